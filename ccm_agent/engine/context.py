@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -292,6 +292,7 @@ class ManifestContext(ManifestScope):
         await self.state.refreshes.changing(declared, self)
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
+        await self.finish(but=provider)
         return await self._ahead.look(declared, provider)
 
     async def diff(
@@ -337,14 +338,25 @@ class ManifestContext(ManifestScope):
             shown = replace(event, name=name(event.name), alias=name(event.alias))
             self.state.options.metrics.checked(shown, name(check), seconds)
 
-    def release(self) -> None:
-        """
-        Release the providers after the last resource of the manifest.
+    async def finish(self, but: Any = None) -> None:
+        """Finish what the providers have put off, except one of them; HostError if that fails. See `Provider`."""
+        if (stop := self.state.stop) is not None and stop.is_kill:
+            return
+        for _, provider in list(self._providers.values()):
+            if provider is not but and (finish := getattr(provider, "finish", None)) is not None:
+                await finish()
 
-        The providers and this context refer to each other. Without this, an agent would leave every run to the cyclic garbage
-        collector, which takes longer than the run.
-        """
-        self._providers.clear()
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Finish what the providers have put off, and release them."""
+        try:
+            if kind is None:
+                await self.finish()
+        finally:
+            # they and this context refer to each other: the garbage collector would take longer than the run
+            self._providers.clear()
 
     # ---- inside ----
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ccm_agent.resources.contract import LookAhead, ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 EVERYTHING = 1 << 62
+
+LookAhead = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
+"""The optional method of a provider; see `Provider`."""
 
 
 class HostChanges:

@@ -225,9 +225,9 @@ class LocalEngine:
             apply_resources=tally.run,
         )
         try:
-            return await tally.apply_one(context, declared)
+            async with context:
+                return await tally.apply_one(context, declared)
         finally:
-            context.release()
             await state.refreshes.close(is_complete=False)
             await state.undo.close()
 
@@ -419,10 +419,8 @@ class _ResourceLoop:
 
     async def run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         """Apply a manifest's resources in order; returns the last event of each by type and name."""
-        try:
+        async with context:
             return await self._run(context)
-        finally:
-            context.release()
 
     async def _run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         resources, state = context.loaded.resources, context.state

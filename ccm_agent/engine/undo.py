@@ -242,8 +242,8 @@ class RunUndo:
             return True  # an undo of the undo does not know them either
         from ccm_agent.resources.changes import private_paths
 
-        name = earlier.name or declared.wanted.name
-        if earlier.content and (await private_paths(self._files, [name]))[name]:
+        path = earlier.path or earlier.name or declared.wanted.name
+        if earlier.content and (await private_paths(self._files, [path]))[path]:
             return True  # the run may make it readable for everyone
         if self._masker.is_idle:
             return False

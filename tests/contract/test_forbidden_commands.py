@@ -62,7 +62,7 @@ PROPERTIES: dict[tuple[str, str], Manifest] = {
 }
 """A manifest for each property that can contain a command, by type and property."""
 
-LATER = {("cron", "command")}
+LATER = {("cron", "command"), ("systemd_unit", "content"), ("systemd_unit", "source")}
 """Properties whose commands another program runs later."""
 
 PLACES: dict[str, Manifest] = {
@@ -183,6 +183,19 @@ async def test_no_command_that_the_policy_forbids_gets_into_a_table_of_cron(host
     assert [one.code for one in refused.failed] == ["policy.command"]
 
 
+@pytest.mark.parametrize("properties", [{"content": "[Service]\nFoo=1\n"}, {"source": "/nosuch/unit"}])
+async def test_no_command_that_the_policy_forbids_gets_into_a_unit(
+    host: Host, properties: dict[str, str]
+) -> None:
+    # systemd would not read it, so that this writes nothing even if the policy is not asked
+    unit = one("systemd_unit", "no-such-unit.service", **properties)
+
+    refused = await host.apply(resources(unit), no_commands())
+
+    assert refused.state == "failed"
+    assert [one.code for one in refused.failed] == ["policy.command"]
+
+
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.reach != "command"])
 async def test_no_other_goss_rule_runs_a_command_that_stands_in_it(host: Host, kind: str) -> None:
     touch = f"touch {CANARY}"
@@ -207,6 +220,8 @@ STARTERS = {
     "health/goss/network.py": "tools of the host",
     "health/goss/kernel.py": "tools of the host",
     "resources/package_tool.py": "tools of the host",
+    "resources/systemd_unit/providers/systemd.py": "tools of the host",
+    "resources/systemd_unit/providers/verify.py": "tools of the host",
     "resources/mount/providers/util_linux.py": "tools of the host",
     "resources/system/providers/etc.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",

@@ -34,6 +34,7 @@ class EarlierState(Struct, frozen=True, kw_only=True):
         properties: What brings the resource back to it, without its name.
         content: SHA-256 (hex) of the kept content that they refer to; "" if there is none.
         size_bytes: Size of that content.
+        path: The file with that content; "" if it is the name.
         why_not: Why nothing brings it back; "" if the properties do.
     """
 
@@ -42,6 +43,7 @@ class EarlierState(Struct, frozen=True, kw_only=True):
     properties: dict[str, Any] = {}
     content: str = ""
     size_bytes: int = 0
+    path: str = ""
     why_not: str = ""
 
 

@@ -1,0 +1,98 @@
+"""Properties and state of systemd units."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_agent.model.formats.field_rules import (
+    Deferred,
+    NeededByLookAhead,
+    PublishDigest,
+    RunsCommand,
+    Url,
+)
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+DIRECTORY = "/etc/systemd/system"
+MODE = 0o644
+SECRET_MODE = 0o600
+LIMIT_BYTES = 1 << 20
+"""A larger file is not a unit."""
+
+
+class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A unit file, or a drop-in of a unit."""
+
+    name: Annotated[
+        str, Meta(description="Unit with its suffix, such as `backup.timer`, or any name if `unit` is given.")
+    ]
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
+    unit: Annotated[str, Meta(description="Unit with its suffix. Default: the name.")] = ""
+    drop_in: Annotated[
+        str,
+        Meta(
+            description="File name of a drop-in of the unit, such as `limits.conf`. Only this file in `UNIT.d` is then managed."
+        ),
+    ] = ""
+    content: Annotated[
+        str | None, Deferred, PublishDigest, RunsCommand, Meta(description="Complete content of the file.")
+    ] = None
+    source: Annotated[
+        str,
+        Deferred,
+        NeededByLookAhead,
+        Url,
+        RunsCommand,
+        Meta(
+            description="Local file to copy the content from, absolute or relative to the manifest. It is not rendered as a "
+            "template."
+        ),
+    ] = ""
+
+    @property
+    def unit_name(self) -> str:
+        """The unit."""
+        return self.unit or self.name
+
+    @property
+    def path(self) -> str:
+        """The file: the unit's own, or its drop-in."""
+        if self.drop_in:
+            return f"{DIRECTORY}/{self.unit_name}.d/{self.drop_in}"
+        return f"{DIRECTORY}/{self.unit_name}"
+
+    @property
+    def mode_bits(self) -> int:
+        """The permissions of the file."""
+        return SECRET_MODE if self.sensitive else MODE
+
+
+class SystemdUnitState(CommonState, kw_only=True):
+    """
+    The current state; `ensure` is "present" if there is something at the path of the file.
+
+    Attributes:
+        path: The file.
+        kind: "absent", "file", "symlink" or anything else that is there.
+        link: The target of a symlink; "" if it is not one.
+        checksum: SHA-256 of the file; "" if there is none, or if it cannot be read.
+        mode: Permissions as four octal digits; "" if there is no file.
+        uid, gid: Numbers of owner and group; -1 if there is no file.
+        desired_checksum, desired_size: SHA-256 and size of the desired content; "" and 0 if there is none.
+        error: Why the desired content or the file cannot be read; "" if it can.
+        needs_reload: systemd runs with an earlier version of the unit.
+    """
+
+    path: str
+    kind: str = "absent"
+    link: str = ""
+    checksum: str = ""
+    mode: str = ""
+    uid: int = -1
+    gid: int = -1
+    desired_checksum: str = ""
+    desired_size: int = 0
+    error: str = ""
+    needs_reload: bool = False

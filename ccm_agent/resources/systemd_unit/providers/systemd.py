@@ -1,0 +1,263 @@
+"""
+Units in /etc/systemd/system.
+
+Source: systemd.unit(5), systemctl(1); systemd 252 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import posixpath
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import CommandError, FileError
+from ccm_agent.model.ports import Command, Completed, FileInfo, Files, Locks, Runner
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.registry import SEARCH_PATH
+from ccm_agent.resources.systemd_unit.model import LIMIT_BYTES, SystemdUnitProperties, SystemdUnitState
+from ccm_agent.resources.systemd_unit.providers.loaded import PROPERTIES, Unit, by_name, must_reload, pattern
+from ccm_agent.resources.systemd_unit.providers.verify import NewUnitFile, UnitVerifier, refuse_complaint
+
+if TYPE_CHECKING:
+    from ccm_agent.resources.changes import FileChange
+
+RUNNING = "/run/systemd/system"
+"""It exists if systemd manages this host; see sd_booted(3)."""
+LOOK_LIMIT_S = 60
+RELOAD_LIMIT_S = 5 * 60
+OUTPUT_BYTES = 64 << 20
+SAID_BYTES = 1000
+
+
+class SystemdUnits:
+    """
+    The provider `systemd`.
+
+    Args:
+        runner: Runs systemctl and systemd-analyze.
+        files: Reads and writes the files.
+        locks: Gives the lock of services.
+        directory: The base of relative sources.
+        asks_systemd: Whether systemctl may run. In a restricted plan it may not, and the look compares only files.
+    """
+
+    def __init__(
+        self, runner: Runner, files: Files, locks: Locks, directory: str, *, asks_systemd: bool = True
+    ) -> None:
+        self._runner = runner
+        self._files = files
+        self._locks = locks
+        self._directory = directory
+        self._asks_systemd = asks_systemd
+        self._verifier = UnitVerifier(runner, files)
+        self._differing: dict[str, NewUnitFile] = {}
+        """What a look found to differ, by path: it is verified together with the first file that is written."""
+        self._verified: set[tuple[str, str]] = set()
+        """Path and digest of valid contents."""
+        self._changed: dict[str, SystemdUnitProperties] = {}
+        """What systemd may have to read again, by path."""
+
+    async def status(self, wanted: SystemdUnitProperties) -> SystemdUnitState:
+        """Return the state of one unit."""
+        return (await self._look([wanted]))[0]
+
+    async def look_ahead(self, wanted: Sequence[SystemdUnitProperties]) -> Sequence[SystemdUnitState | None]:
+        """Return what `status` would for each, with one question to systemd."""
+        try:
+            return await self._look(wanted)
+        except CommandError:
+            return [None] * len(wanted)
+
+    async def compare(self, wanted: SystemdUnitProperties) -> list[FileChange]:
+        """Return the content of the file before and after, for a diff."""
+        from ccm_agent.resources.changes import FileChange, private_paths, read_for_diff
+
+        path, stays = wanted.path, wanted.ensure == PRESENT
+        (look,) = await self._files.inspect([path], digest=False, follow=False)
+        before, why = await read_for_diff(self._files, path) if look.kind == "file" else (None, "")
+        private = await private_paths(self._files, [path], wanted.mode_bits if stays else None)
+        return [
+            FileChange(
+                path=path,
+                before=before,
+                after=await self._content(wanted) if stays and not why else None,
+                is_private=private[path],
+                why=why,
+                was_there=look.kind == "file",
+                stays=stays,
+            )
+        ]
+
+    async def store(self, wanted: SystemdUnitProperties) -> None:
+        """
+        Write the file atomically.
+
+        Raises:
+            FileError: systemd would ignore or refuse a part of the content; the file stays as it was.
+        """
+        path, content = wanted.path, await self._content(wanted)
+        await self._verify(NewUnitFile(wanted=wanted, content=content))
+        if wanted.drop_in:
+            await self._files.set_attributes(
+                posixpath.dirname(path), owner="root", group="root", mode=0o755, directory=True
+            )
+        await self._files.write(path, content, owner="root", group="root", mode=wanted.mode_bits)
+        await self._has_changed(wanted)
+
+    async def remove(self, wanted: SystemdUnitProperties) -> None:
+        """Remove the file, and the directory of drop-ins if it is empty then."""
+        await self._files.remove(wanted.path)
+        if wanted.drop_in:
+            try:
+                await self._files.remove(posixpath.dirname(wanted.path))
+            except FileError as err:
+                if err.errno != errno.ENOTEMPTY:
+                    raise
+        await self._has_changed(wanted)
+
+    async def reload(self, wanted: SystemdUnitProperties) -> None:
+        """Let systemd read the unit again. That is put off to `finish`, as after a change."""
+        await self._has_changed(wanted)
+
+    async def finish(self) -> None:
+        """Reload systemd once for all changed units, if one of them needs it."""
+        changed, self._changed = list(self._changed.values()), {}
+        if not changed or not self._asks_systemd:
+            return
+        looks = await self._files.inspect(
+            [RUNNING, *(one.path for one in changed)], digest=False, follow=False
+        )
+        if looks[0].kind == "absent":
+            return
+        units = await self._loaded(changed)
+        if any(
+            must_reload(one, look.kind == "file", units.get(one.unit_name, ()))
+            for one, look in zip(changed, looks[1:], strict=True)
+        ):
+            async with self._locks.hold("service"):
+                done = await self._systemctl("daemon-reload", "--system", limit_s=RELOAD_LIMIT_S)
+            _refuse_failure(done, "systemd cannot read the changed units")
+
+    # ---- inside ----
+
+    async def _look(self, wanted: Sequence[SystemdUnitProperties]) -> list[SystemdUnitState]:
+        looks = await self._files.inspect([RUNNING, *(one.path for one in wanted)], follow=False)
+        states = [await self._state(one, look) for one, look in zip(wanted, looks[1:], strict=True)]
+        if self._asks_systemd and looks[0].kind != "absent":
+            await self._find_outdated(wanted, states)
+        return states
+
+    async def _find_outdated(
+        self, wanted: Sequence[SystemdUnitProperties], states: Sequence[SystemdUnitState]
+    ) -> None:
+        """Set `needs_reload` of units whose file is as desired; the others are read again after their change."""
+        reloaded = {one.unit_name for one in self._changed.values()}
+        asked = [
+            (one, state)
+            for one, state in zip(wanted, states, strict=True)
+            if one.unit_name not in reloaded and _is_as_desired(one, state)
+        ]
+        if asked:
+            units = await self._loaded([one for one, _ in asked])
+            for one, state in asked:
+                state.needs_reload = must_reload(one, state.kind == "file", units.get(one.unit_name, ()))
+
+    async def _loaded(self, wanted: Sequence[SystemdUnitProperties]) -> dict[str, list[Unit]]:
+        """Return the units that systemd has in memory, by name."""
+        patterns = dict.fromkeys(pattern(one) for one in wanted)
+        done = await self._systemctl("show", "--system", f"--property={PROPERTIES}", "--", *patterns)
+        _refuse_failure(done, "systemd does not show its units")
+        return by_name(done.stdout.decode(errors="replace"))
+
+    async def _state(self, wanted: SystemdUnitProperties, look: FileInfo) -> SystemdUnitState:
+        is_file = look.kind == "file"
+        state = SystemdUnitState(
+            protocol="io.choria.ccm.v1.resource.systemd_unit.state",
+            type="systemd_unit",
+            name=wanted.name,
+            ensure=ABSENT if look.kind == "absent" else PRESENT,
+            path=wanted.path,
+            kind=look.kind,
+            link=look.link,
+            checksum=look.sha256,
+            mode=f"{look.mode:04o}" if is_file else "",
+            uid=look.uid if is_file else -1,
+            gid=look.gid if is_file else -1,
+            error=look.error or look.undigested,
+        )
+        if wanted.ensure == PRESENT and (wanted.content is not None or wanted.source):
+            try:
+                content = await self._content(wanted)
+            except FileError as err:
+                state.error = state.error or f"source {err.message}"
+                return state
+            state.desired_checksum, state.desired_size = _digest(content), len(content)
+            if state.checksum != state.desired_checksum:
+                self._differing[wanted.path] = NewUnitFile(wanted=wanted, content=content)
+        return state
+
+    async def _content(self, wanted: SystemdUnitProperties) -> bytes:
+        if wanted.content is not None:
+            return wanted.content.encode()
+        path = posixpath.normpath(posixpath.join(self._directory, wanted.source))
+        return await self._files.read(path, LIMIT_BYTES)
+
+    async def _verify(self, new: NewUnitFile) -> None:
+        """Verify a content, the first time together with all that a look found to differ."""
+        own = (new.wanted.path, _digest(new.content))
+        if own not in self._verified:
+            others = [one for path, one in self._differing.items() if path != own[0] and one.content]
+            self._differing.clear()
+            if others:
+                await self._verify_together([new, *others])
+        if own not in self._verified:
+            # alone, because another new file may be the reason
+            (complaint,) = await self._verifier.complaints([new])
+            refuse_complaint(new.wanted, complaint)
+            self._verified.add(own)
+
+    async def _verify_together(self, new: Sequence[NewUnitFile]) -> None:
+        try:
+            complaints = await self._verifier.complaints(new)
+        except CommandError:
+            return  # each is verified alone then
+        self._verified |= {
+            (one.wanted.path, _digest(one.content))
+            for one, complaint in zip(new, complaints, strict=True)
+            if not complaint
+        }
+
+    async def _has_changed(self, wanted: SystemdUnitProperties) -> None:
+        self._changed[wanted.path] = wanted
+        if wanted.health_checks:
+            await self.finish()  # they come before the next resource
+
+    async def _systemctl(self, *argv: str, limit_s: float = LOOK_LIMIT_S) -> Completed:
+        return await self._runner.run(
+            Command(
+                argv=("systemctl", *argv),
+                search_path=SEARCH_PATH,
+                time_limit_s=limit_s,
+                output_limit_bytes=OUTPUT_BYTES,
+            )
+        )
+
+
+def _is_as_desired(wanted: SystemdUnitProperties, state: SystemdUnitState) -> bool:
+    if wanted.ensure == ABSENT:
+        return state.kind == "absent"
+    return state.kind == "file" and bool(state.checksum) and state.checksum == state.desired_checksum
+
+
+def _refuse_failure(done: Completed, what: str) -> None:
+    said = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:]
+    if done.timed_out:
+        raise CommandError(f"{what}: systemctl did not end in time and was killed", output=said)
+    if done.code:
+        raise CommandError(f"{what}: {said or f'exit status {done.code}'}", output=said)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,46 @@
+"""What undoes the change of a unit: the file that it had before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.systemd_unit.model import MODE, SystemdUnitProperties, SystemdUnitState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+FOREIGN = "its file was not root's with mode 0644, as this type writes it"
+
+
+async def earlier(
+    wanted: SystemdUnitProperties, found: SystemdUnitState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    properties: dict[str, Any] = {"unit": wanted.unit, "drop_in": wanted.drop_in}
+    if found.kind == "absent":
+        return EarlierState(properties={**properties, "ensure": ABSENT})
+    if (found.mode, found.uid, found.gid) != (f"{MODE:04o}", 0, 0):
+        return EarlierState(why_not=FOREIGN)
+    kept = await keep(wanted.path, with_content=True)
+    if kept.why_not:
+        return EarlierState(why_not=kept.why_not)
+    return EarlierState(
+        properties={**properties, "ensure": PRESENT, "source": kept.sha256},
+        content=kept.sha256,
+        size_bytes=kept.size_bytes,
+        path=wanted.path,
+    )
+
+
+def identify(state: SystemdUnitState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return {
+        "kind": state.kind,
+        "content": state.checksum,
+        "mode": state.mode,
+        "owner": str(state.uid),
+        "group": str(state.gid),
+    }
