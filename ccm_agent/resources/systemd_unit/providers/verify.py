@@ -105,7 +105,8 @@ class UnitVerifier:
     async def _copy_unit(self, folder: str, unit: str) -> bool:
         """Copy the file of a drop-in's unit, or write another unit in its place; returns whether it exists."""
         copy = f"{folder}/{_instance(unit)}"
-        template = re.sub(r"@.+\.", "@.", unit)
+        stem, suffix = posixpath.splitext(unit)
+        template = f"{stem.partition('@')[0]}@{suffix}" if "@" in stem else unit
         candidates = [f"{parent}/{name}" for name in dict.fromkeys((unit, template)) for parent in FOLDERS]
         looks = await self._files.inspect([copy, *candidates], digest=False)
         if looks[0].kind == "file":

@@ -338,3 +338,21 @@ async def test_the_earlier_content_is_kept_for_an_undo() -> None:
 def test_a_state_is_recognized_by_content_mode_and_owner() -> None:
     assert identify(state(**AS_WANTED)) != identify(state(**{**AS_WANTED, "checksum": "old"}))
     assert identify(state(**AS_WANTED)) == identify(state(**AS_WANTED, needs_reload=True))
+
+
+async def test_a_drop_in_of_an_instance_is_verified_with_its_template() -> None:
+    host = Host()
+    host.files.put("/usr/lib/systemd/system/app@.service", "[Service]\nExecStart=/bin/of-template\n")
+    seen: list[str] = []
+    host.verify(
+        effect=lambda: seen.extend(
+            node.content.decode()
+            for path, node in host.files.nodes.items()
+            if path.startswith("/run/ccm-verify-") and path.endswith("/app@one.service")
+        )
+    )
+
+    event = await manage(TYPE, host.provider, wanted("app@one.service", drop_in="a.conf"))
+
+    assert event.changed
+    assert seen == ["[Service]\nExecStart=/bin/of-template\n"]
