@@ -23,6 +23,9 @@ REGULAR = range(1000, 60_001)
 LIMIT_BYTES = 64 << 20
 """About 500,000 accounts."""
 
+_DIGITS = 10
+"""Of the largest number of an account."""
+
 FEW = 16
 """Up to this number of names, searching the text is faster than splitting all of its lines."""
 
@@ -87,4 +90,4 @@ def members_of(entry: list[str]) -> list[str]:
 
 def number(field: str) -> int:
     """Return a number in an entry; -1 if it is not one."""
-    return int(field) if field.isascii() and field.isdigit() else -1
+    return int(field) if field.isascii() and field.isdigit() and len(field) <= _DIGITS else -1

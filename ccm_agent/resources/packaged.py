@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
 from ccm_agent.model.errors import CommandError
-from ccm_agent.model.ports import Command, Runner, Tree
+from ccm_agent.model.ports import Command, Runner, Tree, TreeEntry
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.registry import HostProbe
 
@@ -23,16 +23,16 @@ CONFFILES = "${Conffiles}\n"
 FOLDER_LIMIT_BYTES = 16 << 20
 
 
-async def read_own_files(context: ResourceContext, folder: str) -> dict[str, str]:
+async def read_own_files(context: ResourceContext, folder: str) -> dict[str, TreeEntry]:
     """
-    Return the text of the files in a folder, without those that are as a package installed them.
+    Return the files in a folder, without those that are as a package installed them.
 
     Args:
         context: Reads them.
         folder: Its absolute path. Without it there are no files. Symlinks and folders in it are left out.
 
     Returns:
-        The text by absolute path, sorted.
+        The files by absolute path, sorted.
 
     Raises:
         FileError: A file cannot be read, or the files are too large.
@@ -42,12 +42,12 @@ async def read_own_files(context: ResourceContext, folder: str) -> dict[str, str
         return {}
     tree: Tree = await context.port("trees").read(folder, FOLDER_LIMIT_BYTES)
     files = {
-        posixpath.join(folder, entry.path): entry.content
+        posixpath.join(folder, entry.path): entry
         for entry in tree.entries
         if entry.kind == "file" and "/" not in entry.path
     }
-    usual = await find_unchanged(context, files)
-    return {path: files[path].decode(errors="replace") for path in sorted(files) if path not in usual}
+    usual = await find_unchanged(context, {path: entry.content for path, entry in files.items()})
+    return {path: files[path] for path in sorted(files) if path not in usual}
 
 
 async def find_unchanged(

@@ -17,6 +17,7 @@ _SIGNS = (
         "a password of PostgreSQL",
         re.compile(rb"^[^\s:#]{1,255}:(?:\d{2,5}|\*):[^\s:]{1,100}:[^\s:]{1,100}:\S", re.MULTILINE),
     ),
+    ("a password", re.compile(rb"\b(?:mysql|mariadb)[a-z_-]{0,20}\b[^\n]{0,200}?[ \t]-p[^\s-]")),
     ("a NATS seed", re.compile(rb"\bS[UAOXN][A-Z2-7]{56}\b")),
     (
         "an access key",

@@ -129,8 +129,9 @@ async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> Importe
 
 
 def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> None:
-    texts = (resource.name, *(value for value in resource.properties.values() if isinstance(value, str)))
-    if any(marker in text for text in texts for marker in MARKERS):
+    # lists too: users write their own SSH keys
+    text = json.dumps([resource.name, resource.properties])
+    if any(marker in text for marker in MARKERS):
         reason = "has text that would be read as a template"
         imported.left_out.append(LeftOutResource(type=kind, name=resource.name, reason=reason))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -12,6 +13,14 @@ __all__ = ["ABSENT", "MOUNTED", "PRESENT", "UNMOUNTED", "FstabEntry", "MountProp
 
 MOUNTED = "mounted"
 UNMOUNTED = "unmounted"
+
+PASSWORD = re.compile(
+    r"((?:^|,)(?:pass|passwd|password|password2|secret)=|(?:^|,)user(?:name)?=[^,%]*%)[^,]+", re.IGNORECASE
+)
+"""In mount options; the first group is what comes before it."""
+
+DEVICE_PASSWORD = re.compile(r"([/#][^/@:#\s]*:)[^/@\s]+(?=@)")
+"""In a device, such as `//user:password@nas/share`."""
 
 
 class FstabEntry(Struct, frozen=True, kw_only=True):

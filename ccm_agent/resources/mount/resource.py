@@ -10,20 +10,28 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource_diff import PropertyChange
 from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
-from ccm_agent.resources.mount.model import ABSENT, MOUNTED, UNMOUNTED, MountProperties, MountState
+from ccm_agent.resources.mount.model import (
+    ABSENT,
+    DEVICE_PASSWORD,
+    MOUNTED,
+    PASSWORD,
+    UNMOUNTED,
+    MountProperties,
+    MountState,
+)
 
 FSTAB = "/etc/fstab"
 KEPT = frozenset({"/", "/usr", "/proc", "/sys", "/dev", "/run"})
 """Mount points that are never unmounted: the host would not work any more."""
 
 WRITTEN = frozenset({"upperdir", "workdir"})
-SHOWN = frozenset({"lowerdir", "bind"})
+SHOWN = frozenset({"lowerdir", "lowerdir+", "datadir+", "bind"})
+NEED_PATHS = (WRITTEN | SHOWN | {"credentials", "cred"}) - {"bind"}
 """What names directories: those that are written to, and those whose content is shown at the mount point."""
 
 FSTYPE = re.compile(r"[a-z0-9][a-z0-9._-]*")
 LENGTH = 1000
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_PASSWORD = re.compile(r"(?:^|,)(?:pass|password|password2)=")
 
 
 def check(wanted: MountProperties) -> None:
@@ -59,6 +67,12 @@ def _check_device(wanted: MountProperties) -> None:
     _check_text(device, "device")
     if not device and wanted.ensure != ABSENT:
         refuse("`device` is required", "device")
+    if wanted.is_bind and not device.startswith("/"):
+        refuse(f"`device` must be an absolute path for a bind mount, not {device!r}", "device")
+    if DEVICE_PASSWORD.search(device):
+        refuse(
+            f"`device` has a password, which every user can read in {FSTAB}; use `credentials=FILE`", "device"
+        )
     if device.startswith("-"):
         refuse(f"`device` begins with a hyphen, which mount reads as an option: {device!r}", "device")
 
@@ -81,7 +95,11 @@ def _check_options(wanted: MountProperties) -> None:
         refuse("`options` has an empty option", "options")
     if options.startswith("-"):
         refuse("`options` begins with a hyphen", "options")
-    if _PASSWORD.search(options):
+    for option in options.split(","):
+        name, _, value = option.partition("=")
+        if name in NEED_PATHS and not all(path.startswith("/") for path in value.split(":")):
+            refuse(f"`{name}` in `options` must be an absolute path, not {value!r}", "options")
+    if PASSWORD.search(options):
         refuse(
             f"`options` has a password, which every user can read in {FSTAB}; use `credentials=FILE`",
             "options",

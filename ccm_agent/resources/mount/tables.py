@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ccm_agent.model.secret import MASK
-from ccm_agent.resources.mount.model import FstabEntry
+from ccm_agent.resources.mount.model import DEVICE_PASSWORD, PASSWORD, FstabEntry
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _SPECIAL = re.compile(r"[ \t\\#]")
 _BLANKS = re.compile(r"[ \t]+")
 """Not str.split(), which also splits at characters that are part of a field, such as a no-break space."""
-_PASSWORD = re.compile(r"((?:^|,)(?:pass|password|password2)=)[^,]*")
 _AUTOFS = "autofs"
 
 
@@ -65,7 +64,9 @@ def _parse(line: str) -> tuple[str, FstabEntry] | None:
         return None
     device, point, fstype, options, dump, passno = (*fields, *("defaults", "0", "0")[len(fields) - 3 :])[:6]
     point = point.rstrip("/") or "/"
-    options = _PASSWORD.sub(rf"\1{MASK}", options)  # states and diffs are published
+    # states and diffs are published
+    options = PASSWORD.sub(rf"\1{MASK}", options)
+    device = DEVICE_PASSWORD.sub(rf"\1{MASK}", device)
     return point, FstabEntry(
         device=device, fstype=fstype, options=options, dump=_number(dump), passno=_number(passno)
     )

@@ -127,6 +127,12 @@ def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         refuse(f"{what} is not a valid URL", field)
+    # apt finds the host in another way: it takes the last `@` before the path, and skips what is in brackets
+    authority, *rest = uri.partition("://")[2].split("/", 1)
+    if not uri.startswith("file:/") and (authority != parts.netloc or {"[", "]"} & set("".join(rest))):
+        refuse(f"{what} has a host that programs would read in different ways", field)
+    if uri.startswith("file:/") and {"%", "?", ";"} & set(uri):
+        refuse(f"{what} must be `file:` with a plain path, without `%`, `?` and `;`", field)
     if "@" in parts.netloc:
         refuse(
             f"{what} has a user name or password, which every user of the host could read; apt takes them from "

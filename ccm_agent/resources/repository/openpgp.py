@@ -117,8 +117,8 @@ def _unarmored(data: bytes) -> bytes:
     if _END not in lines[begin:]:
         raise ValueError("its end is missing")
     inside = lines[begin + 1 : lines.index(_END, begin)]
-    while inside and (not inside[0] or _HEADER.fullmatch(inside[0])):
-        inside = inside[1:]
+    first = next((at for at, line in enumerate(inside) if line and not _HEADER.fullmatch(line)), len(inside))
+    inside = inside[first:]
     checksum = inside.pop()[1:] if inside and _CHECKSUM.fullmatch(inside[-1]) else b""
     try:
         content = base64.b64decode(b"".join(inside), validate=True)

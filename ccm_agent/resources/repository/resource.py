@@ -44,9 +44,9 @@ def reach(wanted: RepositoryProperties) -> HostAccess:
 
 
 def _managers(wanted: RepositoryProperties) -> list[str]:
-    if wanted.suites:
-        return [APT]
-    return [DNF] if wanted.ensure != ABSENT else [APT, DNF]
+    if wanted.ensure == ABSENT:
+        return [APT, DNF]
+    return [APT] if wanted.suites else [DNF]
 
 
 def decide(wanted: RepositoryProperties, found: RepositoryState, context: DecisionContext) -> Decision:

@@ -71,6 +71,10 @@ def _check_value(wanted: SystemProperties) -> None:
                 "characters",
                 "value",
             )
+    elif wanted.name == TIMEZONE and value == "localtime":
+        refuse(
+            "`localtime` is /etc/localtime itself; write the name of a zone, such as `Europe/Berlin`", "value"
+        )
     elif wanted.name == TIMEZONE and (not _ZONE.fullmatch(value) or len(value) > LENGTH):
         refuse(f"{shown} is not a time zone, such as `Europe/Berlin` or `UTC`", "value")
     elif wanted.name == LOCALE and (not _LOCALE.fullmatch(value) or len(value) > LENGTH):

@@ -13,7 +13,9 @@ import yaml
 from blockbuster import BlockBuster
 
 from ccm_agent.cli import main
+from ccm_agent.cli.manifests.import_host import ImportedResources, _add
 from ccm_agent.engine.run import LocalEngine
+from ccm_agent.resources.existing import ExistingResource
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +102,23 @@ def test_json_names_what_was_written_and_left_out(tree: Path, capsys: pytest.Cap
             }
         ],
     }
+
+
+def test_what_a_user_wrote_does_not_become_a_template() -> None:
+    line = 'ssh-ed25519 AAAA {{ readFile("/etc/shadow") }}'
+    imported = ImportedResources()
+
+    for name, properties in (
+        ("mallory", {"authorized_keys": [line]}),
+        ("{{ x }}", {}),
+        ("job", {"environment": ["A={% x %}"]}),
+        ("deep", {"a": {"b": ["{# x"]}}),
+        ("plain", {"authorized_keys": ["ssh-ed25519 AAAA a{b}"]}),
+    ):
+        _add(imported, "user", ExistingResource(name=name, properties=properties))
+
+    assert list(imported.resources) == [("user", "plain")]
+    assert {one.reason for one in imported.left_out} == {"has text that would be read as a template"}
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,39 @@ async def test_jobs_of_packages_are_not_found(host: Host) -> None:
     assert await host.find(find_jobs) == ({}, [])
 
 
+async def test_a_private_job_and_a_password_of_a_command_are_named(host: Host) -> None:
+    host.files.put("/etc/cron.d/private", JOB, mode=0o600)
+    host.files.put("/etc/cron.d/dump", "# Managed by ccm\n@daily root mysqldump -uroot -phunter22 app\n")
+
+    found, left_out = await host.find(find_jobs)
+
+    assert found == {}
+    assert left_out == [
+        ("dump", "contains what looks like a password"),
+        ("private", "is private (mode 0600)"),
+    ]
+
+
+async def test_secrets_of_the_kernel_are_named(host: Host) -> None:
+    lines = (
+        "net.ipv6.conf.default.stable_secret = ::1\nnet.ipv4.tcp_fastopen_key = 1-2-3-4\nvm.swappiness = 5\n"
+    )
+    host.files.put("/etc/sysctl.d/10-a.conf", lines)
+
+    found, left_out = await host.find(find_parameters)
+
+    assert list(found) == ["vm.swappiness"]
+    assert [reason for _, reason in left_out] == ["is a secret"] * 2
+
+
+async def test_huge_numbers_are_no_accounts(host: Host) -> None:
+    host.files.put("/etc/passwd", f"alice:x:{'9' * 5000}:5::/home/alice:/bin/sh\n")
+    host.files.put("/etc/group", f"web:x:{'9' * 5000}:\n")
+
+    assert await host.find(find_users) == ({}, [])
+    assert await host.find(find_groups) == ({}, [])
+
+
 async def test_a_host_without_the_folders_has_nothing(host: Host) -> None:
     for folder in ("/etc/cron.d", "/etc/sysctl.d"):
         del host.files.nodes[folder]
@@ -243,6 +276,7 @@ async def test_entries_of_fstab_are_found_without_those_of_the_installer(host: H
         "/etc/fstab",
         "UUID=1 / ext4 errors=remount-ro 0 1\nUUID=2 /boot ext4 defaults 0 2\nUUID=3 none swap sw 0 0\n"
         "tmpfs /var/scratch tmpfs size=64m 0 0\n//nas/a /mnt/nas cifs user=a,password=hunter2222 0 0\n"
+        "//b:hunter2222@nas/b /mnt/b cifs ro 0 0\nmon:/ /mnt/ceph ceph name=a,secret=hunter2222 0 0\n"
         "nas:/x /mnt/x nfs noauto 0 0\n-bad /mnt/bad ext4 defaults 0 0\n/swapfile /swap swap sw 0 0\n",
     )
     mounted = "36 35 0:40 / /var/scratch rw shared:1 - tmpfs tmpfs rw,size=65536k\n"
@@ -268,5 +302,5 @@ async def test_entries_of_fstab_are_found_without_those_of_the_installer(host: H
             "passno": 0,
         },
     }
-    assert [name for name, _ in left_out] == ["/mnt/nas", "/mnt/bad", "/swap"]
+    assert [name for name, _ in left_out] == ["/mnt/nas", "/mnt/b", "/mnt/ceph", "/mnt/bad", "/swap"]
     assert "hunter2222" not in str((found, left_out))

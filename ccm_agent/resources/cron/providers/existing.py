@@ -10,7 +10,7 @@ from ccm_agent.resources.cron.model import DIRECTORY, CronProperties
 from ccm_agent.resources.cron.resource import check
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
 from ccm_agent.resources.packaged import read_own_files
-from ccm_agent.resources.secret_signs import PRIVATE_BITS, find_sign
+from ccm_agent.resources.secret_signs import find_sign
 
 
 async def find_jobs(context: ResourceContext, argument: str) -> ExistingResources:
@@ -23,11 +23,12 @@ async def find_jobs(context: ResourceContext, argument: str) -> ExistingResource
     """
     refuse_argument("cron", argument)
     builder = ExistingBuilder("cron", CronProperties, check)
-    for path, text in (await read_own_files(context, DIRECTORY)).items():
+    for path, entry in (await read_own_files(context, DIRECTORY)).items():
+        text = entry.content.decode(errors="replace")
         name, job = posixpath.basename(path), parse(text)
         if job is None or render(job) != text:
             builder.leave_out(name, f"not as this type writes it; use `ccm import file:{DIRECTORY}`")
-        elif sign := find_sign(text.encode(), PRIVATE_BITS):
+        elif sign := find_sign(entry.content, entry.mode):
             builder.leave_out(name, sign)
         else:
             environment = {"environment": list(job.environment)} if job.environment else {}

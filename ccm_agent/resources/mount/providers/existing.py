@@ -37,8 +37,8 @@ async def find_mounts(context: ResourceContext, argument: str) -> ExistingResour
     builder = ExistingBuilder("mount", MountProperties, check)
     for point, state in zip(points, states, strict=True):
         entry: dict[str, Any] = msgspec.to_builtins(entries[point])
-        if MASK in entry["options"]:
-            builder.leave_out(point, "has a password in its options; use `credentials=FILE`")
+        if MASK in f"{entry['device']} {entry['options']}":
+            builder.leave_out(point, "has a password; use `credentials=FILE`")
         elif entry["fstype"] == "swap":
             builder.leave_out(point, "is swap, which `mount` does not manage")
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ccm_agent.model.ports import TreeEntry
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
 from ccm_agent.resources.packaged import find_unchanged, read_own_files
+from ccm_agent.resources.secret_signs import find_sign
 from ccm_agent.resources.shared_file import LIMIT_BYTES
 from ccm_agent.resources.sysctl.lines import read_values
 from ccm_agent.resources.sysctl.model import ROOT, SysctlProperties
@@ -32,14 +34,17 @@ async def find_parameters(context: ResourceContext, argument: str) -> ExistingRe
     if last.kind == "file":
         content = await context.files.read(LAST_FILE, LIMIT_BYTES)
         if not await find_unchanged(context, {LAST_FILE: content}):
-            files[LAST_FILE] = content.decode(errors="replace")
+            files[LAST_FILE] = TreeEntry(path=LAST_FILE, content=content, mode=last.mode)
     found: dict[str, tuple[str, str]] = {}
     builder = ExistingBuilder("sysctl", SysctlProperties, check)
-    for file, text in files.items():
+    for file, entry in files.items():
         if not file.endswith(".conf"):
             continue
-        for path, value in read_values(text.split("\n")).items():
+        for path, value in read_values(entry.content.decode(errors="replace").split("\n")).items():
             name = path.removeprefix(ROOT).translate(_SWAPPED)
+            if sign := _secret_sign(name, value, entry.mode):
+                builder.leave_out(name, sign)
+                continue
             if name in found:
                 builder.leave_out(name, f"also in {found[name][0]}, which is read before {file}")
             found[name] = file, value
@@ -47,3 +52,10 @@ async def find_parameters(context: ResourceContext, argument: str) -> ExistingRe
         file, value = found[name]
         builder.add(name, {"value": value, "file": file})
     return builder.result()
+
+
+def _secret_sign(name: str, value: str, mode: int) -> str:
+    """Return why a parameter may hold a secret, such as `net.ipv4.tcp_fastopen_key`; "" if nothing says so."""
+    if name.endswith(("_secret", "_key")):
+        return "is a secret"
+    return find_sign(f"{name} = {value}".encode(), mode)

@@ -138,6 +138,11 @@ class Host:
         pytest.param({"uris": ["https://[::1/"]}, "uris[0]", id="half an address"),
         pytest.param({"uris": ["https://a:99999/"]}, "uris[0]", id="a port out of range"),
         pytest.param({"uris": ["https://a/" + "x" * 2000]}, "uris[0]", id="an overlong URL"),
+        pytest.param({"uris": ["https://a?[/]@evil.example/x"]}, "uris[0]", id="a host that apt reads in another way"),
+        pytest.param({"uris": ["https://a?[/]u:hunter2@b/x"]}, "uris[0]", id="a password that urlsplit does not see"),
+        pytest.param({"uris": ["https://a/[x]"]}, "uris[0]", id="brackets in a path"),
+        pytest.param({"uris": ["file:/srv/a/%2e%2e/%2e%2e/tmp"]}, "uris[0]", id="an encoded path upwards"),
+        pytest.param({"uris": ["file:/srv/a?/../../tmp"]}, "uris[0]", id="a path behind a question mark"),
         pytest.param({"uris": ["https://a/"] * 101}, "uris", id="too many URLs"),
         pytest.param({"suites": ["bookworm\nTrusted: yes"]}, "suites[0]", id="a field in a suite"),
         pytest.param({"suites": ["a b"]}, "suites[0]", id="two suites in one"),
@@ -568,6 +573,13 @@ async def test_foreign_files_are_not_undone(text: str | None, key: str | None) -
     kept = await earlier(one, await Host(text=text, key=key).provider.status(one), Decision(), keep_nothing)
 
     assert kept.why_not == FOREIGN
+
+
+def test_the_policy_sees_the_files_of_both_managers_before_a_removal() -> None:
+    access = reach(RepositoryProperties(name="redhat", ensure="absent", suites=["./"]))
+
+    assert "/etc/yum.repos.d/redhat.repo" in access.paths
+    assert "/etc/apt/sources.list.d/redhat.sources" in access.paths
 
 
 @pytest.mark.parametrize(

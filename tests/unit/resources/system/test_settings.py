@@ -91,6 +91,9 @@ class Host:
         pytest.param({"name": "timezone", "value": "../../../etc/shadow"}, "value", id="a path upwards"),
         pytest.param({"name": "timezone", "value": "/etc/shadow"}, "value", id="an absolute path"),
         pytest.param({"name": "timezone", "value": "Europe/../UTC"}, "value", id="a path that returns"),
+        pytest.param(
+            {"name": "timezone", "value": "localtime"}, "value", id="a zone that is the link itself"
+        ),
         pytest.param({"name": "timezone", "value": "Europe//Berlin"}, "value", id="two slashes"),
         pytest.param({"name": "timezone", "value": "Europe/"}, "value", id="a slash at the end"),
         pytest.param({"name": "timezone", "value": "-UTC"}, "value", id="a zone like an option"),
