@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -38,6 +38,7 @@ from ccm_agent.manifest.expressions import (
 )
 from ccm_agent.model import merge
 from ccm_agent.model.errors import (
+    CcmError,
     ExpressionLimitError,
     FileError,
     InputError,
@@ -354,6 +355,9 @@ class ManifestContext(ManifestScope):
         try:
             if kind is None:
                 await self.finish()
+            elif issubclass(kind, CcmError):
+                with suppress(CcmError):
+                    await self.finish()
         finally:
             # they and this context refer to each other: the garbage collector would take longer than the run
             self._providers.clear()

@@ -25,13 +25,22 @@ def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
         set_attributes_in(place, uid, gid, mode)
 
 
-def set_attributes_in(place: Directory, uid: int, gid: int, mode: int) -> None:
-    """Set attributes of a file or directory in an open directory; a uid or gid of -1 stays."""
+def set_attributes_in(
+    place: Directory, uid: int, gid: int, mode: int, expected: tuple[int, int] | None = None
+) -> None:
+    """
+    Set attributes of a file or directory in an open directory; a uid or gid of -1 stays.
+
+    Args:
+        expected: Device and inode of what a look found: something else that is there by now is an error.
+    """
     path = place.path
     with reported(path, "its owner and mode cannot be set"):
         seen = place.look()
         if seen is None:
             raise FileError(f"{path}: is not there", errno=errno.ENOENT)
+        if expected not in (None, (seen.st_dev, seen.st_ino)):
+            raise FileError(f"{path}: another program replaced it just now; try again")
         if stat.S_ISLNK(seen.st_mode):
             raise FileError(f"{path}: is a symlink; owner and mode are not set through it", errno=errno.ELOOP)
         if not stat.S_ISDIR(seen.st_mode):

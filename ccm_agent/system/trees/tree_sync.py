@@ -59,7 +59,7 @@ def _make_top(order: TreeSpec, change: TreeChange) -> None:
 def _change_top(order: TreeSpec, change: TreeChange) -> None:
     with open_parent(order.path) as place:
         if change.action == "set":
-            set_attributes_in(place, change.new_uid, change.new_gid, change.new_mode)
+            _set_attributes(place, change)
         else:
             _remove_entry(place, change)
             place.sync()
@@ -68,7 +68,7 @@ def _change_top(order: TreeSpec, change: TreeChange) -> None:
 def _make(below: OpenDirectory, source: OpenDirectory | None, change: TreeChange, stop: CancelFlag) -> None:
     place = below.place(change.path)
     if change.action == "set":
-        set_attributes_in(place, change.new_uid, change.new_gid, change.new_mode)
+        _set_attributes(place, change)
     elif change.kind == "directory":
         _make_directory(place, change)
         below.note_change()
@@ -76,16 +76,22 @@ def _make(below: OpenDirectory, source: OpenDirectory | None, change: TreeChange
         _write(place, source.place(change.path), change, stop)
 
 
+def _set_attributes(place: Directory, change: TreeChange) -> None:
+    expected = change.device, change.inode
+    set_attributes_in(place, change.new_uid, change.new_gid, change.new_mode, expected)
+
+
 def _make_directory(place: Directory, change: TreeChange) -> None:
+    """Make a directory. One that others made meanwhile is an error: it may have been moved here to get other permissions."""
     with reported(place.path, "the directory cannot be made"):
-        try:
-            os.mkdir(place.name, 0o700, dir_fd=place.fd)
-        except FileExistsError:
-            seen = place.look()
-            if seen is None or not stat.S_ISDIR(seen.st_mode):
-                raise
+        os.mkdir(place.name, 0o700, dir_fd=place.fd)
         fd = open_directory(place)
         try:
+            made = os.fstat(fd)
+            with os.scandir(fd) as inside:
+                is_empty = next(inside, None) is None
+            if made.st_uid != os.geteuid() or made.st_mode & 0o077 or not is_empty:
+                raise FileError(f"{place.path}: another program replaced it just now; try again")
             set_owner_and_mode(fd, change.new_uid, change.new_gid, change.new_mode)
         finally:
             os.close(fd)

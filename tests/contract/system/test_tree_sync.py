@@ -631,3 +631,37 @@ async def test_many_directories_are_one_call_of_the_thread(
     found = await trees.look([order(tmp_path / str(number)) for number in range(1000)])
 
     assert ({one.kind for one in found}, len(calls)) == ({"absent"}, 1)
+
+
+async def test_what_replaced_an_entry_after_the_look_keeps_its_owner_and_mode(
+    target: Path, tmp_path: Path, trees: SystemTrees
+) -> None:
+    """A user could move a private file of root here, to get it with other permissions."""
+    (target / "x").write_text("own")
+    private = tmp_path / "private"
+    private.write_text("root")
+    private.chmod(0o600)
+    one = order(target, recurse=True, file_mode=0o640)
+    found = await look(trees, one)
+    private.rename(target / "x")
+
+    with pytest.raises(FileError, match="another program replaced it just now"):
+        await trees.sync(one, found)
+
+    assert mode(target / "x") == 0o600
+
+
+async def test_a_directory_that_came_after_the_look_keeps_its_mode(
+    target: Path, source: Path, tmp_path: Path, trees: SystemTrees
+) -> None:
+    (source / "new").mkdir()
+    one = order(target, source)
+    found = await look(trees, one)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    private.rename(target / "new")
+
+    with pytest.raises(FileError, match="the directory cannot be made"):
+        await trees.sync(one, found)
+
+    assert mode(target / "new") == 0o700

@@ -58,6 +58,8 @@ class SystemdUnits:
         """Path and digest of valid contents."""
         self._changed: dict[str, SystemdUnitProperties] = {}
         """What systemd may have to read again, by path."""
+        self._fault = ""
+        """Why it could not."""
 
     async def status(self, wanted: SystemdUnitProperties) -> SystemdUnitState:
         """Return the state of one unit."""
@@ -108,6 +110,10 @@ class SystemdUnits:
 
     async def remove(self, wanted: SystemdUnitProperties) -> None:
         """Remove the file, and the directory of drop-ins if it is empty then."""
+        if not self._asks_systemd:
+            raise FileError(
+                f"{wanted.path} is not removed: systemd must be reloaded then, and the node's policy forbids commands"
+            )
         await self._files.remove(wanted.path)
         if wanted.drop_in:
             try:
@@ -123,9 +129,18 @@ class SystemdUnits:
 
     async def finish(self) -> None:
         """Reload systemd once for all changed units, if one of them needs it."""
-        changed, self._changed = list(self._changed.values()), {}
-        if not changed or not self._asks_systemd:
+        if not self._changed or not self._asks_systemd:
             return
+        if self._fault:  # what follows needs the reload, too
+            raise CommandError(self._fault)
+        try:
+            await self._reload_if_needed(list(self._changed.values()))
+        except CommandError as err:
+            self._fault = str(err)
+            raise
+        self._changed.clear()
+
+    async def _reload_if_needed(self, changed: Sequence[SystemdUnitProperties]) -> None:
         looks = await self._files.inspect(
             [RUNNING, *(one.path for one in changed)], digest=False, follow=False
         )

@@ -255,8 +255,35 @@ async def test_a_reload_that_fails_is_an_error() -> None:
     provider = SystemdUnits(runner, host.files, host.locks, "/")
 
     await provider.reload(wanted())
-    with pytest.raises(CommandError, match="systemd cannot read the changed units: Access denied"):
-        await provider.finish()
+    for _ in range(2):  # what follows needs the reload, too
+        with pytest.raises(CommandError, match="systemd cannot read the changed units: Access denied"):
+            await provider.finish()
+    assert [command.argv[1] for command in runner.commands] == ["show", "daemon-reload"]
+
+
+async def test_a_reload_that_was_cancelled_is_made_up_for() -> None:
+    shown = "Names=app.service\nNeedDaemonReload=yes\n"
+    host = Host(UNIT, shown=shown)
+    await host.provider.reload(wanted())
+    host.files.inspect, inspect = None, host.files.inspect  # type: ignore[method-assign, assignment]
+    with pytest.raises(TypeError):  # stands for a cancellation: it is no error of the reload itself
+        await host.provider.finish()
+    host.files.inspect = inspect  # type: ignore[method-assign]
+
+    await host.provider.finish()
+
+    assert host.verbs == ["show", "daemon-reload"]
+
+
+async def test_a_unit_is_not_removed_where_commands_are_forbidden() -> None:
+    host = Host(UNIT)
+    provider = SystemdUnits(host.runner, host.files, host.locks, "/", asks_systemd=False)
+
+    event = await manage(TYPE, provider, absent())
+
+    assert event.failed
+    assert "the node's policy forbids commands" in event.error[0]
+    assert host.text() == UNIT
 
 
 async def test_without_systemd_the_files_alone_are_managed() -> None:
