@@ -197,6 +197,6 @@ def test_a_node_that_a_newer_run_took_over_is_not_done(
 
 
 def waiting(fleet: Fleet, name: str) -> int:
-    """How many runs wait at a node for their turn."""
+    """How many runs of `site` wait at a node for their turn; its own corrections wait there, too."""
     [explained] = fleet.ctl("why", name, "--json").named("why")
-    return len(explained["status"].get("waiting", []))
+    return sum(one["name"] == "site" for one in explained["status"].get("waiting", []))
