@@ -16,6 +16,7 @@ from ccm_agent.model.ports import Files
 
 PASSWD, SHADOW = "/etc/passwd", "/etc/shadow"
 GROUP, GSHADOW = "/etc/group", "/etc/gshadow"
+PASSWD_FIELDS, SHADOW_FIELDS, GROUP_FIELDS = 7, 9, 4
 LOGIN_DEFS = "/etc/login.defs"
 REGULAR = range(1000, 60_001)
 """The numbers of accounts that no package creates, if login.defs has none."""

@@ -95,6 +95,11 @@ def parameter_path(name: str) -> str:
     return ROOT + (name if is_path else name.translate(_SWAPPED))
 
 
+def parameter_name(path: str) -> str:
+    """Return the name of the parameter at a path below /proc/sys, with dots between its parts."""
+    return path.removeprefix(ROOT).translate(_SWAPPED)
+
+
 def normal(value: str) -> str:
     """Return a value as it is compared: the kernel separates numbers by tabs."""
     return " ".join(value.split())

@@ -6,6 +6,7 @@ from typing import Any
 
 from ccm_agent.resources.account_files import (
     GROUP,
+    GROUP_FIELDS,
     PASSWD,
     members_of,
     number,
@@ -16,8 +17,6 @@ from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
 from ccm_agent.resources.group.model import GroupProperties
 from ccm_agent.resources.group.resource import check
-
-GROUP_FIELDS = 4
 
 
 async def find_groups(context: ResourceContext, argument: str) -> ExistingResources:

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Files, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.account_files import GROUP, entries, members_of, number, read_accounts
-from ccm_agent.resources.account_tools import AccountRunner
+from ccm_agent.resources.account_files import GROUP, GROUP_FIELDS, entries, members_of, number, read_accounts
 from ccm_agent.resources.group.model import GroupMetadata, GroupProperties, GroupState
+from ccm_agent.resources.host_tools import AccountRunner
 
 PROVIDER = "shadow"
 PROTOCOL = "io.choria.ccm.v1.resource.group.state"
-FIELDS = 4
 
 
 class ShadowGroups:
@@ -38,7 +37,7 @@ class ShadowGroups:
     async def look_ahead(self, wanted: Sequence[GroupProperties]) -> list[GroupState]:
         """Return what `status` would for each, with one read."""
         text = await read_accounts(self._files, GROUP)
-        found = entries(text, {one.name for one in wanted}, FIELDS)
+        found = entries(text, {one.name for one in wanted}, GROUP_FIELDS)
         return [state(one.name, found.get(one.name)) for one in wanted]
 
     async def create(self, wanted: GroupProperties) -> None:

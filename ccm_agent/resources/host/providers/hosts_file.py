@@ -18,7 +18,7 @@ from ccm_agent.resources.shared_file import SharedFile
 
 class HostsFile:
     """
-    The provider `hosts_file`.
+    The provider `hosts_file`. All methods raise HostError if the operating system refuses.
 
     Args:
         files: Reads and writes the file.
@@ -29,11 +29,11 @@ class HostsFile:
         self._shared = SharedFile(files, locks, "hosts", removes_empty=False)
 
     async def status(self, wanted: HostProperties) -> HostState:
-        """See `HostProvider`."""
+        """Return the current state."""
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[HostProperties]) -> list[HostState]:
-        """See `HostProvider`."""
+        """Return what `status` would for each: the file is read once."""
         entries = read_entries(await self._shared.read(HOSTS))
         states = []
         for one in wanted:
@@ -50,10 +50,10 @@ class HostsFile:
         return states
 
     async def write(self, wanted: HostProperties) -> None:
-        """See `HostProvider`."""
+        """Write the lines of the host atomically; other lines and comments are kept."""
         addresses, aliases = wanted.addresses, wanted.aliases
         await self._shared.edit(HOSTS, lambda lines: with_entries(lines, wanted.name, addresses, aliases))
 
     async def remove(self, wanted: HostProperties) -> None:
-        """See `HostProvider`."""
+        """Remove the lines of the host."""
         await self._shared.edit(HOSTS, lambda lines: without_entries(lines, wanted.name))

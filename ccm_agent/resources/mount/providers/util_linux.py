@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ccm_agent.model.errors import CommandError, FileError
-from ccm_agent.model.ports import Command, Files, Locks, Runner
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import Files, Locks, Runner
+from ccm_agent.resources.host_tools import run_tool
 from ccm_agent.resources.mount.model import (
     ABSENT,
     MOUNTED,
@@ -20,15 +21,11 @@ from ccm_agent.resources.mount.model import (
 )
 from ccm_agent.resources.mount.resource import FSTAB
 from ccm_agent.resources.mount.tables import read_entries, read_mounts, with_entry, without_entry
-from ccm_agent.resources.registry import SEARCH_PATH
 from ccm_agent.resources.shared_file import SharedFile
 
 MOUNTS = "/proc/self/mountinfo"
 MOUNTS_BYTES = 16 << 20
 SYSTEMD = "/run/systemd/system"
-LIMIT_S = 120
-"""A network share that does not answer keeps mount waiting."""
-SAID_BYTES = 1000
 
 
 class UtilLinux:
@@ -72,7 +69,7 @@ class UtilLinux:
         """Mount the file system."""
         await self._refuse_links(wanted.name)
         argv = ("mount", "-t", wanted.fstype, "-o", wanted.options, "--", wanted.device, wanted.name)
-        await self._run(*argv, what=f"{wanted.name} cannot be mounted")
+        await run_tool(self._runner, f"{wanted.name} cannot be mounted", *argv)
 
     async def _refuse_links(self, point: str) -> None:
         """Refuse a symlink of another user above the mount point: mount(8) follows it to any place."""
@@ -87,11 +84,11 @@ class UtilLinux:
         """Change the options of the file system that is mounted from a device."""
         # with the device, because otherwise the old options in fstab are merged into the new ones
         argv = ("mount", "-o", f"remount,{wanted.options}", "--", device, wanted.name)
-        await self._run(*argv, what=f"{wanted.name} cannot be remounted")
+        await run_tool(self._runner, f"{wanted.name} cannot be remounted", *argv)
 
     async def unmount(self, wanted: MountProperties) -> None:
         """Unmount the file system; neither lazily nor by force."""
-        await self._run("umount", "--", wanted.name, what=f"{wanted.name} cannot be unmounted")
+        await run_tool(self._runner, f"{wanted.name} cannot be unmounted", "umount", "--", wanted.name)
 
     async def write_entry(self, wanted: MountProperties) -> None:
         """Write the entry into /etc/fstab atomically; other lines are kept."""
@@ -107,21 +104,13 @@ class UtilLinux:
         """Tell systemd, which otherwise unmounts what its old unit of the mount point does not have."""
         (look,) = await self._files.inspect([SYSTEMD], digest=False)
         if look.kind == "directory":
-            await self._run(
-                "systemctl", "--system", "daemon-reload", what="systemd cannot read the new /etc/fstab"
+            await run_tool(
+                self._runner,
+                "systemd cannot read the new /etc/fstab",
+                "systemctl",
+                "--system",
+                "daemon-reload",
             )
-
-    async def _run(self, *argv: str, what: str) -> None:
-        done = await self._runner.run(
-            Command(argv=argv, search_path=SEARCH_PATH, merge_stderr=True, time_limit_s=LIMIT_S)
-        )
-        said = done.stdout.decode(errors="replace").strip()
-        if done.timed_out:
-            raise CommandError(
-                f"{what}: `{argv[0]}` ran for {LIMIT_S} s and was killed, because it hangs", output=said
-            )
-        if done.code:
-            raise CommandError(f"{what}: {said[-SAID_BYTES:] or f'exit status {done.code}'}", output=said)
 
 
 def _state(

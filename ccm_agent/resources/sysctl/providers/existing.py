@@ -9,11 +9,10 @@ from ccm_agent.resources.packaged import find_unchanged, read_own_files
 from ccm_agent.resources.secret_signs import find_sign
 from ccm_agent.resources.shared_file import LIMIT_BYTES
 from ccm_agent.resources.sysctl.lines import read_values
-from ccm_agent.resources.sysctl.model import ROOT, SysctlProperties
+from ccm_agent.resources.sysctl.model import SysctlProperties, parameter_name
 from ccm_agent.resources.sysctl.resource import check
 
 FOLDER, LAST_FILE = "/etc/sysctl.d", "/etc/sysctl.conf"
-_SWAPPED = str.maketrans("./", "/.")
 
 
 async def find_parameters(context: ResourceContext, argument: str) -> ExistingResources:
@@ -41,7 +40,7 @@ async def find_parameters(context: ResourceContext, argument: str) -> ExistingRe
         if not file.endswith(".conf"):
             continue
         for path, value in read_values(entry.content.decode(errors="replace").split("\n")).items():
-            name = path.removeprefix(ROOT).translate(_SWAPPED)
+            name = parameter_name(path)
             if sign := _secret_sign(name, value, entry.mode):
                 builder.leave_out(name, sign)
                 continue

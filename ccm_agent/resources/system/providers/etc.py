@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ccm_agent.model.errors import CommandError
-from ccm_agent.model.ports import Command, FileInfo, Files, Kernel, Locks, Runner
+from ccm_agent.model.ports import FileInfo, Files, Kernel, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.registry import SEARCH_PATH
+from ccm_agent.resources.host_tools import run_tool
 from ccm_agent.resources.shared_file import SharedFile
 from ccm_agent.resources.system.lines import normal_locale, read_lang, read_value, with_lang, with_value
 from ccm_agent.resources.system.model import (
@@ -35,14 +34,13 @@ MAGIC = b"TZif"
 """Begins each file of a zone, and no other file in the directory; tzfile(5)."""
 ZONE_BYTES = 1 << 20
 LIMIT_S = 30
-SAID_BYTES = 1000
 _LINKS = (f"..{ZONES}/", f"{ZONES}/")
 """Beginnings of the link to a zone: those that systemd and Debian make."""
 
 
 class Etc:
     """
-    The provider `etc`.
+    The provider `etc`. All methods raise HostError if the operating system refuses.
 
     Args:
         runner: Runs hostname and locale.
@@ -58,7 +56,7 @@ class Etc:
         self._shared = SharedFile(files, locks, "system")
 
     async def status(self, wanted: SystemProperties) -> SystemState:
-        """See `SystemProvider`."""
+        """Return the current state."""
         if wanted.name == HOSTNAME:
             return _state(wanted, await self._hostname())
         if wanted.name == TIMEZONE:
@@ -66,14 +64,22 @@ class Etc:
         return _state(wanted, await self._locale(), is_available=await self._has_locale(wanted.value))
 
     async def look_ahead(self, wanted: Sequence[SystemProperties]) -> list[SystemState]:
-        """See `SystemProvider`. A manifest has each of the three settings at most once."""
+        """Return what `status` would for each. A manifest has each of the three settings at most once."""
         return [await self.status(one) for one in wanted]
 
     async def set(self, place: str, value: str) -> None:
-        """See `SystemProvider`."""
+        """
+        Set a value. Files are written atomically; their other lines are kept.
+
+        Args:
+            place: A path in `SystemState.values`.
+            value: The value; "" removes it.
+        """
         if place == KERNEL_HOSTNAME:
             # not through the kernel port: /proc/sys is read-only in containers that may set their host name
-            await self._run("hostname", value, what="the host name of the kernel cannot be set")
+            await run_tool(
+                self._runner, "the host name of the kernel cannot be set", "hostname", value, limit_s=LIMIT_S
+            )
         elif place == ZONE_LINK:
             await self._link_zone(value)
         elif place in (LOCALE_FILE, DEBIAN_LOCALE_FILE):
@@ -113,7 +119,9 @@ class Etc:
     async def _has_locale(self, name: str) -> bool:
         if not name:
             return True
-        known = await self._run("locale", "-a", what="the locales of this host cannot be listed")
+        known = await run_tool(
+            self._runner, "the locales of this host cannot be listed", "locale", "-a", limit_s=LIMIT_S
+        )
         return normal_locale(name) in map(normal_locale, known.split())
 
     async def _link_zone(self, zone: str) -> None:
@@ -123,17 +131,6 @@ class Etc:
         (look,) = await self._files.inspect([ZONE_LINK], digest=False, follow=False)
         front = next((one for one in _LINKS if look.link.startswith(one)), _LINKS[0])
         await self._files.link(ZONE_LINK, f"{front}{zone}", force=True)
-
-    async def _run(self, *argv: str, what: str) -> str:
-        done = await self._runner.run(Command(argv=argv, search_path=SEARCH_PATH, time_limit_s=LIMIT_S))
-        said = done.stderr.decode(errors="replace").strip()
-        if done.timed_out:
-            raise CommandError(
-                f"{what}: `{argv[0]}` ran for {LIMIT_S} s and was killed, because it hangs", output=said
-            )
-        if done.code:
-            raise CommandError(f"{what}: {said[-SAID_BYTES:] or f'exit status {done.code}'}", output=said)
-        return done.stdout.decode(errors="replace")
 
 
 def _state(wanted: SystemProperties, values: dict[str, str], *, is_available: bool = True) -> SystemState:
@@ -148,7 +145,7 @@ def _state(wanted: SystemProperties, values: dict[str, str], *, is_available: bo
 
 
 def _zone(look: FileInfo) -> str:
-    """Return the zone that a link leads to, or what else is there, in words that are not a zone; "" for nothing."""
+    """Return the zone that a link points to; a description, which is no name of a zone, for anything else; "" for nothing."""
     if look.kind == "absent":
         return ""
     link = look.link.encode(errors="surrogateescape").decode(errors="replace")

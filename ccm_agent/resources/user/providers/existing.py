@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.resources.account_files import PASSWD, number, read_accounts, regular_numbers
+from ccm_agent.resources.account_files import PASSWD, PASSWD_FIELDS, number, read_accounts, regular_numbers
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
 from ccm_agent.resources.secret_signs import PRIVATE_BITS, find_sign
@@ -12,7 +12,7 @@ from ccm_agent.resources.user.checks import check
 from ccm_agent.resources.user.key_lines import valid_lines
 from ccm_agent.resources.user.model import UserProperties, UserState
 from ccm_agent.resources.user.passwords import NEVER
-from ccm_agent.resources.user.providers.reading import PASSWD_FIELDS, AccountReader
+from ccm_agent.resources.user.providers.reading import AccountReader
 
 
 async def find_users(context: ResourceContext, argument: str) -> ExistingResources:

@@ -11,8 +11,11 @@ from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.account_files import (
     FEW,
     GROUP,
+    GROUP_FIELDS,
     PASSWD,
+    PASSWD_FIELDS,
     SHADOW,
+    SHADOW_FIELDS,
     entries,
     members_of,
     number,
@@ -24,7 +27,6 @@ from ccm_agent.resources.user.model import UserMetadata, UserProperties, UserSec
 
 PROVIDER = "shadow"
 PROTOCOL = "io.choria.ccm.v1.resource.user.state"
-PASSWD_FIELDS, SHADOW_FIELDS, GROUP_FIELDS = 7, 9, 4
 
 
 class AccountReader:

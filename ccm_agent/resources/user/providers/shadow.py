@@ -10,12 +10,19 @@ from collections.abc import Sequence
 
 from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Files, KeyFiles, Locks, Runner
-from ccm_agent.resources.account_files import GROUP, PASSWD, entries, read_accounts
-from ccm_agent.resources.account_tools import AccountRunner
+from ccm_agent.resources.account_files import (
+    GROUP,
+    GROUP_FIELDS,
+    PASSWD,
+    PASSWD_FIELDS,
+    entries,
+    read_accounts,
+)
+from ccm_agent.resources.host_tools import AccountRunner
 from ccm_agent.resources.user.key_lines import lines_of, merge_lines
 from ccm_agent.resources.user.model import UserChange, UserProperties, UserState
 from ccm_agent.resources.user.passwords import LOCKED_DAY, NEVER
-from ccm_agent.resources.user.providers.reading import GROUP_FIELDS, PASSWD_FIELDS, AccountReader, key_home
+from ccm_agent.resources.user.providers.reading import AccountReader, key_home
 
 HOME_LIMIT_S = 15 * 60
 """usermod changes the owner of each file in a home directory."""

@@ -1,5 +1,5 @@
 """
-Runs the shadow tools (groupadd, usermod and so on), one at a time.
+Runs tools of the host for several types; the shadow tools (groupadd, usermod and so on) one at a time.
 
 Source: the manual pages of shadow 4.13 (Debian 12), section "exit values".
 """
@@ -16,6 +16,31 @@ LIMIT_S = 120
 SAID_CHARACTERS = 1000
 
 LOCK_WORDS = ("cannot lock", "try again later")
+
+
+async def run_tool(runner: Runner, what: str, *argv: str, limit_s: float = LIMIT_S) -> str:
+    """
+    Run a tool and return its standard output.
+
+    Args:
+        runner: Runs it.
+        what: The beginning of an error: "/srv cannot be mounted".
+        argv: The tool and its arguments.
+        limit_s: Its time limit, in seconds.
+
+    Raises:
+        CommandError: The tool failed, or was killed because it hangs.
+    """
+    done = await runner.run(Command(argv=argv, search_path=SEARCH_PATH, time_limit_s=limit_s))
+    output = done.stdout.decode(errors="replace")
+    said = (output + done.stderr.decode(errors="replace")).strip()
+    if done.timed_out:
+        raise CommandError(
+            f"{what}: `{argv[0]}` ran for {limit_s:g} s and was killed, because it hangs", output=said
+        )
+    if done.code:
+        raise CommandError(f"{what}: {said[-SAID_CHARACTERS:] or f'exit status {done.code}'}", output=said)
+    return output
 
 
 class AccountRunner:
