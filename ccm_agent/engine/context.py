@@ -340,7 +340,7 @@ class ManifestContext(ManifestScope):
             self.state.options.metrics.checked(shown, name(check), seconds)
 
     async def finish(self, but: Any = None) -> None:
-        """Finish what the providers have put off, except one of them; HostError if that fails. See `Provider`."""
+        """Run the last step that each provider has deferred, except one of them; HostError if it fails. See `Provider`."""
         if (stop := self.state.stop) is not None and stop.is_kill:
             return
         for _, provider in list(self._providers.values()):
@@ -351,12 +351,12 @@ class ManifestContext(ManifestScope):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Finish what the providers have put off, and release them."""
+        """Run what the providers have deferred, and release them."""
         try:
             if kind is None:
                 await self.finish()
             elif issubclass(kind, CcmError):
-                with suppress(CcmError):
+                with suppress(CcmError):  # the run ends with the first error
                     await self.finish()
         finally:
             # they and this context refer to each other: the garbage collector would take longer than the run

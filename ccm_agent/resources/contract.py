@@ -146,7 +146,7 @@ class Provider(Protocol[P_contra, S_co]):
     which returns the result of `status` for each, in order, or None where it is not known yet. It MUST NOT raise for one
     resource: after None the flow calls `status`, which raises. Its results are used until something on the host is changed.
 
-    A provider whose changes share a last step, such as a reload, MAY leave it to `async def finish(self) -> None`. The flow calls
+    A provider whose changes share a last step, such as a reload, MAY defer it to `async def finish(self) -> None`. The flow calls
     it before a resource of another provider and after the last one. If it raises, that resource or the run fails.
     """
 

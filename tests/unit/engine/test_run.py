@@ -12,6 +12,7 @@ from ccm_agent.model.errors import (
     DataError,
     DocumentError,
     ExpressionError,
+    HostError,
     InputError,
     ManifestError,
     NoProviderError,
@@ -709,3 +710,104 @@ async def test_a_type_whose_provider_does_not_work_here_reports_why() -> None:
     summary = await apply(on, manifest("lost: {name: a}"))
 
     assert "no provider of `lost` can work on this host: none of tool finds" in summary.reason
+
+
+class DeferringBoard(Board):
+    """A provider whose changes share a last step: all notes are pinned at once."""
+
+    def __init__(self, pinned: list[str]) -> None:
+        super().__init__()
+        self.pinned = pinned
+        self.is_stuck = False
+        self._new: list[str] = []
+
+    async def write(self, wanted: Any) -> None:
+        await super().write(wanted)
+        self._new.append(wanted.name)
+
+    async def finish(self) -> None:
+        if self._new and self.is_stuck:
+            raise HostError("there are no pins")
+        if self._new:
+            self.pinned.append("+".join(self._new))
+            self._new.clear()
+
+
+def deferring() -> tuple[Bench, DeferringBoard]:
+    """A bench with `memo`, whose provider defers its last step, beside `note`."""
+    board = DeferringBoard([])
+    on = bench(note_type(board, name="memo"))
+    on.board.write, write = None, on.board.write  # type: ignore[method-assign, assignment]
+
+    async def noted(wanted: Any) -> None:
+        board.pinned.append(f"note {wanted.name}")
+        await write(wanted)
+
+    on.board.write = noted  # type: ignore[method-assign]
+    return on, board
+
+
+async def test_a_deferred_step_comes_before_another_provider_and_at_the_end() -> None:
+    on, board = deferring()
+    memo = "memo: {{name: {0}, text: x}}".format
+
+    await apply(on, manifest(memo("a"), memo("b"), "note: {name: n, text: x}", memo("c"), memo("d")))
+
+    assert board.pinned == ["a+b", "note n", "c+d"]
+
+
+async def test_a_deferred_step_that_fails_fails_what_follows_and_the_run() -> None:
+    on, board = deferring()
+    board.is_stuck = True
+
+    summary = await apply(on, manifest("memo: {name: a, text: x}", "note: {name: n, text: x}"))
+
+    assert on.outcomes == [("a", "changed"), ("n", "failed")]
+    assert (board.pinned, summary.state, summary.reason) == ([], "failed", "there are no pins")
+
+
+async def test_a_deferred_step_is_made_up_for_when_an_error_ends_the_run() -> None:
+    on, board = deferring()
+
+    summary = await apply(
+        on, manifest("memo: {name: a, text: x}", "memo: {name: b, text: x, control: {if: '1'}}")
+    )
+
+    assert (board.pinned, summary.state) == (["a"], "failed")
+    assert summary.code == "input.expression"
+
+
+async def test_the_error_that_ends_a_run_stays_if_the_deferred_step_fails_too() -> None:
+    on, board = deferring()
+    board.is_stuck = True
+
+    summary = await apply(
+        on, manifest("memo: {name: a, text: x}", "memo: {name: b, text: x, control: {if: '1'}}")
+    )
+
+    assert (summary.state, summary.code) == ("failed", "input.expression")
+
+
+async def test_a_noop_makes_no_deferred_step() -> None:
+    on, board = deferring()
+
+    await apply(on, manifest("memo: {name: a, text: x}", "note: {name: n, text: x}"), noop=True)
+
+    assert board.pinned == []
+
+
+@pytest.mark.parametrize(("is_kill", "pinned"), [(True, []), (False, ["a"])])
+async def test_a_kill_makes_no_deferred_step_and_a_stop_does(is_kill: bool, pinned: list[str]) -> None:
+    on, board = deferring()
+    stop, write = StopFlag(), board.write
+
+    async def write_and_stop(wanted: Any) -> None:
+        await write(wanted)
+        stop.set("stopped", is_kill=is_kill)
+
+    board.write = write_and_stop  # type: ignore[method-assign]
+
+    await apply(on, manifest("memo: {name: a, text: x}", "note: {name: n, text: x}"), stop=stop)
+
+    assert on.outcomes == [("a", "changed"), ("n", "skipped")]
+    assert board.pinned == pinned
