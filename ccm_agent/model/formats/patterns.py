@@ -8,7 +8,7 @@ from typing import Any, cast
 
 class LazyPattern:
     """
-    Stands for a pattern until it is used.
+    A regular expression that is compiled when it is first used.
 
     Compiling all patterns of the modules that a small command imports takes a fifteenth of its time, and it uses few of them.
     """
