@@ -127,6 +127,10 @@ def test_what_a_user_wrote_does_not_become_a_template() -> None:
         (["file:/none/such", "--out", "site"], "/none/such: does not exist"),
         (["file", "--out", "site"], "name an absolute path"),
         (["exec", "--out", "site"], "resources of the type `exec` cannot be imported"),
+        (
+            ["edit", "--out", "site"],
+            "types that can be: cron, file, group, mount, package, service, sysctl, user",
+        ),
         (["fil:/etc", "--out", "site"], "fil"),
         (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),
         (["file:/etc/hostname", "--out", "plain"], "--out plain"),

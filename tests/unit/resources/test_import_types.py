@@ -119,6 +119,17 @@ async def test_users_of_people_are_found_without_their_password(host: Host) -> N
     assert HASH not in str((found, left_out))
 
 
+async def test_locks_that_cannot_be_read_are_named(host: Host) -> None:
+    del host.files.nodes["/etc/shadow"]
+
+    found, left_out = await host.find(find_users)
+
+    assert "locked" not in found["bob"]
+    assert left_out == [
+        ("/etc/shadow", "cannot be read, so locks and days of expiry are not in the manifest; run it as root")
+    ]
+
+
 async def test_the_range_of_numbers_is_that_of_the_host(host: Host) -> None:
     host.files.put("/etc/login.defs", "# comment\nUID_MIN  1001\nUID_MAX 1001\nGID_MIN\t2001\n")
 

@@ -35,6 +35,7 @@ _REFUSED = re.compile(
     r"[iI]gnoring|Refusing|absolute path|Invalid section header|fatal error|bad unit file setting|failed to load"
 )
 """What systemd writes about a part of a unit that it does not read."""
+_UNVERIFIED = "the unit cannot be verified, so nothing was written"
 _STUB = "[Service]\nExecStart=/bin/true\n"
 
 
@@ -81,7 +82,10 @@ class UnitVerifier:
             CommandError: systemd-analyze cannot be run, or hangs.
         """
         folder = f"/run/ccm-verify-{os.urandom(8).hex()}"
-        await self._files.set_attributes(folder, mode=0o700, directory=True)
+        try:
+            await self._files.set_attributes(folder, mode=0o700, directory=True)
+        except FileError as err:
+            raise FileError(f"{_UNVERIFIED}: {err.message}") from err
         try:
             placed = [await self._place(folder, one) for one in new]
             units = sorted({f"{folder}/{one.unit}" for one in placed})
@@ -123,7 +127,7 @@ class UnitVerifier:
                 Command(argv=argv, search_path=SEARCH_PATH, merge_stderr=True, time_limit_s=LIMIT_S)
             )
         except CommandError as err:
-            raise CommandError(f"the unit cannot be verified, so nothing was written: {err.message}") from err
+            raise CommandError(f"{_UNVERIFIED}: {err.message}") from err
         output = done.stdout.decode(errors="replace")
         if done.timed_out:
             raise CommandError(

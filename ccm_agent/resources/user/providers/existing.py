@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.resources.account_files import PASSWD, PASSWD_FIELDS, number, read_accounts, regular_numbers
+from ccm_agent.resources.account_files import (
+    PASSWD,
+    PASSWD_FIELDS,
+    SHADOW,
+    number,
+    read_accounts,
+    regular_numbers,
+)
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
 from ccm_agent.resources.secret_signs import PRIVATE_BITS, find_sign
@@ -36,6 +43,10 @@ async def find_users(context: ResourceContext, argument: str) -> ExistingResourc
     looks = await context.files.inspect(homes, digest=False) if homes else []
     directories = {look.path for look in looks if look.kind == "directory"}
     builder = ExistingBuilder("user", UserProperties, check)
+    if states and all(state.secrets.password is None for state in states):
+        builder.leave_out(
+            SHADOW, "cannot be read, so locks and days of expiry are not in the manifest; run it as root"
+        )
     for state in states:
         builder.add(state.name, _properties(state, builder, has_home=state.metadata.home in directories))
         if state.metadata.has_password:

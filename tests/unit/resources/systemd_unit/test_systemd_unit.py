@@ -234,6 +234,17 @@ async def test_without_a_verification_nothing_is_written(answer: dict[str, Any],
     assert not [path for path in host.files.nodes if path.startswith("/run/ccm-verify-")]
 
 
+async def test_without_a_place_to_verify_nothing_is_written() -> None:
+    host = Host("old\n")
+    host.files.put("/run", "not a directory")
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert event.failed
+    assert event.error[0].startswith("the unit cannot be verified, so nothing was written: /run/ccm-verify-")
+    assert host.text() == "old\n"
+
+
 async def test_a_thousand_units_are_one_look_and_one_question() -> None:
     host = Host()
     many = [wanted(f"app{number}.service") for number in range(1000)]
