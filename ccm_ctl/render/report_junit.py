@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_ctl.render.report_page import ReportedNode, ReportedRun
 
-"""States of a node that are a failure; all others but success are an error."""
-
 _SUCCESS = (NodeState.STABLE, NodeState.CHANGED)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ccm_agent.app import App
     from ccm_agent.manifest.findings import Finding
 
-"""The record of a finding in the output of `--json`."""
-
 
 @click.command(
     "lint",
