@@ -9,7 +9,7 @@ from msgspec import Meta
 from ccm_ctl.render.record_types.line import Count, Flag, Line, Text, Texts, Time
 
 
-class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=True):
+class SignerLine(Line, frozen=True, kw_only=True, tag="signer"):
     """An operator whose signatures nodes obey."""
 
     name: Annotated[str, Meta(description="Name of the operator.")]
@@ -30,7 +30,7 @@ class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=Tr
     expires: Annotated[Time, Meta(description="When the key expires.")] = None
 
 
-class TokenLine(Line, frozen=True, kw_only=True, tag="token", omit_defaults=True):
+class TokenLine(Line, frozen=True, kw_only=True, tag="token"):
     """A join token."""
 
     token: Annotated[str, Meta(description="Its id, which is not secret.")]
@@ -56,7 +56,7 @@ class TokenLine(Line, frozen=True, kw_only=True, tag="token", omit_defaults=True
     ] = None
 
 
-class JoinLine(Line, frozen=True, kw_only=True, tag="join", omit_defaults=True):
+class JoinLine(Line, frozen=True, kw_only=True, tag="join"):
     """The result of a node's request to join, to renew its credentials or to leave, or a node that waits."""
 
     node: Annotated[str, Meta(description="The name that the node requested.")]

@@ -9,7 +9,7 @@ from msgspec import Meta
 from ccm_ctl.render.record_types.line import Count, Line, Texts
 
 
-class MadeLine(Line, frozen=True, kw_only=True, tag="made", omit_defaults=True):
+class MadeLine(Line, frozen=True, kw_only=True, tag="made"):
     """A stream, bucket, key, list or certificate."""
 
     name: Annotated[str, Meta(description="Its name.")]
@@ -28,7 +28,7 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made", omit_defaults=True):
     servers: Annotated[Texts, Meta(description="Servers that applied a revocation.")] = None
 
 
-class LeftLine(Line, frozen=True, kw_only=True, tag="left", omit_defaults=True):
+class LeftLine(Line, frozen=True, kw_only=True, tag="left"):
     """A node or operator that still has credentials of the layout with one account; in `init --security --migrate`."""
 
     kind: Annotated[str, Meta(description="`node` or `operator`; empty if only the broker knows.")]
@@ -37,7 +37,7 @@ class LeftLine(Line, frozen=True, kw_only=True, tag="left", omit_defaults=True):
     connected: Annotated[bool, Meta(description="It is connected with the old ones.")] = False
 
 
-class CheckResultLine(Line, frozen=True, kw_only=True, tag="check", omit_defaults=True):
+class CheckResultLine(Line, frozen=True, kw_only=True, tag="check"):
     """What one check of `doctor` found."""
 
     id: Annotated[str, Meta(description="The check, such as `broker.tls`.")]

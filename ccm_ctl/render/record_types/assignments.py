@@ -13,6 +13,7 @@ from ccm_ctl.render.record_types.line import (
     Line,
     Message,
     Node,
+    OneRun,
     Reason,
     ReasonCode,
     Removed,
@@ -43,7 +44,7 @@ class BundleReferenceFields(Struct, frozen=True, kw_only=True):
     scope: Annotated[str | UnsetType, Meta(description="Scope of the assignment or schedule.")] = UNSET
 
 
-class BundleLine(Line, frozen=True, kw_only=True, tag="bundle", omit_defaults=True):
+class BundleLine(Line, frozen=True, kw_only=True, tag="bundle"):
     """A bundle in the object store."""
 
     digest: Annotated[str, Meta(description="SHA-256 of the bundle.")]
@@ -59,7 +60,7 @@ class BundleLine(Line, frozen=True, kw_only=True, tag="bundle", omit_defaults=Tr
     ] = None
 
 
-class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_defaults=True):
+class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment"):
     """An assignment, or a revision of one."""
 
     name: Annotated[str, Meta(description="Its name.")]
@@ -126,7 +127,7 @@ class StandingFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Flag, Meta(description="The assignment only plans, and its last plan would change something.")
     ] = None
     since: Annotated[Time, Meta(description="Since when the node has this state.")] = None
-    run: Annotated[Text, Meta(description="Id of the run.")] = None
+    run: OneRun = None
     next_time: Annotated[Time, Meta(description="When the node applies it again.")] = None
     offline: Annotated[Flag, Meta(description="The node is offline.")] = None
     offline_since: Annotated[Time, Meta(description="Since when.")] = None

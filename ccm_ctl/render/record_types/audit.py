@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_ctl.render.record_types.line import Count, Line, Node, Reason, Reasons, Text, Time
+from ccm_ctl.render.record_types.line import Count, Line, Node, OneRun, Reason, Reasons, Text, Time
 
 _AuthorKind = Annotated[str, Meta(description="Whether the author is an `operator` or a `node`.")]
 
@@ -21,7 +21,7 @@ class NumberRange(Struct, frozen=True, kw_only=True):
     last: Annotated[int, Meta(description="The last missing number.")]
 
 
-class AuditLine(Line, frozen=True, kw_only=True, tag="audit", omit_defaults=True):
+class AuditLine(Line, frozen=True, kw_only=True, tag="audit"):
     """An entry of the audit trail; in `audit`."""
 
     author_kind: _AuthorKind
@@ -42,7 +42,7 @@ class AuditLine(Line, frozen=True, kw_only=True, tag="audit", omit_defaults=True
     target: Annotated[
         Text, Meta(description="The scope of the request, or bucket and key of the document.")
     ] = None
-    run: Annotated[Text, Meta(description="Id of the run.")] = None
+    run: OneRun = None
     requester: Annotated[Text, Meta(description="The operator whose request the node decided about.")] = None
     state: Annotated[
         Text,
@@ -57,7 +57,7 @@ class AuditLine(Line, frozen=True, kw_only=True, tag="audit", omit_defaults=True
     ] = None
 
 
-class AuditAuthorLine(Line, frozen=True, kw_only=True, tag="audit_author", omit_defaults=True):
+class AuditAuthorLine(Line, frozen=True, kw_only=True, tag="audit_author"):
     """The check of one author's entries; in `audit --verify`."""
 
     author_kind: _AuthorKind
@@ -83,7 +83,7 @@ class MissingRange(Struct, frozen=True, kw_only=True):
     last: Annotated[int, Meta(description="The last missing place.")]
 
 
-class VerificationLine(Line, frozen=True, kw_only=True, tag="verification", omit_defaults=True):
+class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
     """What verifying the stored events of a node found; in `events --verify`."""
 
     node: Node

@@ -21,7 +21,7 @@ from ccm_ctl.render.record_types.line import (
 )
 
 
-class DocumentLine(Line, frozen=True, kw_only=True, tag="document", omit_defaults=True):
+class DocumentLine(Line, frozen=True, kw_only=True, tag="document"):
     """A Hiera document or the assigned facts of a node, or a revision of one."""
 
     key: Annotated[str, Meta(description="Its key.")]
@@ -61,7 +61,7 @@ class ExplainedLayer(Struct, frozen=True, kw_only=True):
     value: Annotated[Any, Meta(description="Its value of the key.")] = UNSET
 
 
-class ExplainedLine(Line, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
+class ExplainedLine(Line, frozen=True, kw_only=True, tag="explained"):
     """Where a value of Hiera data comes from."""
 
     key: Annotated[str, Meta(description="The dotted path.")]

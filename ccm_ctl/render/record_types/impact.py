@@ -26,7 +26,7 @@ class ServiceWaveFields(Struct, frozen=True, kw_only=True):
     preferred_left: Annotated[int, Meta(description="Those of them with the best priority.")]
 
 
-class ImpactLine(Line, frozen=True, kw_only=True, tag="impact", omit_defaults=True):
+class ImpactLine(Line, frozen=True, kw_only=True, tag="impact"):
     """What a rollout would do to one service; in `plan --impact`, those that lose most first."""
 
     cluster: Annotated[str, Meta(description="Cluster of the service.")]
@@ -81,7 +81,7 @@ class ImpactSlotFields(Struct, frozen=True, kw_only=True):
     held_by: Annotated[list[str], Meta(description="The nodes that hold it now.")]
 
 
-class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary", omit_defaults=True):
+class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary"):
     """The last record of `plan --impact`: what the numbers count. Lists have at most 1,000 items."""
 
     run: OneRun = None

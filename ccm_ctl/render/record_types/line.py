@@ -26,13 +26,14 @@ Unverified = Annotated[Text, Meta(description="Why its signature is not valid. M
 WrittenAt = Annotated[Time, Meta(description="When it was written or removed.")]
 Message = Annotated[Text, Meta(description="The reason that the operator gave.")]
 Revision = Annotated[Count, Meta(description="Its revision.")]
+Requester = Annotated[Text, Meta(description="The operator who started it.")]
+RequesterMessage = Annotated[Text, Meta(description="The requester's reason.")]
+Origin = Annotated[Text, Meta(description="Name of the schedule or assignment.")]
 Manifest = Annotated[Text, Meta(description="Name of the manifest.")]
 Reason = Annotated[Text, Meta(description="Why.")]
 ReasonCode = Annotated[Text, Meta(description="Error code of the reason.")]
 Removed = Annotated[Flag, Meta(description="It was removed.")]
-Targets = Annotated[
-    list[str] | None, Meta(description="Selectors; a node that matches any of them is targeted.")
-]
+Targets = Annotated[Texts, Meta(description="Selectors; a node that matches any of them is targeted.")]
 Where = Annotated[Text, Meta(description="The expression that nodes must fulfill, too.")]
 
 

@@ -12,12 +12,14 @@ from ccm_ctl.render.record_types.line import (
     Flag,
     Line,
     Machine,
+    Message,
     Node,
     OneRun,
     Started,
     Text,
     Time,
     Unverified,
+    WrittenAt,
 )
 
 
@@ -28,7 +30,7 @@ class OneOfSeveral(Struct, frozen=True, kw_only=True):
     started: Annotated[str, Meta(description="When the agent started.")]
 
 
-class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
+class NodeFields(Line, frozen=True, kw_only=True):
     """What is known of a node."""
 
     node: Node
@@ -81,13 +83,13 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
 
 
-class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node", omit_defaults=True):
+class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node"):
     """A node."""
 
     assigned: Annotated[dict[str, Any] | None, Meta(description="Assigned facts; in `node show`.")] = None
 
 
-class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True):
+class ReplyLine(Line, frozen=True, kw_only=True, tag="reply"):
     """A node's answer to `ping`, `disable`, `enable`, `lock`, `unlock` or `run-now`."""
 
     node: Node
@@ -108,7 +110,7 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True
     ] = None
 
 
-class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True):
+class FactsLine(Line, frozen=True, kw_only=True, tag="facts"):
     """Facts of a node."""
 
     node: Node
@@ -121,18 +123,18 @@ class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True
     ] = None
 
 
-class GroupLine(Line, frozen=True, kw_only=True, tag="group", omit_defaults=True):
+class GroupLine(Line, frozen=True, kw_only=True, tag="group"):
     """A saved selector."""
 
     name: Annotated[str, Meta(description="Its name, for `--targets @NAME`.")]
     targets: Annotated[list[str], Meta(description="The selectors, any of which is enough.")]
     by: Annotated[str, Meta(description="The operator who wrote or removed it.")]
-    time: Annotated[Time, Meta(description="When it was written or removed.")] = None
-    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = None
+    time: WrittenAt = None
+    message: Message = None
     unverified: Unverified = None
 
 
-class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
+class SlotLine(Line, frozen=True, kw_only=True, tag="slot"):
     """A node that holds a slot, or waits for one."""
 
     slot: Annotated[str, Meta(description="Name of the slot.")]
@@ -146,7 +148,7 @@ class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
     unverified: Unverified = None
 
 
-class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):
+class LockLine(Line, frozen=True, kw_only=True, tag="lock"):
     """Something that a node does not change."""
 
     node: Node

@@ -8,10 +8,21 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ccm_agent.model.outcome import SessionSummary
-from ccm_ctl.render.record_types.line import Line, Manifest, Node, Run, Text, Time, Verdict
+from ccm_ctl.render.record_types.line import (
+    Line,
+    Manifest,
+    Node,
+    Origin,
+    Requester,
+    RequesterMessage,
+    Run,
+    Text,
+    Time,
+    Verdict,
+)
 
 
-class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=True):
+class SessionLine(Line, frozen=True, kw_only=True, tag="session"):
     """A session in the history of a node."""
 
     node: Node
@@ -20,9 +31,9 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
     cause: Annotated[
         Text, Meta(description="What started it: `request`, `schedule`, `assignment` or `node`.")
     ] = None
-    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = None
-    requester: Annotated[Text, Meta(description="The operator who started it.")] = None
-    message: Annotated[Text, Meta(description="The requester's reason.")] = None
+    origin: Origin = None
+    requester: Requester = None
+    message: RequesterMessage = None
     manifest: Manifest = None
     state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
     events: Annotated[
@@ -33,7 +44,7 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
     verdict: Verdict = None
 
 
-class StateLine(Line, frozen=True, kw_only=True, tag="state", omit_defaults=True):
+class StateLine(Line, frozen=True, kw_only=True, tag="state"):
     """The state of a resource of a node, now or at a time."""
 
     node: Node
@@ -63,7 +74,7 @@ class ResourceDifferenceFields(Struct, frozen=True, kw_only=True, omit_defaults=
     b: Annotated[str, Meta(description="Outcome in the second run.")]
 
 
-class DifferenceLine(Line, frozen=True, kw_only=True, tag="difference", omit_defaults=True):
+class DifferenceLine(Line, frozen=True, kw_only=True, tag="difference"):
     """How the results of two runs differ on a node."""
 
     node: Node

@@ -16,10 +16,13 @@ from ccm_ctl.render.record_types.line import (
     Manifest,
     Node,
     OneRun,
+    Origin,
     Reason,
     ReasonCode,
     Reasons,
     Removed,
+    Requester,
+    RequesterMessage,
     Run,
     Targets,
     Text,
@@ -31,13 +34,13 @@ from ccm_ctl.render.record_types.line import (
 )
 
 
-class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
+class RunLine(Line, frozen=True, kw_only=True, tag="run"):
     """A run: what was requested of how many nodes. Also the answer of `run stop`."""
 
     run: Run
     action: Annotated[Text, Meta(description="`apply`, `plan`, `check`, `ensure` or `exec`.")] = None
     name: Annotated[Text, Meta(description="Name of the manifest or resource.")] = None
-    requester: Annotated[Text, Meta(description="The operator who started it.")] = None
+    requester: Requester = None
     cause: Annotated[
         Text,
         Meta(
@@ -45,7 +48,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
             "node's configuration; in `run list`, `run show`, `schedule status`."
         ),
     ] = None
-    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = None
+    origin: Origin = None
     reported_by: Annotated[
         Text,
         Meta(
@@ -56,7 +59,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     time: Annotated[Time, Meta(description="When it started.")] = None
     targets: Targets = None
     where: Where = None
-    message: Annotated[Text, Meta(description="The requester's reason.")] = None
+    message: RequesterMessage = None
     nodes: Annotated[Count, Meta(description="How many nodes are expected.")] = None
     offline: Annotated[Count, Meta(description="How many of them were offline at the start.")] = None
     state: Annotated[
@@ -101,7 +104,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     silent: Annotated[Texts, Meta(description="Nodes that did not answer; in `run stop`.")] = None
 
 
-class EventLine(Line, frozen=True, kw_only=True, tag="event", omit_defaults=True):
+class EventLine(Line, frozen=True, kw_only=True, tag="event"):
     """An event of a node."""
 
     event: Annotated[
@@ -116,7 +119,7 @@ class EventLine(Line, frozen=True, kw_only=True, tag="event", omit_defaults=True
     verdict: Verdict = None
 
 
-class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=True):
+class ResultLine(Line, frozen=True, kw_only=True, tag="result"):
     """The end state of a node in a run. A later result of the same node replaces an earlier one."""
 
     run: Run
@@ -141,7 +144,7 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=Tr
     reasons: Annotated[Reasons, Meta(description="Why they are not, with how many messages each.")] = None
 
 
-class OutputLine(Line, frozen=True, kw_only=True, tag="output", omit_defaults=True):
+class OutputLine(Line, frozen=True, kw_only=True, tag="output"):
     """How the command of `exec` ended on a node."""
 
     run: Run
@@ -164,7 +167,7 @@ class EndLine(Line, frozen=True, kw_only=True, tag="end"):
     exit: Annotated[int, Meta(description="The exit code of the command.")]
 
 
-class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server", omit_defaults=True):
+class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server"):
     """A rollout server that runs; in `rollout list`."""
 
     operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
@@ -174,7 +177,7 @@ class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server", o
     ]
 
 
-class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
+class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule"):
     """A schedule."""
 
     name: Annotated[str, Meta(description="Its name.")]
@@ -208,7 +211,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_default
     removed: Removed = None
 
 
-class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start", omit_defaults=True):
+class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start"):
     """The result of a start of a scheduled rollout; in `schedule status`."""
 
     name: Annotated[str, Meta(description="The schedule.")]
@@ -218,7 +221,7 @@ class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start",
     by: Annotated[Text, Meta(description="The rollout server, as `operator@host`.")] = None
 
 
-class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
+class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout"):
     """The state of a rollout; printed whenever it changes."""
 
     run: Run

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ccm_ctl.render.record_types.line import Count, Flag, Line, Node, Text, Texts, Time, Unverified
+from ccm_ctl.render.record_types.line import Count, Flag, Line, Message, Node, Text, Texts, Time, Unverified
 
 
-class SecretLine(Line, frozen=True, kw_only=True, tag="secret", omit_defaults=True):
+class SecretLine(Line, frozen=True, kw_only=True, tag="secret"):
     """A secret, without its value, or what a command did with it."""
 
     name: Annotated[str, Meta(description="Its name.")]
@@ -17,7 +17,7 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret", omit_defaults=Tr
     targets: Annotated[Texts, Meta(description="Selectors of the nodes that it is for.")] = None
     by: Annotated[Text, Meta(description="The operator who stored the revision.")] = None
     time: Annotated[Time, Meta(description="When it was stored.")] = None
-    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = None
+    message: Message = None
     nodes: Annotated[Count, Meta(description="How many nodes can open the newest revision.")] = None
     sealed: Annotated[Texts, Meta(description="The nodes that it was sealed to now.")] = None
     removed: Annotated[Texts, Meta(description="The nodes that it was taken away from now.")] = None
@@ -33,20 +33,20 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret", omit_defaults=Tr
     unverified: Unverified = None
 
 
-class SecretRevisionLine(Line, frozen=True, kw_only=True, tag="secret_revision", omit_defaults=True):
+class SecretRevisionLine(Line, frozen=True, kw_only=True, tag="secret_revision"):
     """A revision of a secret, without its value."""
 
     name: Annotated[str, Meta(description="The secret.")]
     revision: Annotated[int, Meta(description="Its number.")]
     by: Annotated[str, Meta(description="The operator who stored it.")]
     time: Annotated[Time, Meta(description="When it was stored.")] = None
-    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = None
+    message: Message = None
     size_bytes: Annotated[Count, Meta(description="The size of its value.")] = None
     purged: Annotated[Flag, Meta(description="Its value is no longer stored.")] = None
     unverified: Unverified = None
 
 
-class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node", omit_defaults=True):
+class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node"):
     """A node that can, could or should be able to open a secret."""
 
     name: Annotated[str, Meta(description="The secret.")]

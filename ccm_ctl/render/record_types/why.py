@@ -35,7 +35,7 @@ class NodeRolloutFields(Struct, frozen=True, kw_only=True):
     planned: Annotated[bool, Meta(description="The node has not been asked yet.")]
 
 
-class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why", omit_defaults=True):
+class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why"):
     """Why a node is as it is."""
 
     present: Annotated[bool, Meta(description="The agent is online.")] = False
