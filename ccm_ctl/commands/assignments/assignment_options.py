@@ -240,7 +240,6 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
 
 def print_assigned(application: Application, standing: Standing, nodes: list[str], *, was: str) -> None:
     """Report a stored assignment, and the command that shows its status."""
-
     terminal = application.terminal
     terminal.record(AssignmentLine, **assignment_fields(standing), nodes=len(nodes), changed=True)
     terminal.show(

@@ -368,5 +368,10 @@ def print_rollout(terminal: Terminal, state: RolloutState) -> None:
         reason=state.reason or None,
         by=state.by or None,
         bake_until=state.bake_until,
-        driver=f"{state.lease.operator}@{state.lease.host}" if state.lease else None,
+        driver=format_driver(state),
     )
+
+
+def format_driver(state: RolloutState) -> str | None:
+    """The process that drives a rollout, as `operator@host`; None if there is none."""
+    return f"{state.lease.operator}@{state.lease.host}" if state.lease else None

@@ -9,7 +9,7 @@ import click
 
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.commands.rollouts.rollout_drive import RolloutWatch
+from ccm_ctl.commands.rollouts.rollout_drive import RolloutWatch, format_driver
 from ccm_ctl.commands.runs.run_view import RunView
 from ccm_ctl.fleet.runs.find_run import find_run
 from ccm_ctl.fleet.runs.follow import Follower
@@ -164,7 +164,7 @@ def phase_fields(rollout: RolloutState | None) -> dict[str, Any]:
         "phase": str(rollout.phase),
         "reason": rollout.reason or None,
         "by": rollout.by or None,
-        "driver": f"{rollout.lease.operator}@{rollout.lease.host}" if rollout.lease else None,
+        "driver": format_driver(rollout),
     }
 
 
