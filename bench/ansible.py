@@ -1,5 +1,5 @@
 """
-Beside Ansible and Salt: users, sysctls, edits and services, at the first run and when all is right, in a machine.
+Users, sysctls, edits and services beside Ansible and Salt, in a machine: the first run, and a run when all is right.
 
 Both come from PyPI, into `.cache/comparison`. Ansible has its best options: a local connection, pipelining, no facts, no
 discovery of Python, one loop instead of a task for each item, and no output of what is right. It needs minutes for a
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.ansible_kinds import EDITS, KINDS, SERVICES, SYSCTLS, USERS, Kind
+from bench.ansible_kinds import KINDS, Kind
 from bench.measure import BIN, TOP, Line
 from bench.services import in_machine
 
@@ -52,9 +52,12 @@ ENVIRONMENT = {
 Spent = tuple[float, float]
 """Seconds on the clock, and of processor time with all processes below."""
 
+Taken = dict[str, dict[str, list[Spent]]]
+"""By program and phase."""
+
 
 def spent(command: list[str]) -> Spent:
-    """What a command takes, which must succeed."""
+    """Run a command, which must succeed, and return what it takes."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,11 +110,11 @@ def warm_ups(programs: dict[str, tuple[list[str], int]]) -> Iterator[list[str]]:
             yield [command[0], "--version"]
 
 
-def inside(name: str) -> dict[str, dict[str, list[Spent]]]:
-    """Times of each program's first runs, and of runs when all is right."""
+def inside(name: str) -> tuple[int, Taken]:
+    """How many changes a kind has, and times of each program's first runs and of runs when all is right."""
     os.environ.update(ENVIRONMENT)
     kind = KINDS[name]()
-    taken: dict[str, dict[str, list[Spent]]] = {}
+    taken: Taken = {}
     with tempfile.TemporaryDirectory() as folder:
         programs = commands(kind, Path(folder))
         for command in warm_ups(programs):  # files are read and compiled, and grains kept
@@ -124,7 +127,7 @@ def inside(name: str) -> dict[str, dict[str, list[Spent]]]:
                     times[phase].append(spent(command))
                     if (right := kind.done()) != count:
                         raise RuntimeError(f"{program} made {right} of {count} {name} right")
-    return taken
+    return kind.count, taken
 
 
 # -- here
@@ -161,8 +164,8 @@ def measure() -> list[Line]:
     lines = []
     for name in chosen:
         settings = [f"BENCH_ROUNDS={ROUNDS}"]
-        taken = json.loads(in_machine("bench.ansible", name, settings=settings, limit_s=LIMIT_S))
-        lines += compared(name, taken)
+        count, taken = json.loads(in_machine("bench.ansible", name, settings=settings, limit_s=LIMIT_S))
+        lines += compared(name, count, taken)
     return lines
 
 
@@ -171,10 +174,9 @@ def medians(times: list[Spent]) -> Spent:
     return statistics.median(wall for wall, _ in times), statistics.median(cpu for _, cpu in times)
 
 
-def compared(name: str, taken: dict[str, dict[str, list[Spent]]]) -> list[Line]:
+def compared(name: str, count: int, taken: Taken) -> list[Line]:
     """A line for each phase and program."""
     lines = []
-    count = {"users": USERS, "sysctls": SYSCTLS, "services": SERVICES}.get(name, EDITS)
     for phase, label in (("first", "changed"), ("again", "that are right")):
         ours = medians(taken["ccm"][phase])
         theirs = {}

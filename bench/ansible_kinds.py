@@ -130,7 +130,7 @@ def edits(*, together: bool = False) -> Kind:
     salt: dict[str, Any]
     if together:
         ours = [{"edit": [{str(path): {"edits": [edit(key) for key in keys]}} for path in paths]}]
-        salt = {  # Salt takes a list that YAML repeats by its anchor for several functions
+        salt = {  # built anew for each path: Salt reads a list that YAML repeats by anchor as several functions
             str(path): {"file.keyvalue": [{"key_values": dict.fromkeys(keys, "new")}, {"separator": " = "}]}
             for path in paths
         }
