@@ -75,7 +75,7 @@ _EXPR = (
 _APT = (
     "# Managed by ccm\nX-Repolib-Name: a\nTypes: deb\nURIs: https://a/ https://b/\nSuites: ./\nTrusted: yes\n"
 )
-_DNF = "# Managed by ccm\n[a]\nname=a\nbaseurl=https://a/\nenabled=1\npriority=9\ngpgcheck=1\nrepo_gpgcheck=0\ngpgkey=file:///k\n"
+_DNF = "# Managed by ccm\n[a]\nname=a\nbaseurl=https://a/\nenabled=1\npriority=9\ngpgcheck=1\nrepo_gpgcheck=1\ngpgkey=file:///k\n"
 
 
 def _repositories(data: bytes) -> object:

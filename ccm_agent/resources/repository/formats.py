@@ -119,11 +119,18 @@ def _render_dnf(name: str, one: RepositoryContent) -> str:
         ("enabled", str(int(one.enabled))),
         ("priority", "" if one.priority is None else str(one.priority)),
         ("gpgcheck", str(int(not one.trusted))),
-        ("repo_gpgcheck", str(int(one.repo_gpgcheck))),
+        ("repo_gpgcheck", _metadata_check(one)),
         ("gpgkey", f"{_FILE_URL}{one.signed_by}" if one.signed_by else ""),
     )
     lines = [HEADER, f"[{name}]", *(f"{key}={value}" for key, value in fields if value)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _metadata_check(one: RepositoryContent) -> str:
+    """Return whether dnf requires signed metadata, as a number; "" leaves that to dnf.conf, which may be hardened."""
+    if one.repo_gpgcheck:
+        return "1"
+    return "0" if one.trusted else ""  # without a key, dnf could verify nothing
 
 
 def _parse_dnf(name: str, text: str) -> RepositoryContent | None:

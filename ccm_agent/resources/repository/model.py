@@ -68,7 +68,7 @@ class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields
     ] = False
     repo_gpgcheck: Annotated[
         bool,
-        Meta(description="dnf: also require signed metadata."),
+        Meta(description="dnf: require signed metadata, even if `dnf.conf` does not."),
     ] = False
     refresh: Annotated[
         bool,

@@ -50,7 +50,6 @@ baseurl=https://repo.example.net/el$releasever
 enabled=1
 priority=10
 gpgcheck=1
-repo_gpgcheck=0
 gpgkey=file://{REPO_KEY}
 """
 
@@ -253,6 +252,30 @@ def test_what_is_written_is_read_back(kind: str, properties: dict[str, Any]) -> 
     assert form.render("own", content) == text
     assert content.trusted == one.trusted
     assert content.enabled == one.enabled
+
+
+@pytest.mark.parametrize(
+    ("properties", "line"),
+    [
+        pytest.param({}, None, id="the setting of dnf.conf applies"),
+        pytest.param({"repo_gpgcheck": True}, "repo_gpgcheck=1", id="signed metadata is required"),
+        pytest.param({**UNSIGNED, "trusted": True}, "repo_gpgcheck=0", id="nothing is signed"),
+    ],
+)
+def test_a_signature_of_metadata_is_set_only_if_the_manifest_decides_it(
+    properties: dict[str, Any], line: str | None
+) -> None:
+    lines = FORMATS["dnf"].content(wanted_dnf(**properties)).decode().splitlines()
+
+    assert [one for one in lines if one.startswith("repo_gpgcheck")] == ([line] if line else [])
+
+
+async def test_a_line_that_turns_off_the_check_of_dnf_conf_is_removed() -> None:
+    host = Host("dnf", text=REPO_TEXT.replace("gpgcheck=1\n", "gpgcheck=1\nrepo_gpgcheck=0\n"), key=KEY)
+
+    event = await manage(TYPE, host.provider, wanted_dnf(refresh=False))
+
+    assert (event.error, event.changed, host.texts) == ([], True, (REPO_TEXT, KEY))
 
 
 @pytest.mark.parametrize(
