@@ -74,6 +74,7 @@ def _is_locked(done: Completed) -> bool:
 def make_apt(context: ResourceContext) -> RepositoryFiles:
     """Return the provider `apt`."""
     tool = PackageTool(context.runner, context.port("locks"), APT_ENVIRONMENT)
+    manager = AptLists(tool, context.files)
     return RepositoryFiles(
-        AptLists(tool, context.files), context.files, context.directory, lambda: context.port("download")
+        manager, context.files, context.port("trees"), context.directory, lambda: context.port("download")
     )

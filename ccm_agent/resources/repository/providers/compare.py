@@ -24,7 +24,12 @@ _WHY = "keys are not compared line by line"
 
 
 async def compare_files(
-    files: Files, wanted: RepositoryProperties, found: RepositoryState, after: bytes | None
+    files: Files,
+    wanted: RepositoryProperties,
+    found: RepositoryState,
+    after: bytes | None,
+    *,
+    drops_key: bool,
 ) -> list[FileChange]:
     """
     Return what changes.
@@ -34,11 +39,12 @@ async def compare_files(
         wanted: The repository.
         found: Its state.
         after: The content of its file after the change; None: it is removed.
+        drops_key: Whether the key is removed.
     """
     changes = []
     if after is None or found.file.checksum != hashlib.sha256(after).hexdigest():
         changes.append(await _file_change(files, found.file, after))
-    changes += _key_changes(wanted, found)
+    changes += _key_changes(wanted, found, drops_key=drops_key)
     return changes
 
 
@@ -59,11 +65,13 @@ async def _file_change(files: Files, file: RepositoryFile, after: bytes | None) 
     )
 
 
-def _key_changes(wanted: RepositoryProperties, found: RepositoryState) -> Iterator[FileChange]:
+def _key_changes(
+    wanted: RepositoryProperties, found: RepositoryState, *, drops_key: bool
+) -> Iterator[FileChange]:
     key = found.key_file
     stays = wanted.ensure == PRESENT and wanted.key != ""
     is_same = stays and key.checksum != "" and key.checksum == found.desired_key_checksum
-    if not is_same and (stays or (found.uses_key and key.kind == "file" and wanted.signed_by != key.path)):
+    if not is_same and (stays or (drops_key and key.kind == "file")):
         yield FileChange(
             path=key.path,
             why=_WHY,

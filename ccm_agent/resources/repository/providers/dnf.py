@@ -15,11 +15,9 @@ from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.package_tool import DNF_LOCK_WORDS, PackageTool, refuse, run_dnf
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import DNF, MODE
-from ccm_agent.resources.repository.providers.files import RepositoryFiles
+from ccm_agent.resources.repository.providers.files import FOLDER_BYTES, RepositoryFiles
 from ccm_agent.resources.repository.providers.package_lists import REFRESH_LIMIT_S
 
-FOLDER_BYTES = 16 << 20
-"""A larger folder does not only have repositories."""
 STRICT = b"skip_if_unavailable=0\n"
 """Otherwise dnf only warns of a server that it cannot reach, if its main file says so."""
 SIGNED_METADATA = b"\nrepo_gpgcheck=1\n"
@@ -77,5 +75,6 @@ class DnfLists:
 def make_dnf(context: ResourceContext) -> RepositoryFiles:
     """Return the provider `dnf`."""
     tool = PackageTool(context.runner, context.port("locks"), {})
-    manager = DnfLists(tool, context.files, context.port("trees"))
-    return RepositoryFiles(manager, context.files, context.directory, lambda: context.port("download"))
+    trees = context.port("trees")
+    manager = DnfLists(tool, context.files, trees)
+    return RepositoryFiles(manager, context.files, trees, context.directory, lambda: context.port("download"))

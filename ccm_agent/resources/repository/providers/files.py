@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CcmError, CommandError, FileError, InputError
-from ccm_agent.model.ports import Download, FileInfo, Files, Transfer
+from ccm_agent.model.ports import Download, FileInfo, Files, Transfer, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.repository.checks import KEY_LIMIT_BYTES, checked_key
 from ccm_agent.resources.repository.formats import FORMATS
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LIMIT_BYTES = 1 << 20
 _DIRECTORY_MODE = 0o755
+FOLDER_BYTES = 16 << 20
+"""A larger folder does not only have repositories."""
 _STAGING = "/var/cache"
 """Where copies of the files are while the package lists are fetched; only root can write there, and it has room for metadata."""
 _ROOT = "root"
@@ -42,16 +44,23 @@ class RepositoryFiles:
     Args:
         manager: The package manager.
         files: Reads and writes the files.
+        trees: Reads the other files of their folder.
         directory: The base of relative paths of keys.
         download: Returns the port that fetches keys.
     """
 
     def __init__(
-        self, manager: PackageLists, files: Files, directory: str, download: Callable[[], Download]
+        self,
+        manager: PackageLists,
+        files: Files,
+        trees: Trees,
+        directory: str,
+        download: Callable[[], Download],
     ) -> None:
         self._manager = manager
         self._format = FORMATS[manager.name]
         self._files = files
+        self._trees = trees
         self._directory = directory
         self._download = download
 
@@ -74,7 +83,8 @@ class RepositoryFiles:
         from ccm_agent.resources.repository.providers.compare import compare_files
 
         after = self._format.content(wanted) if wanted.ensure == PRESENT else None
-        return await compare_files(self._files, wanted, found, after)
+        drops_key = await self._drops_key(wanted, found)
+        return await compare_files(self._files, wanted, found, after, drops_key=drops_key)
 
     async def write(self, wanted: RepositoryProperties, found: RepositoryState, *, refresh: bool) -> None:
         """See `RepositoryProvider`."""
@@ -84,7 +94,7 @@ class RepositoryFiles:
         path, key_path = self._paths(wanted.name)
         was_sound = not await self._manager.fault()
         earlier = [(file, await self._content(file)) for file in (found.file, found.key_file)]
-        drops_key = found.uses_key and not key and wanted.signed_by != key_path
+        drops_key = await self._drops_key(wanted, found)
         try:
             if key:
                 await self._write(key_path, key)
@@ -105,15 +115,29 @@ class RepositoryFiles:
     async def remove(self, wanted: RepositoryProperties, found: RepositoryState) -> None:
         """See `RepositoryProvider`."""
         path, key_path = self._paths(wanted.name)
+        drops_key = await self._drops_key(wanted, found)
         # a repository without its key would be an error for apt
         await self._files.remove(path)
-        if found.uses_key:
+        if drops_key:
             await self._files.remove(key_path)
 
     # ---- inside ----
 
     def _paths(self, name: str) -> tuple[str, str]:
         return self._format.path(name), self._format.key_path(name)
+
+    async def _drops_key(self, wanted: RepositoryProperties, found: RepositoryState) -> bool:
+        """Whether a change removes the key: its repository no longer uses it, and no other file of the folder names it."""
+        path, key_path = self._paths(wanted.name)
+        stays = wanted.ensure == PRESENT and (wanted.key != "" or wanted.signed_by == key_path)
+        if stays or not found.uses_key:
+            return False
+        try:
+            tree = await self._trees.read(self._format.directory, FOLDER_BYTES)
+        except FileError:
+            return False  # an unused key does no harm, but a repository without its key cannot be used
+        own = posixpath.basename(path)
+        return not any(key_path.encode() in one.content for one in tree.entries if one.path != own)
 
     async def _state(
         self, wanted: RepositoryProperties, file: FileInfo, key_file: FileInfo, also_in: str

@@ -17,6 +17,7 @@ from ccm_agent.resources.repository import TYPE
 from ccm_agent.resources.repository.checks import check
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import RepositoryProperties
+from ccm_agent.resources.repository.providers import files
 from ccm_agent.resources.repository.providers.apt import AptLists
 from ccm_agent.resources.repository.providers.dnf import DnfLists
 from ccm_agent.resources.repository.providers.files import RepositoryFiles
@@ -66,7 +67,7 @@ def wanted(name: str = "own", **properties: Any) -> RepositoryProperties:
     return RepositoryProperties(name=name, **{**usual, **properties})
 
 
-def wanted_dnf(**properties: Any) -> RepositoryProperties:
+def wanted_dnf(name: str = "own", **properties: Any) -> RepositoryProperties:
     usual: dict[str, Any] = {
         "uris": ["https://repo.example.net/el$releasever"],
         "suites": [],
@@ -74,7 +75,7 @@ def wanted_dnf(**properties: Any) -> RepositoryProperties:
         "description": "Our packages",
         "priority": 10,
     }
-    return wanted(**{**usual, **properties})
+    return wanted(name, **{**usual, **properties})
 
 
 UNSIGNED: dict[str, Any] = {"key": "", "key_fingerprint": ""}
@@ -94,7 +95,7 @@ class Host:
             self.files.put(self.key_path, key)
         tool = PackageTool(self.runner, FakeLocks(), APT_ENVIRONMENT)
         manager = AptLists(tool, self.files) if kind == "apt" else DnfLists(tool, self.files, self.trees)
-        self.provider = RepositoryFiles(manager, self.files, "/site", lambda: self.download)
+        self.provider = RepositoryFiles(manager, self.files, self.trees, "/site", lambda: self.download)
         self.runner.when("apt-get", "indextargets")
 
     def content(self, path: str) -> str | None:
@@ -481,6 +482,46 @@ async def test_a_key_that_is_no_longer_used_is_removed_and_a_foreign_one_is_kept
 
     assert used.texts[1] is None
     assert foreign.texts == (None, OTHER_KEY)
+
+
+@pytest.mark.parametrize("kind", ["apt", "dnf"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"ensure": "absent"}, id="the repository is removed"),
+        pytest.param({**UNSIGNED, "trusted": True}, id="it accepts unsigned packages"),
+        pytest.param({**UNSIGNED, "signed_by": "/usr/share/keyrings/a.gpg"}, id="it uses a key of the host"),
+    ],
+)
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_a_key_that_another_file_of_the_folder_names_is_kept(
+    kind: str, change: dict[str, Any], is_shared: bool
+) -> None:
+    build = wanted if kind == "apt" else wanted_dnf
+    host = Host(kind, key=KEY)
+    host.files.put(host.path, FORMATS[kind].content(build()))
+    other = FORMATS[kind].content(build("other", **{**UNSIGNED, "signed_by": host.key_path}))
+    host.files.put(
+        FORMATS[kind].path("other"), other if is_shared else other.replace(b"/own.asc", b"/other.asc")
+    )
+    one = build(**change, refresh=False)
+
+    changes = await host.provider.compare(one, await host.provider.status(one))
+    event = await manage(TYPE, host.provider, one)
+
+    assert (event.error, event.changed) == ([], True)
+    assert host.texts[1] == (KEY if is_shared else None)
+    assert [path.path for path in changes] == [host.path] + ([] if is_shared else [host.key_path])
+
+
+async def test_a_key_is_kept_if_the_other_files_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FOLDER_BYTES", len(TEXT))
+    host = Host(text=TEXT, key=KEY)
+    host.files.put("/etc/apt/sources.list.d/large", "x")
+
+    event = await manage(TYPE, host.provider, RepositoryProperties(name="own", ensure="absent"))
+
+    assert (event.error, event.changed, host.texts) == ([], True, (None, KEY))
 
 
 async def test_a_second_definition_of_dnf_is_an_error_that_names_its_file() -> None:
