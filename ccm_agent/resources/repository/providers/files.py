@@ -39,7 +39,7 @@ _ROOT = "root"
 
 class RepositoryFiles:
     """
-    The provider of repositories; see `RepositoryProvider`.
+    The provider of repositories. All methods raise HostError if the operating system refuses.
 
     Args:
         manager: The package manager.
@@ -65,11 +65,11 @@ class RepositoryFiles:
         self._download = download
 
     async def status(self, wanted: RepositoryProperties) -> RepositoryState:
-        """See `RepositoryProvider`."""
+        """Read the state of both files; see `Provider`."""
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[RepositoryProperties]) -> list[RepositoryState]:
-        """See `RepositoryProvider`."""
+        """Return what `status` would for each. All files are inspected at once; only files that differ are read."""
         paths = [path for one in wanted for path in self._paths(one.name)]
         looks = await self._files.inspect(paths, follow=False)
         others = await self._manager.places({one.name for one in wanted})
@@ -79,7 +79,7 @@ class RepositoryFiles:
         ]
 
     async def compare(self, wanted: RepositoryProperties, found: RepositoryState) -> list[FileChange]:
-        """See `RepositoryProvider`."""
+        """Return what changes in the files, for a diff."""
         from ccm_agent.resources.repository.providers.compare import compare_files
 
         after = self._format.content(wanted) if wanted.ensure == PRESENT else None
@@ -87,7 +87,18 @@ class RepositoryFiles:
         return await compare_files(self._files, wanted, found, after, drops_key=drops_key)
 
     async def write(self, wanted: RepositoryProperties, found: RepositoryState, *, refresh: bool) -> None:
-        """See `RepositoryProvider`."""
+        """
+        Write both files.
+
+        The key is read or fetched, and compared with its fingerprint. With `refresh`, the package manager fetches the package
+        lists with copies of both files. Only after that the files are changed, and they are restored if the package manager
+        cannot read its configuration with them.
+
+        Raises:
+            PropertyError: It is not the key with the desired fingerprint.
+            DownloadError: The key cannot be fetched.
+            CommandError: The package lists cannot be fetched.
+        """
         key = await self._key(wanted, found)
         if refresh:
             await self._refresh(wanted, key)
@@ -113,7 +124,7 @@ class RepositoryFiles:
             raise
 
     async def remove(self, wanted: RepositoryProperties, found: RepositoryState) -> None:
-        """See `RepositoryProvider`."""
+        """Remove the file of the repository, and its key if only that file names it."""
         path, key_path = self._paths(wanted.name)
         drops_key = await self._drops_key(wanted, found)
         # a repository without its key would be an error for apt
