@@ -24,6 +24,7 @@ from ccm_agent.resources.archive import TYPE as ARCHIVE
 from ccm_agent.resources.exec import TYPE as EXEC
 from ccm_agent.resources.file import TYPE as FILE
 from ccm_agent.resources.package import TYPE as PACKAGE
+from ccm_agent.resources.repository import TYPE as REPOSITORY
 from ccm_agent.resources.scaffold import TYPE as SCAFFOLD
 from ccm_agent.resources.service import TYPE as SERVICE
 from ccm_agent.testing.download import FakeDownload
@@ -32,7 +33,7 @@ from ccm_agent.testing.records import FakeRecords
 from ccm_agent.testing.trees import FakeTrees
 from tests.support.engine import Bench, bench
 
-KINDS = (ARCHIVE, EXEC, FILE, PACKAGE, SCAFFOLD, SERVICE)
+KINDS = (ARCHIVE, EXEC, FILE, PACKAGE, REPOSITORY, SCAFFOLD, SERVICE)
 URL = "https://host.example.net/a.tar.gz"
 OWNER = "owner: root, group: root"
 FILE_OF = "owner: root, group: root, mode: '0644', content: x"
@@ -336,6 +337,55 @@ async def test_registrations_can_be_forbidden() -> None:
     assert [one.code for one in at.events] == ["policy.registration"] * 2
     assert at.registered == []
     assert "/srv/x" not in at.on.files.nodes
+
+
+# ---- software without a signature ----
+
+REPOSITORY_FILE = "/etc/apt/sources.list.d/own.sources"
+
+
+def repository(trust: str) -> str:
+    """A repository whose packages are accepted for this reason."""
+    return f"repository: {{name: own, uris: [https://a/], suites: [x], components: [main], refresh: false, {trust}}}"
+
+
+@pytest.mark.parametrize(
+    "limits", ["forbid: {types: [unsigned]}", "only: {types: [repository]}"], ids=["forbidden", "not listed"]
+)
+async def test_unsigned_software_can_be_forbidden(limits: str) -> None:
+    at = Stage()
+
+    await at.apply(repository("trusted: true"), grant=grant(limits))
+
+    assert [(one.code, one.error) for one in at.events] == [
+        (
+            "policy.unsigned",
+            [
+                f"`trusted: true` accepts software without a signature, and {RULE} resources of the type unsigned"
+            ],
+        )
+    ]
+    assert at.on.files.looked_at == []
+    assert REPOSITORY_FILE not in at.on.files.nodes
+
+
+@pytest.mark.parametrize(
+    ("limits", "trust"),
+    [
+        pytest.param("forbid: {types: [unsigned]}", "signed_by: /k.asc", id="a key, where it is forbidden"),
+        pytest.param("only: {types: [repository]}", "signed_by: /k.asc", id="a key, where it is not listed"),
+        pytest.param("only: {types: [repository, unsigned]}", "trusted: true", id="unsigned, where it is listed"),
+        pytest.param("", "trusted: true", id="unsigned, without limits"),
+    ],
+)  # fmt: skip
+async def test_a_repository_that_the_policy_allows_is_written(limits: str, trust: str) -> None:
+    at = Stage()
+    at.on.runner.when("apt-get", "indextargets")
+
+    await at.apply(repository(trust), grant=grant(limits))
+
+    assert at.told == [("repository#own", "changed", "")]
+    assert REPOSITORY_FILE in at.on.files.nodes
 
 
 async def test_child_manifests_are_judged_resource_by_resource() -> None:

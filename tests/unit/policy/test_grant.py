@@ -63,6 +63,10 @@ def test_a_refusal_names_rule_and_type() -> None:
         "policy.registration",
         f"`register_when_stable` publishes a registration, and {TITLE} resources of the type registration",
     )
+    assert said(grant("forbid: {types: [unsigned]}").refuse_unsigned("trusted")) == (
+        "policy.unsigned",
+        f"`trusted: true` accepts software without a signature, and {TITLE} resources of the type unsigned",
+    )
 
 
 @pytest.mark.parametrize(
