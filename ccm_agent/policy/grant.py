@@ -107,7 +107,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def withholds_output(self) -> bool:
-        """The run's events do not tell the output of commands."""
+        """The run's events do not include the output of commands."""
         return OUTPUT in self.withheld
 
     @property
@@ -129,30 +129,24 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     def refuse_command(self, what: str) -> PolicyError | None:
         """Why a command of a manifest may not be run; `what` says where it is used: a health check, `post`."""
-        refused = self.refuse_type(COMMAND_TYPE)
-        if refused is None or refused.code == "policy.denied":
-            return refused
-        return PolicyError(f"{what} is a command, and {refused.message}", code="policy.command")
+        return self._refuse_use(COMMAND_TYPE, f"{what} is a command", "policy.command")
 
     def refuse_registration(self) -> PolicyError | None:
         """Why the entries of `register_when_stable` may not be published."""
-        refused = self.refuse_type(REGISTRATION_TYPE)
-        if refused is None or refused.code == "policy.denied":
-            return refused
-        return PolicyError(
-            f"`register_when_stable` publishes a registration, and {refused.message}",
-            code="policy.registration",
-        )
+        use = "`register_when_stable` publishes a registration"
+        return self._refuse_use(REGISTRATION_TYPE, use, "policy.registration")
 
     def refuse_unsigned(self, field: str) -> PolicyError | None:
-        """Why software may not be accepted without a signature, as a property says."""
-        refused = self.refuse_type(UNSIGNED_TYPE)
+        """Why a property may not accept software without a signature."""
+        use = f"`{field}: true` accepts software without a signature"
+        return self._refuse_use(UNSIGNED_TYPE, use, "policy.unsigned")
+
+    def _refuse_use(self, name: str, use: str, code: str) -> PolicyError | None:
+        """Why a property may not do what the policy treats as a type of its own."""
+        refused = self.refuse_type(name)
         if refused is None or refused.code == "policy.denied":
             return refused
-        return PolicyError(
-            f"`{field}: true` accepts software without a signature, and {refused.message}",
-            code="policy.unsigned",
-        )
+        return PolicyError(f"{use}, and {refused.message}", code=code)
 
     def refuse_path(self, path: str, real: str) -> PolicyError | None:
         """
