@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.archive.command import COMMAND
 from ccm_agent.resources.archive.model import ArchiveProperties, ArchiveState
@@ -18,7 +19,7 @@ def _make_http(context: ResourceContext) -> Any:
 
 
 def _is_web(wanted: ArchiveProperties) -> bool:
-    return wanted.url.lower().startswith(("http://", "https://"))
+    return is_web(wanted.url)
 
 
 TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
