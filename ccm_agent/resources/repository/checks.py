@@ -13,7 +13,7 @@ from ccm_agent.model.formats.urls import mask_url
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.repository.model import FILE, TEXT, URL, RepositoryProperties
-from ccm_agent.resources.repository.openpgp import LIMIT_BYTES, normal_fingerprint, parse_public_key
+from ccm_agent.resources.repository.openpgp import normal_fingerprint, parse_public_key
 
 if TYPE_CHECKING:
     from ccm_agent.resources.repository.openpgp import PublicKey
@@ -235,7 +235,3 @@ def _check_signed_by(wanted: RepositoryProperties) -> None:
     path = wanted.signed_by
     if path and (not _PATH.fullmatch(path) or posixpath.normpath(path) != path or len(path) > _PATH_LENGTH):
         refuse("`signed_by` must be the absolute path of a key, without spaces and `..`", "signed_by")
-
-
-KEY_LIMIT_BYTES = LIMIT_BYTES
-"""The largest key that is read or fetched."""

@@ -22,7 +22,7 @@ from functools import cache
 
 from msgspec import Struct
 
-LIMIT_BYTES = 256 << 10
+KEY_LIMIT_BYTES = 256 << 10
 """A larger file is a keyring. The largest keys have some thousand signatures."""
 FINGERPRINT_LENGTHS = (40, 64)
 _LINE = 64
@@ -66,8 +66,8 @@ def parse_public_key(data: bytes) -> PublicKey:
     Raises:
         ValueError: It contains something else; the text says what.
     """
-    if len(data) > LIMIT_BYTES:
-        raise ValueError(f"it is larger than {LIMIT_BYTES >> 10} KiB, so it is not a single key")
+    if len(data) > KEY_LIMIT_BYTES:
+        raise ValueError(f"it is larger than {KEY_LIMIT_BYTES >> 10} KiB, so it is not a single key")
     if not data.strip():
         raise ValueError("it is empty")
     packets = _unarmored(data) if _BLOCK in data or not data[0] & 0x80 else data

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import CcmError, CommandError, FileError, InputError
 from ccm_agent.model.ports import Download, FileInfo, Files, Transfer, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.repository.checks import KEY_LIMIT_BYTES, checked_key
+from ccm_agent.resources.repository.checks import checked_key
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import (
     FILE,
@@ -22,7 +22,7 @@ from ccm_agent.resources.repository.model import (
     RepositoryProperties,
     RepositoryState,
 )
-from ccm_agent.resources.repository.openpgp import parse_public_key
+from ccm_agent.resources.repository.openpgp import KEY_LIMIT_BYTES, parse_public_key
 
 if TYPE_CHECKING:
     from ccm_agent.resources.changes import FileChange

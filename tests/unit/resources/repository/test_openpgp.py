@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.resources.repository.openpgp import (
-    LIMIT_BYTES,
+    KEY_LIMIT_BYTES,
     PublicKey,
     normal_fingerprint,
     parse_public_key,
@@ -59,7 +59,7 @@ def test_what_is_written_is_the_key_alone() -> None:
     [
         pytest.param(b"", "is empty", id="nothing"),
         pytest.param(b" \n", "is empty", id="spaces"),
-        pytest.param(b"x" * (LIMIT_BYTES + 1), "larger than 256 KiB", id="a huge file"),
+        pytest.param(b"x" * (KEY_LIMIT_BYTES + 1), "larger than 256 KiB", id="a huge file"),
         pytest.param(b"<html>404</html>", "neither a text that begins with", id="a page"),
         pytest.param(PACKETS + packets(OTHER_KEY), "several keys", id="two keys, binary"),
         pytest.param(armor(PACKETS + packets(OTHER_KEY)), "several keys", id="two keys in one block"),
