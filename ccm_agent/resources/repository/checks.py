@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.formats.urls import mask_url
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.checks import check_each, refuse
+from ccm_agent.resources.checks import PATH_BYTES, check_each, refuse, why_no_path
 from ccm_agent.resources.repository.model import FILE, TEXT, URL, RepositoryProperties
 from ccm_agent.resources.repository.openpgp import normal_fingerprint, parse_public_key
 
@@ -35,7 +35,6 @@ _URI = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+;=%-]+")
 _SCHEMES = ("https://", "http://", "file:/")
 _WEB = ("https://", "http://")
 _PATH = re.compile(r"/[A-Za-z0-9._/+@~-]+")
-_PATH_LENGTH = 4095
 
 
 def check(wanted: RepositoryProperties) -> None:
@@ -209,10 +208,8 @@ def _check_key(wanted: RepositoryProperties) -> None:
         if not key.startswith("https://"):
             refuse("`key` must be an `https://` URL, a file, or the text of a key", "key")
         _check_uri(key, "key", ("https://",))
-    elif wanted.key_form == FILE and (
-        not key.isprintable() or len(key.encode(errors="replace")) > _PATH_LENGTH
-    ):
-        refuse("the path in `key` has control characters or is too long", "key")
+    elif wanted.key_form == FILE and (why := why_no_path(key)):
+        refuse(f"the path in `key` {why}", "key")
 
 
 def _check_fingerprint(wanted: RepositoryProperties) -> None:
@@ -233,5 +230,5 @@ def _check_fingerprint(wanted: RepositoryProperties) -> None:
 
 def _check_signed_by(wanted: RepositoryProperties) -> None:
     path = wanted.signed_by
-    if path and (not _PATH.fullmatch(path) or posixpath.normpath(path) != path or len(path) > _PATH_LENGTH):
+    if path and (not _PATH.fullmatch(path) or posixpath.normpath(path) != path or len(path) > PATH_BYTES):
         refuse("`signed_by` must be the absolute path of a key, without spaces and `..`", "signed_by")
