@@ -140,6 +140,7 @@ class Host:
         pytest.param({"uris": ["https://a/" + "x" * 2000]}, "uris[0]", id="an overlong URL"),
         pytest.param({"uris": ["https://a?[/]@evil.example/x"]}, "uris[0]", id="a host that apt reads in another way"),
         pytest.param({"uris": ["https://a?[/]u:hunter2@b/x"]}, "uris[0]", id="a password that urlsplit does not see"),
+        pytest.param({"uris": ["https://a?.example.net/x"]}, "uris[0]", id="a host behind a question mark"),
         pytest.param({"uris": ["https://a/[x]"]}, "uris[0]", id="brackets in a path"),
         pytest.param({"uris": ["file:/srv/a/%2e%2e/%2e%2e/tmp"]}, "uris[0]", id="an encoded path upwards"),
         pytest.param({"uris": ["file:/srv/a?/../../tmp"]}, "uris[0]", id="a path behind a question mark"),
@@ -301,6 +302,7 @@ async def test_properties_of_the_other_package_manager_are_an_error(
 async def test_the_lists_are_fetched_with_copies_and_only_for_this_repository() -> None:
     host = Host(text=TEXT, key=KEY)
     seen: list[str | None] = []
+    modes: set[int] = set()
 
     def look() -> None:
         staged = [
@@ -310,6 +312,7 @@ async def test_the_lists_are_fetched_with_copies_and_only_for_this_repository() 
         ]
         seen.extend(host.content(path) for path in sorted(staged))
         seen.extend(host.texts)
+        modes.update(host.files.nodes[path].mode for path in staged)
 
     host.runner.when("apt-get", "update", effect=look)
 
@@ -320,8 +323,33 @@ async def test_the_lists_are_fetched_with_copies_and_only_for_this_repository() 
     assert seen[0] == KEY
     assert seen[1] == TEXT.replace("bookworm", "trixie").replace("/etc/apt/keyrings", folder)
     assert seen[2:] == [TEXT, KEY]
+    assert modes == {0o644}  # apt reads them as the user _apt
     assert "Dir::Etc::SourceParts=/dev/null" in command
     assert "List-Cleanup=false" in command
+    assert "Error-Mode=any" in command
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+async def test_dnf_fetches_strictly_and_tests_a_key_with_an_empty_cache(is_signed: bool) -> None:
+    host = Host("dnf", text=REPO_TEXT, key=KEY)
+    seen: list[str | None] = []
+
+    def look() -> None:
+        seen.extend(host.content(path) for path in host.files.nodes if path.endswith("/own.repo"))
+
+    host.runner.when("dnf", "makecache", effect=look)
+
+    event = await manage(TYPE, host.provider, wanted_dnf(priority=20, repo_gpgcheck=is_signed))
+
+    command = next(line for line in host.runner.lines if line.startswith("dnf makecache"))
+    folder = command.partition("reposdir=")[2].split()[0]
+    after = REPO_TEXT.replace("priority=10", "priority=20")
+    if is_signed:
+        after = after.replace("gpgcheck=1\n", "gpgcheck=1\nrepo_gpgcheck=1\n")
+    staged = after.replace("/etc/pki/rpm-gpg", folder) + "skip_if_unavailable=0\n"
+    assert (event.error, host.texts) == ([], (after, KEY))
+    assert set(seen) == {REPO_TEXT, staged}
+    assert (f"--setopt=cachedir={folder}/cache" in command) is is_signed
 
 
 @pytest.mark.parametrize(
@@ -426,6 +454,16 @@ async def test_a_key_is_fetched_once_and_again_when_the_host_has_another() -> No
 
     assert (first.error, first.changed, second.changed, fetched) == ([], True, False, 1)
     assert (third.changed, len(host.download.transfers), host.texts) == (True, 2, (TEXT, KEY))
+
+
+async def test_the_same_key_with_something_else_around_it_is_replaced() -> None:
+    host = Host(text=TEXT, key=f"a comment\n{KEY}")
+    host.runner.when("apt-get", "update")
+    host.download.serve(URL, KEY.encode())
+
+    event = await manage(TYPE, host.provider, wanted(key=URL))
+
+    assert (event.error, event.changed, host.texts) == ([], True, (TEXT, KEY))
 
 
 async def test_a_plan_fetches_nothing() -> None:
