@@ -21,7 +21,7 @@ LOCK_WAIT_S = 30
 """How long a package manager waits for another one on this host; then the resource fails and names the holder."""
 
 LOCK_RETRY_S = 2.0
-"""How often a tool is tried again that does not wait for its lock by itself."""
+"""The pause before a tool that does not wait for its lock is run again."""
 
 CHANGE_LIMIT_S = 30 * 60
 """A transaction that takes longer hangs, for example at a question or at a stalled mirror."""

@@ -85,7 +85,7 @@ def _check_name(wanted: RepositoryProperties) -> None:
             "name",
         )
     if name == MAIN:
-        refuse("a repository cannot be named `main`, which are the settings of dnf", "name")
+        refuse("`main` cannot be the name of a repository: dnf uses it for its settings", "name")
 
 
 def _check_presence(wanted: RepositoryProperties) -> None:
@@ -129,7 +129,7 @@ def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
     # apt finds the host in another way: it takes the last `@` before the path, and skips what is in brackets
     authority, *rest = uri.partition("://")[2].split("/", 1)
     if not uri.startswith("file:/") and (authority != parts.netloc or {"[", "]"} & set("".join(rest))):
-        refuse(f"{what} has a host that programs would read in different ways", field)
+        refuse(f"{what} has a host that apt and other programs parse differently", field)
     if uri.startswith("file:/") and {"%", "?", ";"} & set(uri):
         refuse(f"{what} must be `file:` with a plain path, without `%`, `?` and `;`", field)
     if "@" in parts.netloc:

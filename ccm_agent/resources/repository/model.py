@@ -86,7 +86,7 @@ class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields
 
 
 class RepositoryContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the file of a repository has; see `RepositoryProperties`. `signed_by` is also the path of its own key."""
+    """The fields of a repository's file; see `RepositoryProperties`. `signed_by` is also the path of its own key."""
 
     description: str
     uris: tuple[str, ...] = ()
