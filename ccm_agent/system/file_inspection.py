@@ -64,7 +64,7 @@ def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: 
         return FileInfo(path=path, link=link)
     except (OSError, ValueError) as err:  # a NUL in a path is a ValueError
         return FileInfo(path=path, kind="unreadable", error=_reason(err), link=link)
-    kind, sha256, undigested, error, is_empty = _kind(seen.st_mode), "", "", "", False
+    kind, sha256, undigested, error, is_empty = kind_of(seen.st_mode), "", "", "", False
     if kind == "file" and limit_bytes >= 0:
         try:
             seen, sha256, undigested = digest_of(path, limit_bytes, stop)
@@ -92,7 +92,8 @@ def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: 
     )
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """Return what something with a mode is: "file", "directory", "symlink" or "other"."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):

@@ -11,7 +11,7 @@ from itertools import islice
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import DIGEST_BYTES, Digest, Tree, TreeComparison, TreeEntry
 from ccm_agent.system.atomic_write import reported
-from ccm_agent.system.file_inspection import digest_of, open_regular, read_regular, refuse_other
+from ccm_agent.system.file_inspection import digest_of, kind_of, open_regular, read_regular, refuse_other
 from ccm_agent.system.threads import CancelFlag
 
 ENTRIES_MAX = 1_000_000
@@ -37,15 +37,7 @@ class WalkedEntry:
         self.path = path
         self.full = full
         self.seen = seen
-        self.kind = _kind(seen.st_mode)
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "directory"
-    return "symlink" if stat.S_ISLNK(mode) else "other"
+        self.kind = kind_of(seen.st_mode)
 
 
 def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntry]:
@@ -93,7 +85,7 @@ def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[WalkedEntry
 def read(top: str, limit_bytes: int, stop: CancelFlag) -> Tree:
     """Read all files of a directory; see `Trees.read`."""
     with reported(top, "cannot be read"):
-        kind = _kind(os.lstat(top).st_mode)
+        kind = kind_of(os.lstat(top).st_mode)
     if kind != "directory":
         return Tree(kind=kind)
     entries = []

@@ -15,7 +15,7 @@ from ccm_agent.model.ports import TreeChange, TreeDifference, TreeSpec
 from ccm_agent.system.accounts import AccountNames, group_id, user_id
 from ccm_agent.system.atomic_write import reported
 from ccm_agent.system.file_attributes import refuse_planted
-from ccm_agent.system.file_inspection import name_of_kind, refuse_other, why_unread
+from ccm_agent.system.file_inspection import kind_of, name_of_kind, refuse_other, why_unread
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees.directory import Directory, open_parent
 from ccm_agent.system.trees.open_walk import (
@@ -253,7 +253,7 @@ class _Comparison:
         """Handle an entry that the source does not have."""
         order, mode = self._order, entry.seen.st_mode
         if order.purge:
-            if _kind(mode) == "other":
+            if kind_of(mode) == "other":
                 self._kept.append(entry.path)
             else:
                 self._removed[entry.path] = _removal(entry, "purge")
@@ -266,7 +266,7 @@ class _Comparison:
     def _compare(self, entry: OpenEntry) -> None:
         """Compare an entry that the source has."""
         wanted, seen, full = self._source[entry.path], entry.seen, entry.place.path
-        found, new = _kind(seen.st_mode), self._new(entry.path)
+        found, new = kind_of(seen.st_mode), self._new(entry.path)
         if found == "symlink" and new.kind == "file":
             attributes = (new.new_uid, new.new_gid, new.new_mode)
             self._made[entry.path] = _change(entry.path, seen, "write", attributes, link=_link(entry))
@@ -298,7 +298,7 @@ class _Comparison:
                     return True
 
     def _compare_attributes(self, entry: OpenEntry) -> None:
-        kind = _kind(entry.seen.st_mode)
+        kind = kind_of(entry.seen.st_mode)
         if kind in ("file", "directory") and self._differs(entry.path, entry.seen) and kind == "file":
             refuse_planted(entry.place, entry.seen)
 
@@ -367,7 +367,7 @@ def _change(
     return TreeChange(
         path=path,
         action=action,
-        kind=_kind(seen.st_mode),
+        kind=kind_of(seen.st_mode),
         why=why,
         link=link,
         mode=stat.S_IMODE(seen.st_mode),
@@ -393,14 +393,6 @@ def _link(entry: OpenEntry) -> str:
         return ""
     with reported(entry.place.path, "cannot be read"):
         return os.readlink(entry.place.name, dir_fd=entry.place.fd)
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "directory"
-    return "symlink" if stat.S_ISLNK(mode) else "other"
 
 
 def _matches(order: TreeSpec, path: str) -> bool:
