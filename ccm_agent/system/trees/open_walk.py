@@ -16,7 +16,7 @@ from itertools import islice
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.system.atomic_write import reported
-from ccm_agent.system.file_inspection import name_of_kind
+from ccm_agent.system.file_inspection import name_of_kind, refuse_other
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees.directory import Directory, open_parent
 
@@ -25,6 +25,7 @@ ENTRIES_MAX = 100_000
 DEPTH_MAX = 100
 """The deepest level of directories; each takes an open file."""
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FDINFO_BYTES = 4096
 
 
@@ -134,6 +135,27 @@ def open_directory(place: Directory) -> int:
                 f"{place.path}: another process replaced it just now; try again", errno=err.errno
             ) from err
         raise FileError(f"{place.path}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
+
+
+@contextmanager
+def open_file(place: Directory, what: str = "") -> Iterator[int]:
+    """
+    Open a regular file for reading, not through a symlink.
+
+    Args:
+        place: The file.
+        what: What it is, for errors: "source ".
+
+    Raises:
+        FileError: It cannot be read, or is not a regular file.
+    """
+    with reported(f"{what}{place.path}", "cannot be read"):
+        fd = os.open(place.name, _OPEN_FILE, dir_fd=place.fd)
+    try:
+        refuse_other(place.path, os.fstat(fd).st_mode)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def mount_id(fd: int) -> int:

@@ -15,14 +15,15 @@ from ccm_agent.model.ports import TreeChange, TreeDifference, TreeSpec
 from ccm_agent.system.accounts import AccountNames, group_id, user_id
 from ccm_agent.system.atomic_write import reported
 from ccm_agent.system.file_attributes import refuse_planted
-from ccm_agent.system.file_inspection import kind_of, name_of_kind, refuse_other, why_unread
+from ccm_agent.system.file_inspection import kind_of, name_of_kind, why_unread
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.trees.directory import Directory, open_parent
+from ccm_agent.system.trees.directory import open_parent
 from ccm_agent.system.trees.open_walk import (
     OpenDirectory,
     OpenEntry,
     mount_id,
     open_directory,
+    open_file,
     open_top,
     walk_open,
 )
@@ -36,7 +37,6 @@ UNKNOWN_ID = -2
 COMPARED_BYTES = 1 << 20
 SOURCE_BYTES = 1 << 40
 """The largest file of a source."""
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def look(orders: Sequence[TreeSpec], stop: CancelFlag) -> list[TreeDifference]:
@@ -286,9 +286,7 @@ class _Comparison:
         if entry.seen.st_size != wanted.st_size:
             return False
         source = self._below.place(entry.path)
-        with ExitStack() as stack:
-            ours = _open_file(source, stack)
-            theirs = _open_file(entry.place, stack)
+        with open_file(source) as ours, open_file(entry.place) as theirs:
             while True:
                 self._stop.check()
                 data = os.read(ours, COMPARED_BYTES)
@@ -408,15 +406,6 @@ def _matches(order: TreeSpec, path: str) -> bool:
 def _taken_bytes(seen: os.stat_result) -> int:
     """Return the space of a file, at most its size: a sparse file of terabytes must not displace others."""
     return min(seen.st_size, 512 * seen.st_blocks)
-
-
-def _open_file(place: Directory, stack: ExitStack) -> int:
-    """Open a regular file, not through a symlink."""
-    with reported(place.path, "cannot be read"):
-        fd = os.open(place.name, _READ, dir_fd=place.fd)
-    stack.callback(os.close, fd)
-    refuse_other(place.path, os.fstat(fd).st_mode)
-    return fd
 
 
 def _parts(path: str) -> list[str]:

@@ -13,13 +13,11 @@ from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.atomic_write import copy_content, reported, write_in
 from ccm_agent.system.attributes import set_owner_and_mode
 from ccm_agent.system.file_attributes import set_attributes_in
-from ccm_agent.system.file_inspection import refuse_other
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees.directory import Directory, open_parent
-from ccm_agent.system.trees.open_walk import OpenDirectory, open_directory, open_top
+from ccm_agent.system.trees.open_walk import OpenDirectory, open_directory, open_file, open_top
 
 PARENT_MODE = 0o755
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -98,20 +96,15 @@ def _make_directory(place: Directory, change: TreeChange) -> None:
 
 
 def _write(place: Directory, source: Directory, change: TreeChange, stop: CancelFlag) -> None:
-    with reported(f"source {source.path}", "cannot be read"):
-        fd = os.open(source.name, _READ, dir_fd=source.fd)
-    try:
-        seen = os.fstat(fd)
-        refuse_other(source.path, seen.st_mode)
+    with open_file(source, "source ") as fd:
+        size_bytes = os.fstat(fd).st_size
         write_in(
             place,
-            lambda new: copy_content(fd, seen.st_size, new, stop),
+            lambda new: copy_content(fd, size_bytes, new, stop),
             change.new_uid,
             change.new_gid,
             change.new_mode,
         )
-    finally:
-        os.close(fd)
 
 
 def _remove(below: OpenDirectory, change: TreeChange) -> None:
