@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -12,6 +13,8 @@ P = TypeVar("P")
 PATH_BYTES = 4095
 """The kernel's limits, without the final NUL: path_resolution(7)."""
 NAME_BYTES = 255
+SHOWN = 100
+"""The most characters of a path in an error."""
 
 
 def refuse(message: str, field: str) -> NoReturn:
@@ -57,3 +60,36 @@ def why_no_path(text: str) -> str:
     if size > PATH_BYTES or longest > NAME_BYTES:
         return f"is longer than {PATH_BYTES} bytes, or a part of it than {NAME_BYTES}"
     return ""
+
+
+def check_path_text(text: str, field: str) -> None:
+    """Refuse a property that cannot be a path in a manifest; see `why_no_path`."""
+    if why := why_no_path(text):
+        refuse(f"`{field}` {why}", field)
+
+
+def check_path_name(name: str, what: str) -> None:
+    """
+    Refuse a name that is not an absolute and canonical path.
+
+    Args:
+        name: The name of a resource.
+        what: What is at the path, for errors: "symlink".
+    """
+    check_path_text(name, "name")
+    if not name.startswith("/"):
+        refuse(
+            f"the path of a {what} must be absolute, and `{name[:SHOWN]}` does not begin with a slash", "name"
+        )
+    canonical = canonical_path(name)
+    if canonical != name:
+        refuse(
+            f"the path of a {what} must be canonical: write `{canonical[:SHOWN]}` for `{name[:SHOWN]}`",
+            "name",
+        )
+
+
+def canonical_path(path: str) -> str:
+    """Return an absolute path without `.`, `..` and double slashes."""
+    # POSIX allows a special meaning of two slashes at the start; Linux does not have one
+    return posixpath.normpath("/" + path.lstrip("/"))

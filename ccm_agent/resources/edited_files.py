@@ -6,7 +6,6 @@ What the types share that change a part of a file: properties, state, checks, de
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
@@ -17,7 +16,7 @@ from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.records.undo import EarlierState, was_symlink
 from ccm_agent.model.resource import ABSENT, PRESENT, CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ShowLines
-from ccm_agent.resources.checks import refuse
+from ccm_agent.resources.checks import canonical_path, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def check_path(wanted: EditedProperties) -> None:
         refuse(
             f"the path of the file must be absolute, and `{path}` does not begin with a slash{hint}", field
         )
-    canonical = posixpath.normpath("/" + path.lstrip("/"))
+    canonical = canonical_path(path)
     if canonical != path:
         refuse(f"the path of the file must be canonical: write `{canonical}` for `{path}`", field)
     if len(path) > PATH_LENGTH or any(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator
 
@@ -10,14 +9,20 @@ from ccm_agent.model.errors import DocumentError, FileError, PropertyError
 from ccm_agent.model.formats.urls import mask_url
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each, refuse, why_no_path
+from ccm_agent.resources.checks import (
+    SHOWN,
+    canonical_path,
+    check_each,
+    check_path_name,
+    check_path_text,
+    refuse,
+)
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.directory.model import DirectoryMetadata, DirectoryProperties, DirectoryState
 from ccm_agent.resources.directory.protected import PROTECTED, TIDIED
 from ccm_agent.resources.globs import compile_glob
 
 _MODE = re.compile(r"0?[0-7]{3}")
-SHOWN = 100
 GLOBS_MAX = 100
 
 
@@ -25,12 +30,12 @@ def check(wanted: DirectoryProperties) -> None:
     """Refuse invalid properties."""
     check_each(
         wanted,
-        _check_name,
+        lambda wanted: check_path_name(wanted.name, "directory"),
         _check_source,
         _check_purge,
         _check_protected,
-        lambda wanted: _check_text(wanted.owner, "owner"),
-        lambda wanted: _check_text(wanted.group, "group"),
+        lambda wanted: check_path_text(wanted.owner, "owner"),
+        lambda wanted: check_path_text(wanted.group, "group"),
         _check_recurse,
         lambda wanted: _check_mode(wanted.file_mode, "file_mode"),
         _check_directory_mode,
@@ -41,27 +46,6 @@ def check(wanted: DirectoryProperties) -> None:
     )
 
 
-def _check_name(wanted: DirectoryProperties) -> None:
-    name = wanted.name
-    _check_text(name, "name")
-    if not name.startswith("/"):
-        refuse(
-            f"the path of a directory must be absolute, and `{name[:SHOWN]}` does not begin with a slash",
-            "name",
-        )
-    canonical = posixpath.normpath("/" + name.lstrip("/"))
-    if canonical != name:
-        refuse(
-            f"the path of a directory must be canonical: write `{canonical[:SHOWN]}` for `{name[:SHOWN]}`",
-            "name",
-        )
-
-
-def _check_text(text: str, field: str) -> None:
-    if why := why_no_path(text):
-        refuse(f"`{field}` {why}", field)
-
-
 def _check_source(wanted: DirectoryProperties) -> None:
     source = wanted.source
     if "://" in source:
@@ -69,10 +53,10 @@ def _check_source(wanted: DirectoryProperties) -> None:
             f"`source` must be a directory, not the URL {mask_url(source)[:SHOWN]}: fetch it with an `archive` resource first",
             "source",
         )
-    _check_text(source, "source")
+    check_path_text(source, "source")
     if not source.startswith("/"):
         return
-    inner = posixpath.normpath("/" + source.lstrip("/"))
+    inner = canonical_path(source)
     is_whole = wanted.purge or wanted.recurse or wanted.has_limits
     if _is_within(wanted.name, inner) or (is_whole and _is_within(inner, wanted.name)):
         refuse("`source` and the directory cannot contain each other", "source")
@@ -158,7 +142,7 @@ def _check_matches(wanted: DirectoryProperties) -> None:
     for glob in wanted.matches:
         if not glob:
             refuse("a glob in `matches` cannot be empty", "matches")
-        _check_text(glob, "matches")
+        check_path_text(glob, "matches")
         try:
             compile_glob(glob, "matches")
         except PropertyError as err:

@@ -14,7 +14,7 @@ from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import explain_unquoted
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each, refuse
+from ccm_agent.resources.checks import canonical_path, check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.file.model import (
     DIRECTORY,
@@ -98,13 +98,8 @@ def _check_name(wanted: FileProperties) -> None:
     name = wanted.name
     if not name.startswith("/"):
         refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
-    if _canonical(name) != name:
-        refuse(f"the path of a file must be canonical: write `{_canonical(name)}` for `{name}`", "name")
-
-
-def _canonical(path: str) -> str:
-    # POSIX allows a special meaning of two slashes at the start; Linux does not have one
-    return posixpath.normpath("/" + path.lstrip("/"))
+    if canonical_path(name) != name:
+        refuse(f"the path of a file must be canonical: write `{canonical_path(name)}` for `{name}`", "name")
 
 
 def _check_mode(wanted: FileProperties) -> None:

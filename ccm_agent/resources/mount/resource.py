@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each, refuse
+from ccm_agent.resources.checks import canonical_path, check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.mount.model import (
     ABSENT,
@@ -51,7 +50,7 @@ def _check_name(wanted: MountProperties) -> None:
     _check_text(name, "name")
     if not name.startswith("/"):
         refuse(f"the mount point must be an absolute path, not {name!r}; swap is not managed", "name")
-    if posixpath.normpath("/" + name.lstrip("/")) != name:
+    if canonical_path(name) != name:
         refuse(
             f"the mount point must be canonical, without `.`, `..` and double slashes, not {name!r}", "name"
         )

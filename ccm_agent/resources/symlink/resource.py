@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each, refuse, why_no_path
+from ccm_agent.resources.checks import check_each, check_path_name, check_path_text, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.owners import is_same_owner
 from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 
-SHOWN = 100
 REPLACEABLE = ("file", "directory")
 """What `force` may replace or remove."""
 
@@ -26,25 +25,14 @@ def check(wanted: SymlinkProperties) -> None:
         wanted,
         _check_name,
         _check_target,
-        lambda wanted: _check_text(wanted.owner, "owner"),
-        lambda wanted: _check_text(wanted.group, "group"),
+        lambda wanted: check_path_text(wanted.owner, "owner"),
+        lambda wanted: check_path_text(wanted.group, "group"),
     )
 
 
 def _check_name(wanted: SymlinkProperties) -> None:
     name = wanted.name
-    _check_text(name, "name")
-    if not name.startswith("/"):
-        refuse(
-            f"the path of a symlink must be absolute, and `{name[:SHOWN]}` does not begin with a slash",
-            "name",
-        )
-    canonical = posixpath.normpath("/" + name.lstrip("/"))
-    if canonical != name:
-        refuse(
-            f"the path of a symlink must be canonical: write `{canonical[:SHOWN]}` for `{name[:SHOWN]}`",
-            "name",
-        )
+    check_path_name(name, "symlink")
     if name == "/":
         refuse("the root of the file system cannot be a symlink", "name")
 
@@ -55,7 +43,7 @@ def _check_target(wanted: SymlinkProperties) -> None:
         if wanted.ensure != ABSENT:
             refuse("`target` is required: where the symlink leads", "target")
         return
-    _check_text(target, "target")
+    check_path_text(target, "target")
     if is_own_target(wanted.name, target):
         refuse("`target` is the symlink itself, so it would lead nowhere", "target")
 
@@ -63,11 +51,6 @@ def _check_target(wanted: SymlinkProperties) -> None:
 def is_own_target(name: str, target: str) -> bool:
     """Whether a symlink would lead to itself."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) == name
-
-
-def _check_text(text: str, field: str) -> None:
-    if why := why_no_path(text):
-        refuse(f"`{field}` {why}", field)
 
 
 def reach(wanted: SymlinkProperties) -> HostAccess:
