@@ -19,6 +19,7 @@ from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
 from ccm_agent.model.records.undo import (
     PART_TYPES,
+    SPECIAL_BITS,
     EarlierFile,
     EarlierState,
     Identity,
@@ -42,9 +43,6 @@ DIRECTORY = "directory"
 
 LOOK_LIMIT_S = 30.0
 """How long a look may take after a resource exceeded its time limit: its tool may hang again."""
-
-SPECIAL_BITS = 0o7000
-"""setuid, setgid and sticky bit: the type `file` does not manage them."""
 
 
 class RunUndo:
@@ -196,6 +194,7 @@ class RunUndo:
         looks = {
             (kind, look.path): look
             for kind in PART_TYPES
+            if paths[kind]
             for look in await self._files.inspect(paths[kind], follow=kind != "symlink")
         }
         return [

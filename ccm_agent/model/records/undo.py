@@ -20,6 +20,9 @@ NOT_UNDONE = "undo.impossible"
 FILE_LIMIT_BYTES = 32 << 20
 """The largest content of a file that is kept."""
 
+SPECIAL_BITS = 0o7000
+"""setuid, setgid and sticky bit: the type `file` does not manage them."""
+
 Identity = dict[str, str | None]
 """What a state is recognized by, by property; None: this property could not be read."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ccm_agent.model.records.undo import FILE_LIMIT_BYTES, EarlierState, KeepFile, was_symlink
+from ccm_agent.model.records.undo import FILE_LIMIT_BYTES, SPECIAL_BITS, EarlierState, KeepFile, was_symlink
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.checks import why_no_path
 from ccm_agent.templates.values import clean_text
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ENTRIES_KEPT = 1000
 """A change of more entries is not kept: each takes two records of the run and a resource of its undo."""
-SPECIAL_BITS = 0o7000
 
 
 async def earlier(
