@@ -58,7 +58,7 @@ class DirectoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
     ] = ""
     matches: Annotated[
         list[str],
-        Meta(description="Globs of the files that the limits are about; one with a slash is for paths."),
+        Meta(description="Globs that select the files for the limits. A glob with a slash matches paths."),
     ] = []
     force: Annotated[
         bool,
