@@ -567,6 +567,38 @@ async def test_what_changed_since_the_look_is_not_removed(
     assert (target / "dir" / "new").read_text() == "made since"
 
 
+async def test_another_file_of_the_same_size_and_time_is_not_removed(
+    target: Path, source: Path, trees: SystemTrees
+) -> None:
+    log = target / "log"
+    log.write_text("old")
+    one = order(target, source, purge=True)
+    found = await look(trees, one)
+    seen = log.stat()
+    (target / "new").write_text("own")
+    (target / "new").rename(log)
+    os.utime(log, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+
+    await trees.sync(one, found)
+
+    assert log.read_text() == "own"
+
+
+async def test_a_source_file_that_becomes_a_symlink_after_the_look_is_not_copied(
+    tmp_path: Path, target: Path, source: Path, trees: SystemTrees
+) -> None:
+    (tmp_path / "secret").write_text("precious")
+    one = order(target, source)
+    found = await look(trees, one)
+    (source / "a").unlink()
+    (source / "a").symlink_to(tmp_path / "secret")
+
+    with pytest.raises(FileError, match=re.escape(f"source {source}/a: cannot be read")):
+        await trees.sync(one, found)
+
+    assert not (target / "a").exists()
+
+
 async def test_a_stop_in_the_middle_leaves_whole_files_and_removes_nothing(
     target: Path, source: Path, trees: SystemTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
