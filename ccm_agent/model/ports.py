@@ -611,11 +611,11 @@ class TreeChange(Struct, frozen=True, kw_only=True):
 
 class TreeDifference(Struct, frozen=True, kw_only=True):
     """
-    How a directory compares with an order.
+    How a directory compares with its spec.
 
     Attributes:
         kind: "directory", "absent", or what else is at the path.
-        error: Why the order cannot be carried out; nothing else is known then.
+        error: Why the directory cannot be brought to its spec; nothing else is known then.
         mode, uid, gid: Of the directory; -1 if there is none.
         owner, group: Names, or the numbers as text.
         count: Number of entries that were compared.
@@ -637,18 +637,18 @@ class TreeDifference(Struct, frozen=True, kw_only=True):
 
 class TreeEditor(Protocol):
     """
-    Compares directories with orders, and carries the orders out.
+    Compares directories with their specs, and makes the changes.
 
     No symlink below the directory or the source is followed, and neither the directory nor the source may be a symlink. Other
     file systems that are mounted below the directory are not entered. Symlinks on the way to it are followed only if no other
     user could have created them.
     """
 
-    async def look(self, orders: Sequence[TreeSpec]) -> list[TreeDifference]:
-        """Compare each directory with its order; one walk per directory, one thread hop for all. Never raises for one order."""
+    async def look(self, specs: Sequence[TreeSpec]) -> list[TreeDifference]:
+        """Compare each directory with its spec; one walk per directory, one thread hop for all. Never raises for one spec."""
         ...
 
-    async def sync(self, order: TreeSpec, look: TreeDifference) -> None:
+    async def sync(self, spec: TreeSpec, look: TreeDifference) -> None:
         """
         Make the changes of a look in their order; each file is written atomically.
 

@@ -186,14 +186,14 @@ class FileEditor(Generic[P]):
         )
 
     async def _unchanged(self, file: EditedFile) -> tuple[FileInfo, bytes]:
-        """Read the file again; FileError if another program has changed it since."""
+        """Read the file again; FileError if another process has changed it since."""
         look = (await self._files.inspect([file.path]))[0]
         content, error = await self._content(look)
         checksum = "" if look.kind == "absent" else _digest(content)
         # owner and mode must be those of the content: the owner of the directory can rename files while they are read
         if error or not checksum == look.sha256 == file.checksum or look.link != file.link:
             raise FileError(
-                f"{file.path}: another program changed it while it was edited; nothing was written"
+                f"{file.path}: another process changed it while it was edited; nothing was written"
             )
         return look, content
 

@@ -40,7 +40,7 @@ def set_attributes_in(
         if seen is None:
             raise FileError(f"{path}: is not there", errno=errno.ENOENT)
         if expected not in (None, (seen.st_dev, seen.st_ino)):
-            raise FileError(f"{path}: another program replaced it just now; try again")
+            raise FileError(f"{path}: another process replaced it just now; try again")
         if stat.S_ISLNK(seen.st_mode):
             raise FileError(f"{path}: is a symlink; owner and mode are not set through it", errno=errno.ELOOP)
         if not stat.S_ISDIR(seen.st_mode):

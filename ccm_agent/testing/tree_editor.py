@@ -17,8 +17,8 @@ class FakeTreeEditor:
 
     Attributes:
         looks: As given, and as left by `sync`.
-        looked_at: The orders of each `look` call.
-        synced: The orders and looks that were carried out.
+        looked_at: The specs of each `look` call.
+        synced: The specs and looks that were carried out.
         refuses: Errors by path; `sync` fails with it.
     """
 
@@ -28,14 +28,14 @@ class FakeTreeEditor:
         self.synced: list[tuple[TreeSpec, TreeDifference]] = []
         self.refuses: dict[str, str] = {}
 
-    async def look(self, orders: Sequence[TreeSpec]) -> list[TreeDifference]:
+    async def look(self, specs: Sequence[TreeSpec]) -> list[TreeDifference]:
         """See `TreeEditor.look`."""
-        self.looked_at.append(tuple(orders))
-        return [self.looks.get(order.path, TreeDifference()) for order in orders]
+        self.looked_at.append(tuple(specs))
+        return [self.looks.get(spec.path, TreeDifference()) for spec in specs]
 
-    async def sync(self, order: TreeSpec, look: TreeDifference) -> None:
+    async def sync(self, spec: TreeSpec, look: TreeDifference) -> None:
         """See `TreeEditor.sync`."""
-        if order.path in self.refuses:
-            raise FileError(self.refuses[order.path])
-        self.synced.append((order, look))
-        self.looks[order.path] = TreeDifference(kind="absent" if order.is_absent else "directory", mode=0o755)
+        if spec.path in self.refuses:
+            raise FileError(self.refuses[spec.path])
+        self.synced.append((spec, look))
+        self.looks[spec.path] = TreeDifference(kind="absent" if spec.is_absent else "directory", mode=0o755)

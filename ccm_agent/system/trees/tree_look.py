@@ -39,50 +39,46 @@ SOURCE_BYTES = 1 << 40
 """The largest file of a source."""
 
 
-def look(orders: Sequence[TreeSpec], stop: CancelFlag) -> list[TreeDifference]:
-    """Compare each directory with its order; see `TreeEditor.look`."""
+def look(specs: Sequence[TreeSpec], stop: CancelFlag) -> list[TreeDifference]:
+    """Compare each directory with its spec; see `TreeEditor.look`."""
     names = AccountNames()
-    return [_look(order, names, stop) for order in orders]
+    return [_look(spec, names, stop) for spec in specs]
 
 
-def _look(order: TreeSpec, names: AccountNames, stop: CancelFlag) -> TreeDifference:
+def _look(spec: TreeSpec, names: AccountNames, stop: CancelFlag) -> TreeDifference:
     try:
         with ExitStack() as stack:
-            return _Comparison(order, names, stop, stack).result()
+            return _Comparison(spec, names, stop, stack).result()
     except InterruptedError:
         raise
     except FileError as err:
         return TreeDifference(kind="unknown", error=err.message)
     except (OSError, ValueError) as err:
         reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
-        return TreeDifference(kind="unknown", error=f"{order.path}: cannot be looked at: {reason}")
+        return TreeDifference(kind="unknown", error=f"{spec.path}: cannot be looked at: {reason}")
 
 
 class _Comparison:
     """
-    One directory and its order.
+    One directory and its spec.
 
     Args:
-        order: What it should be.
+        spec: What it should be.
         names: Names of users and groups.
         stop: Checked before each entry.
         stack: Closes what is opened.
     """
 
-    def __init__(self, order: TreeSpec, names: AccountNames, stop: CancelFlag, stack: ExitStack) -> None:
-        self._order = order
+    def __init__(self, spec: TreeSpec, names: AccountNames, stop: CancelFlag, stack: ExitStack) -> None:
+        self._spec = spec
         self._names = names
         self._stop = stop
         self._stack = stack
-        self._uid = _number(user_id, order.owner)
-        self._gid = _number(group_id, order.group)
+        self._uid = _number(user_id, spec.owner)
+        self._gid = _number(group_id, spec.group)
         # otherwise only the directories of the source are entered, so that a few files can be added to a large tree
         self._is_whole = bool(
-            order.is_absent
-            or order.purge
-            or order.recurse
-            or order.max_age_s >= 0
-            or order.max_size_bytes >= 0
+            spec.is_absent or spec.purge or spec.recurse or spec.max_age_s >= 0 or spec.max_size_bytes >= 0
         )
         self._source: dict[str, os.stat_result] = {}
         self._source_top: os.stat_result | None = None
@@ -94,18 +90,18 @@ class _Comparison:
         self._kept: list[str] = []
 
     def result(self) -> TreeDifference:
-        order = self._order
+        spec = self._spec
         top = self._open_top()
-        if order.source and not order.is_absent:
+        if spec.source and not spec.is_absent:
             self._read_source(top)
         if top is None:
             return self._of_missing()
         fd, seen = top
         met = {entry.path for entry in self._walk(fd)}
-        if not order.is_absent:
+        if not spec.is_absent:
             self._made |= {path: self._new(path) for path in self._source if path not in met}
             self._tidy()
-        if order.is_absent:
+        if spec.is_absent:
             self._removed[""] = _change("", seen, "remove", why="absent")
         else:
             self._differs("", seen)
@@ -129,7 +125,7 @@ class _Comparison:
     def _open_top(self) -> tuple[int, os.stat_result] | None:
         """Open the directory; None if it does not exist."""
         try:
-            place = self._stack.enter_context(open_parent(self._order.path))
+            place = self._stack.enter_context(open_parent(self._spec.path))
         except FileError as err:
             if err.errno == errno.ENOENT:
                 return None
@@ -143,27 +139,27 @@ class _Comparison:
         fd = open_directory(place)
         self._stack.callback(os.close, fd)
         self._refuse_protected(fd)
-        if self._order.is_absent and mount_id(fd) != mount_id(place.fd):
+        if self._spec.is_absent and mount_id(fd) != mount_id(place.fd):
             raise FileError(f"{place.path}: is a mount point; unmount it first")
         return fd, os.fstat(fd)
 
     def _refuse_protected(self, fd: int) -> None:
         """Refuse a directory of the system, which the path may reach by another name."""
         seen = os.fstat(fd)
-        for path in self._order.refused:
+        for path in self._spec.refused:
             there = _stat(path)
             if there is not None and os.path.samestat(there, seen):
                 raise FileError(
-                    f"{self._order.path}: this is {path}, a directory of the system; name one below it"
+                    f"{self._spec.path}: this is {path}, a directory of the system; name one below it"
                 )
         root = _stat("/")
-        for path in KERNEL if self._order.refused else ():
+        for path in KERNEL if self._spec.refused else ():
             there = _stat(path)
             if there is not None and root is not None and root.st_dev != there.st_dev == seen.st_dev:
-                raise FileError(f"{self._order.path}: is on the file system of {path}, which is the kernel's")
+                raise FileError(f"{self._spec.path}: is on the file system of {path}, which is the kernel's")
 
     def _of_missing(self) -> TreeDifference:
-        if self._order.is_absent:
+        if self._spec.is_absent:
             return TreeDifference()
         made = [self._new_top(), *(self._new(path) for path in sorted(self._source, key=_parts))]
         return TreeDifference(changes=tuple(made))
@@ -171,14 +167,14 @@ class _Comparison:
     # ---- the source ----
 
     def _read_source(self, top: tuple[int, os.stat_result] | None) -> None:
-        path = self._order.source
+        path = self._spec.source
         fd = self._stack.enter_context(open_top(path, "source "))
         self._source_top = os.fstat(fd)
         if top is not None and os.path.samestat(self._source_top, top[1]):
             raise FileError(f"source {path}: is the directory itself")
         for entry in walk_open(fd, path, self._stop):
             if top is not None and os.path.samestat(entry.seen, top[1]):
-                raise FileError(f"source {path}: contains the directory {self._order.path}")
+                raise FileError(f"source {path}: contains the directory {self._spec.path}")
             if entry.is_mount:
                 raise FileError(f"source {entry.place.path}: is a mount point, which is not copied")
             if not stat.S_ISDIR(entry.seen.st_mode) and not stat.S_ISREG(entry.seen.st_mode):
@@ -189,12 +185,12 @@ class _Comparison:
             if why := why_unread(entry.seen, SOURCE_BYTES):
                 raise FileError(f"source {entry.place.path}: cannot be copied: {why}")
             self._source[entry.path] = entry.seen
-        if self._order.purge and not self._source:
+        if self._spec.purge and not self._source:
             raise FileError(f"source {path}: is empty, and `purge` would remove everything")
         self._below = self._stack.enter_context(OpenDirectory(fd, path))
 
     def _new_top(self) -> TreeChange:
-        mode = self._order.directory_mode
+        mode = self._spec.directory_mode
         return TreeChange(
             path="",
             action="create",
@@ -207,10 +203,10 @@ class _Comparison:
     def _new(self, path: str) -> TreeChange:
         seen = self._source[path]
         if stat.S_ISDIR(seen.st_mode):
-            kind, wanted, usual = "directory", self._order.directory_mode, DIRECTORY_MODE
+            kind, wanted, usual = "directory", self._spec.directory_mode, DIRECTORY_MODE
         else:
             is_program = seen.st_mode & stat.S_IXUSR
-            kind, wanted, usual = "file", self._order.file_mode, PROGRAM_MODE if is_program else FILE_MODE
+            kind, wanted, usual = "file", self._spec.file_mode, PROGRAM_MODE if is_program else FILE_MODE
         return TreeChange(
             path=path,
             action="create",
@@ -223,15 +219,15 @@ class _Comparison:
     # ---- what is there ----
 
     def _walk(self, fd: int) -> Iterator[OpenEntry]:
-        order = self._order
-        for entry in walk_open(fd, order.path, self._stop, None if self._is_whole else self._source):
+        spec = self._spec
+        for entry in walk_open(fd, spec.path, self._stop, None if self._is_whole else self._source):
             self._count += 1
             is_source = self._source_top is not None and os.path.samestat(entry.seen, self._source_top)
             if is_source and (self._is_whole or entry.path in self._source):
-                raise FileError(f"source {order.source}: is in the directory {order.path}")
+                raise FileError(f"source {spec.source}: is in the directory {spec.path}")
             if entry.is_mount:
                 self._meet_mount(entry)
-            elif order.is_absent:
+            elif spec.is_absent:
                 self._removed[entry.path] = _removal(entry, "absent")
             elif entry.path in self._source:
                 self._compare(entry)
@@ -241,7 +237,7 @@ class _Comparison:
 
     def _meet_mount(self, entry: OpenEntry) -> None:
         full = entry.place.path
-        if self._order.is_absent:
+        if self._spec.is_absent:
             raise FileError(f"{full}: is a mount point; unmount it first")
         if entry.path in self._source:
             raise FileError(
@@ -251,16 +247,16 @@ class _Comparison:
 
     def _meet_other(self, entry: OpenEntry) -> None:
         """Handle an entry that the source does not have."""
-        order, mode = self._order, entry.seen.st_mode
-        if order.purge:
+        spec, mode = self._spec, entry.seen.st_mode
+        if spec.purge:
             if kind_of(mode) == "other":
                 self._kept.append(entry.path)
             else:
                 self._removed[entry.path] = _removal(entry, "purge")
             return
-        if stat.S_ISREG(mode) and _matches(order, entry.path):
+        if stat.S_ISREG(mode) and _matches(spec, entry.path):
             self._limited.append((_taken_bytes(entry.seen), _change(entry.path, entry.seen, "remove")))
-        if order.recurse:
+        if spec.recurse:
             self._compare_attributes(entry)
 
     def _compare(self, entry: OpenEntry) -> None:
@@ -310,14 +306,14 @@ class _Comparison:
 
     def _attributes(self, seen: os.stat_result) -> tuple[int, int, int]:
         """Return owner, group and mode that an existing file or directory should have."""
-        order, mode = self._order, stat.S_IMODE(seen.st_mode)
+        spec, mode = self._spec, stat.S_IMODE(seen.st_mode)
         uid = seen.st_uid if self._uid == -1 else self._uid
         gid = seen.st_gid if self._gid == -1 else self._gid
         if stat.S_ISDIR(seen.st_mode):
             # setgid and sticky bits of directories are not managed
-            return uid, gid, mode if order.directory_mode < 0 else mode & 0o7000 | order.directory_mode
-        if order.file_mode >= 0 and mode & 0o777 != order.file_mode:
-            mode = order.file_mode
+            return uid, gid, mode if spec.directory_mode < 0 else mode & 0o7000 | spec.directory_mode
+        if spec.file_mode >= 0 and mode & 0o777 != spec.file_mode:
+            mode = spec.file_mode
         if (uid, gid) != (seen.st_uid, seen.st_gid):
             mode &= 0o777  # a program of another user must not become setuid root
         return uid, gid, mode
@@ -326,16 +322,16 @@ class _Comparison:
 
     def _tidy(self) -> None:
         """Choose the files that are too old, then the oldest of the others until the rest fits."""
-        order = self._order
+        spec = self._spec
         left: list[tuple[int, TreeChange]] = []
         for size_bytes, one in self._limited:
-            if 0 <= order.max_age_s < order.now_s - one.mtime_ns / 1e9:
+            if 0 <= spec.max_age_s < spec.now_s - one.mtime_ns / 1e9:
                 self._removed[one.path] = replace(one, why="age")
             else:
                 left.append((size_bytes, one))
-        total_bytes = sum(size_bytes for size_bytes, _ in left) if order.max_size_bytes >= 0 else -1
+        total_bytes = sum(size_bytes for size_bytes, _ in left) if spec.max_size_bytes >= 0 else -1
         for size_bytes, one in sorted(left, key=lambda each: (each[1].mtime_ns, each[1].path)):
-            if total_bytes <= order.max_size_bytes:
+            if total_bytes <= spec.max_size_bytes:
                 break
             if not size_bytes:
                 continue  # removing it makes no room
@@ -393,13 +389,13 @@ def _link(entry: OpenEntry) -> str:
         return os.readlink(entry.place.name, dir_fd=entry.place.fd)
 
 
-def _matches(order: TreeSpec, path: str) -> bool:
+def _matches(spec: TreeSpec, path: str) -> bool:
     """Whether the limits are about a file."""
-    if order.max_age_s < 0 and order.max_size_bytes < 0:
+    if spec.max_age_s < 0 and spec.max_size_bytes < 0:
         return False
     name = path.rpartition("/")[2]
-    return not order.matches or any(
-        pattern.fullmatch(path if is_path else name) for pattern, is_path in order.matches
+    return not spec.matches or any(
+        pattern.fullmatch(path if is_path else name) for pattern, is_path in spec.matches
     )
 
 

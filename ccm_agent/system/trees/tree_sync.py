@@ -21,41 +21,41 @@ PARENT_MODE = 0o755
 _GONE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 
 
-def sync(order: TreeSpec, look: TreeDifference, stop: CancelFlag) -> None:
+def sync(spec: TreeSpec, look: TreeDifference, stop: CancelFlag) -> None:
     """Make the changes of a look; see `TreeEditor.sync`. An unknown user and a missing source are errors before the first one."""
-    user_id(order.owner), group_id(order.group)
+    user_id(spec.owner), group_id(spec.group)
     with ExitStack() as stack:
         source = None
         if (
             any(change.kind == "file" and change.action != "remove" for change in look.changes)
-            and order.source
+            and spec.source
         ):
-            fd = stack.enter_context(open_top(order.source, "source "))
-            source = stack.enter_context(OpenDirectory(fd, order.source))
+            fd = stack.enter_context(open_top(spec.source, "source "))
+            source = stack.enter_context(OpenDirectory(fd, spec.source))
         changes = look.changes
         if changes and not changes[0].path and changes[0].action == "create":
-            _make_top(order, changes[0])
+            _make_top(spec, changes[0])
             changes = changes[1:]
-        top = stack.enter_context(open_top(order.path))
-        below = stack.enter_context(OpenDirectory(top, order.path))
+        top = stack.enter_context(open_top(spec.path))
+        below = stack.enter_context(OpenDirectory(top, spec.path))
         for change in changes:
             stop.check()
             if not change.path:
-                _change_top(order, change)
+                _change_top(spec, change)
             elif change.action == "remove":
                 _remove(below, change)
             else:
                 _make(below, source, change, stop)
 
 
-def _make_top(order: TreeSpec, change: TreeChange) -> None:
-    with open_parent(order.path, make_mode=PARENT_MODE) as place:
+def _make_top(spec: TreeSpec, change: TreeChange) -> None:
+    with open_parent(spec.path, make_mode=PARENT_MODE) as place:
         _make_directory(place, change)
         place.sync()
 
 
-def _change_top(order: TreeSpec, change: TreeChange) -> None:
-    with open_parent(order.path) as place:
+def _change_top(spec: TreeSpec, change: TreeChange) -> None:
+    with open_parent(spec.path) as place:
         if change.action == "set":
             _set_attributes(place, change)
         else:
@@ -89,7 +89,7 @@ def _make_directory(place: Directory, change: TreeChange) -> None:
             with os.scandir(fd) as inside:
                 is_empty = next(inside, None) is None
             if made.st_uid != os.geteuid() or made.st_mode & 0o077 or not is_empty:
-                raise FileError(f"{place.path}: another program replaced it just now; try again")
+                raise FileError(f"{place.path}: another process replaced it just now; try again")
             set_owner_and_mode(fd, change.new_uid, change.new_gid, change.new_mode)
         finally:
             os.close(fd)

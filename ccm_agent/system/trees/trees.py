@@ -39,11 +39,11 @@ class SystemTrees:
     async def remove(self, path: str, files: Sequence[str]) -> None:
         await self._stoppable(tree_apply.remove, path, files)
 
-    async def look(self, orders: Sequence[TreeSpec]) -> list[TreeDifference]:
-        return await self._stoppable(tree_look.look, orders)
+    async def look(self, specs: Sequence[TreeSpec]) -> list[TreeDifference]:
+        return await self._stoppable(tree_look.look, specs)
 
-    async def sync(self, order: TreeSpec, look: TreeDifference) -> None:
-        await self._stoppable(tree_sync.sync, order, look)
+    async def sync(self, spec: TreeSpec, look: TreeDifference) -> None:
+        await self._stoppable(tree_sync.sync, spec, look)
 
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
         stop = CancelFlag()

@@ -46,7 +46,7 @@ def target(tmp_path: Path) -> Path:
     return top
 
 
-def order(target: Path, source: Path | None = None, **more: Any) -> TreeSpec:
+def spec(target: Path, source: Path | None = None, **more: Any) -> TreeSpec:
     return TreeSpec(path=str(target), source=str(source) if source else "", now_s=NOW_S, **more)
 
 
@@ -84,7 +84,7 @@ async def test_a_missing_directory_is_made_with_its_parents(
 ) -> None:
     target = tmp_path / "x" / "y" / "target"
 
-    after = await made(trees, order(target, source))
+    after = await made(trees, spec(target, source))
 
     assert after.changes == ()
     assert names(target) == ["a", "run", "sub", "sub/b"]
@@ -102,15 +102,15 @@ async def test_only_what_differs_changes_and_the_rest_stays(
     (target / "mine").write_text("mine\n")
     inode = (target / "run").stat().st_ino
 
-    found = await look(trees, order(target, source))
-    await trees.sync(order(target, source), found)
+    found = await look(trees, spec(target, source))
+    await trees.sync(spec(target, source), found)
 
     assert shown(found) == ["write a", "create sub", "create sub/b"]
     assert (target / "a").read_text() == "new a\n"
     assert mode(target / "a") == 0o600
     assert (target / "run").stat().st_ino == inode
     assert (target / "mine").read_text() == "mine\n"
-    assert (await look(trees, order(target, source))).changes == ()
+    assert (await look(trees, spec(target, source))).changes == ()
 
 
 async def test_purge_removes_the_rest_last_and_content_first(
@@ -120,8 +120,8 @@ async def test_purge_removes_the_rest_last_and_content_first(
     (target / "old" / "deep" / "x").write_text("x")
     (target / "link").symlink_to("/etc/passwd")
 
-    found = await look(trees, order(target, source, purge=True))
-    await trees.sync(order(target, source, purge=True), found)
+    found = await look(trees, spec(target, source, purge=True))
+    await trees.sync(spec(target, source, purge=True), found)
 
     assert shown(found) == [
         "create a",
@@ -141,7 +141,7 @@ async def test_modes_and_owners_are_set_where_they_are_managed(
 ) -> None:
     (target / "mine").write_text("mine")
     (target / "a").write_text("new a\n")
-    one = order(target, source, file_mode=0o640, directory_mode=0o750, owner=str(os.geteuid()))
+    one = spec(target, source, file_mode=0o640, directory_mode=0o750, owner=str(os.geteuid()))
 
     after = await made(trees, one)
 
@@ -149,7 +149,7 @@ async def test_modes_and_owners_are_set_where_they_are_managed(
     modes = {name: mode(target / name) for name in names(target)}
     assert modes == {"a": 0o640, "mine": 0o644, "run": 0o640, "sub": 0o750, "sub/b": 0o640}
     assert mode(target) == 0o750
-    recursive = order(target, source, file_mode=0o600, recurse=True)
+    recursive = spec(target, source, file_mode=0o600, recurse=True)
     assert (await made(trees, recursive)).changes == ()
     assert mode(target / "mine") == 0o600
 
@@ -157,7 +157,7 @@ async def test_modes_and_owners_are_set_where_they_are_managed(
 async def test_setgid_of_directories_stays(target: Path, trees: SystemTrees) -> None:
     os.chmod(target, 0o2755)
 
-    after = await made(trees, order(target, directory_mode=0o770))
+    after = await made(trees, spec(target, directory_mode=0o770))
 
     assert (after.changes, mode(target)) == ((), 0o2770)
 
@@ -168,7 +168,7 @@ async def test_a_program_that_is_given_away_is_not_setuid_any_more(target: Path,
     os.chown(target / "tool", 1234, 1234)
     (target / "tool").chmod(0o4755)
 
-    await made(trees, order(target, owner="0", group="0", recurse=True))
+    await made(trees, spec(target, owner="0", group="0", recurse=True))
 
     seen = (target / "tool").stat()
     assert (seen.st_uid, stat.S_IMODE(seen.st_mode)) == (0, 0o755)
@@ -177,7 +177,7 @@ async def test_a_program_that_is_given_away_is_not_setuid_any_more(target: Path,
 async def test_an_unknown_user_is_an_error_before_any_change(
     target: Path, source: Path, trees: SystemTrees
 ) -> None:
-    one = order(target, source, owner="nobody-has-this-name")
+    one = spec(target, source, owner="nobody-has-this-name")
     found = await look(trees, one)
 
     with pytest.raises(FileError, match="there is no user 'nobody-has-this-name'"):
@@ -204,8 +204,8 @@ async def test_files_that_are_too_old_are_removed_at_any_depth(target: Path, tre
     (target / "link").symlink_to("new")
     os.utime(target / "link", (0, 0), follow_symlinks=False)
 
-    found = await look(trees, order(target, max_age_s=30 * DAY_S))
-    await trees.sync(order(target, max_age_s=30 * DAY_S), found)
+    found = await look(trees, spec(target, max_age_s=30 * DAY_S))
+    await trees.sync(spec(target, max_age_s=30 * DAY_S), found)
 
     assert [(one.path, one.why) for one in found.changes] == [("sub/old", "age")]
     assert names(target) == ["future", "link", "new", "sub"]
@@ -215,7 +215,7 @@ async def test_the_oldest_files_go_until_the_others_fit(target: Path, trees: Sys
     for age in range(5):
         put(target / f"{age}.log", age, 4096)
     put(target / "big", 10, 1 << 20)
-    one = order(target, max_size_bytes=8192, matches=((re.compile(r".*\.log"), False),))
+    one = spec(target, max_size_bytes=8192, matches=((re.compile(r".*\.log"), False),))
 
     found = await look(trees, one)
 
@@ -234,24 +234,24 @@ async def test_a_limit_of_nothing_removes_all_and_a_sparse_file_displaces_none(
         file.truncate(1 << 40)
     os.utime(target / "sparse", (0, 0))
 
-    assert shown(await look(trees, order(target, max_size_bytes=1 << 20))) == []
-    assert shown(await look(trees, order(target, max_size_bytes=0))) == ["remove real"]
+    assert shown(await look(trees, spec(target, max_size_bytes=1 << 20))) == []
+    assert shown(await look(trees, spec(target, max_size_bytes=0))) == ["remove real"]
 
 
 async def test_globs_with_a_slash_are_about_the_path(target: Path, trees: SystemTrees) -> None:
     put(target / "cache" / "a", 2)
     put(target / "a", 2)
-    one = order(target, max_age_s=DAY_S, matches=((re.compile("cache/.*"), True),))
+    one = spec(target, max_age_s=DAY_S, matches=((re.compile("cache/.*"), True),))
 
     assert shown(await look(trees, one)) == ["remove cache/a"]
 
 
 async def test_files_of_the_source_are_not_tidied(target: Path, source: Path, trees: SystemTrees) -> None:
-    await made(trees, order(target, source))
+    await made(trees, spec(target, source))
     put(target / "sub" / "old", 2)
     os.utime(target / "a", (0, 0))
 
-    assert shown(await look(trees, order(target, source, max_age_s=DAY_S))) == ["remove sub/old"]
+    assert shown(await look(trees, spec(target, source, max_age_s=DAY_S))) == ["remove sub/old"]
 
 
 # ---- hostile trees: a clear error, or nothing but the tree itself is touched ----
@@ -356,7 +356,7 @@ async def test_hostile_trees_are_an_error_before_any_change(
     prepare(target, source)
     before = names(target.parent)
 
-    found = await look(trees, order(target, source, purge=purge))
+    found = await look(trees, spec(target, source, purge=purge))
 
     assert re.search(error, found.error), found.error
     assert (found.changes, names(target.parent)) == ((), before)
@@ -368,17 +368,17 @@ async def test_an_empty_source_does_not_purge_everything(
     (tmp_path / "empty").mkdir()
     (target / "precious").touch()
 
-    found = await look(trees, order(target, tmp_path / "empty", purge=True))
+    found = await look(trees, spec(target, tmp_path / "empty", purge=True))
 
     assert "is empty, and `purge` would remove everything" in found.error
-    assert (await look(trees, order(target, tmp_path / "empty"))).changes == ()
+    assert (await look(trees, spec(target, tmp_path / "empty"))).changes == ()
 
 
 async def test_a_very_deep_tree_is_an_error(target: Path, trees: SystemTrees) -> None:
     _deep(target, target)
 
-    assert "has more than 100 levels" in (await look(trees, order(target, max_age_s=1.0))).error
-    assert "has more than 100 levels" in (await look(trees, order(target, is_absent=True))).error
+    assert "has more than 100 levels" in (await look(trees, spec(target, max_age_s=1.0))).error
+    assert "has more than 100 levels" in (await look(trees, spec(target, is_absent=True))).error
 
 
 @pytest.mark.parametrize("is_inside", [True, False])
@@ -388,12 +388,12 @@ async def test_source_and_target_do_not_contain_each_other(
     outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
     (inner / "file").touch()
-    one = order(outer, inner, purge=True) if is_inside else order(inner, outer, purge=True)
+    one = spec(outer, inner, purge=True) if is_inside else spec(inner, outer, purge=True)
 
     found = await look(trees, one)
 
     assert re.search("is in the directory" if is_inside else "contains the directory", found.error)
-    same = await look(trees, order(outer, outer, purge=True))
+    same = await look(trees, spec(outer, outer, purge=True))
     assert "is the directory itself" in same.error
 
 
@@ -404,12 +404,12 @@ async def test_a_few_files_are_added_to_a_large_tree_that_has_their_source(
     (target / "large" / "deep").mkdir(parents=True)
     (target / "sub").mkdir()
 
-    found = await look(trees, order(target, target / "files"))
+    found = await look(trees, spec(target, target / "files"))
 
     assert (found.error, found.count) == ("", 3)  # `files`, `large` and `sub`, and nothing in the first two
     assert shown(found) == ["create a", "create run", "create sub/b"]
     (target / "files" / "files").mkdir()
-    assert "is in the directory" in (await look(trees, order(target, target / "files"))).error
+    assert "is in the directory" in (await look(trees, spec(target, target / "files"))).error
 
 
 async def test_too_many_entries_are_an_error(
@@ -417,10 +417,10 @@ async def test_too_many_entries_are_an_error(
 ) -> None:
     monkeypatch.setattr(open_walk, "ENTRIES_MAX", 3)
 
-    assert "holds more than 3 files" in (await look(trees, order(target, source))).error
+    assert "holds more than 3 files" in (await look(trees, spec(target, source))).error
     for name in "abcde":
         (source / "sub" / name).touch()
-    assert "holds more than 3 files" in (await look(trees, order(source / "sub", max_age_s=1))).error
+    assert "holds more than 3 files" in (await look(trees, spec(source / "sub", max_age_s=1))).error
 
 
 async def test_purge_leaves_pipes_and_sockets_with_their_directories(
@@ -429,8 +429,8 @@ async def test_purge_leaves_pipes_and_sockets_with_their_directories(
     (target / "run.d" / "x").mkdir(parents=True)
     os.mkfifo(target / "run.d" / "pipe")
 
-    found = await look(trees, order(target, source, purge=True))
-    await trees.sync(order(target, source, purge=True), found)
+    found = await look(trees, spec(target, source, purge=True))
+    await trees.sync(spec(target, source, purge=True), found)
 
     assert found.kept == ("run.d/pipe",)
     assert names(target / "run.d") == ["pipe"]
@@ -442,7 +442,7 @@ async def test_names_of_any_bytes_are_names(target: Path, source: Path, trees: S
         write(source, name)
         write(target, b"old" + name)
 
-    after = await made(trees, order(target, source, purge=True))
+    after = await made(trees, spec(target, source, purge=True))
 
     assert after.changes == ()
     assert sorted(os.listdir(os.fsencode(target))) == sorted([*odd, b"a", b"run", b"sub"])
@@ -455,7 +455,7 @@ async def test_the_other_names_of_a_hard_linked_file_keep_their_content(
     os.link(tmp_path / "elsewhere", target / "a")
     os.link(tmp_path / "elsewhere", target / "purged")
 
-    await made(trees, order(target, source, purge=True))
+    await made(trees, spec(target, source, purge=True))
 
     assert (tmp_path / "elsewhere").read_text() == "precious"
     assert (target / "a").read_text() == "new a\n"
@@ -468,7 +468,7 @@ async def test_a_hard_link_that_others_planted_is_not_given_away(
     os.chmod(target, 0o777)
     os.link(tmp_path / "elsewhere", target / "trap")
 
-    found = await look(trees, order(target, file_mode=0o666, recurse=True))
+    found = await look(trees, spec(target, file_mode=0o666, recurse=True))
 
     assert "trap: has another name elsewhere" in found.error
 
@@ -479,7 +479,7 @@ async def test_a_symlink_in_the_place_of_a_file_is_replaced_and_its_target_stays
     (tmp_path / "outside").write_text("precious")
     (target / "a").symlink_to(tmp_path / "outside")
 
-    await made(trees, order(target, source))
+    await made(trees, spec(target, source))
 
     assert (tmp_path / "outside").read_text() == "precious"
     assert not (target / "a").is_symlink()
@@ -496,7 +496,7 @@ async def test_a_directory_that_becomes_a_symlink_after_the_look_is_not_followed
     (target / "sub" / "b").write_text("old b\n")
     if action == "remove":
         (source / "sub" / "b").unlink()
-    one = order(target, source, purge=True)
+    one = spec(target, source, purge=True)
     found = await look(trees, one)
     (target / "sub" / "b").unlink()
     (target / "sub").rmdir()
@@ -535,7 +535,7 @@ async def test_a_swap_of_directories_and_symlinks_never_reaches_outside(
     try:
         for number in range(50):
             (source / "sub" / "b").write_text(f"{number}\n")
-            one = order(target, source, purge=True)
+            one = spec(target, source, purge=True)
             found = await look(trees, one)
             if not found.error:
                 try:
@@ -556,7 +556,7 @@ async def test_what_changed_since_the_look_is_not_removed(
 ) -> None:
     (target / "log").write_text("old")
     (target / "dir").mkdir()
-    one = order(target, source, purge=True)
+    one = spec(target, source, purge=True)
     found = await look(trees, one)
     (target / "log").write_text("written since")
     (target / "dir" / "new").write_text("made since")
@@ -572,7 +572,7 @@ async def test_another_file_of_the_same_size_and_time_is_not_removed(
 ) -> None:
     log = target / "log"
     log.write_text("old")
-    one = order(target, source, purge=True)
+    one = spec(target, source, purge=True)
     found = await look(trees, one)
     seen = log.stat()
     (target / "new").write_text("own")
@@ -588,7 +588,7 @@ async def test_a_source_file_that_becomes_a_symlink_after_the_look_is_not_copied
     tmp_path: Path, target: Path, source: Path, trees: SystemTrees
 ) -> None:
     (tmp_path / "secret").write_text("precious")
-    one = order(target, source)
+    one = spec(target, source)
     found = await look(trees, one)
     (source / "a").unlink()
     (source / "a").symlink_to(tmp_path / "secret")
@@ -614,7 +614,7 @@ async def test_a_stop_in_the_middle_leaves_whole_files_and_removes_nothing(
         write(place, *args)
 
     monkeypatch.setattr(tree_sync, "_write", fail_second)
-    one = order(target, source, purge=True)
+    one = spec(target, source, purge=True)
 
     with pytest.raises(FileError, match="the disk is full"):
         await trees.sync(one, await look(trees, one))
@@ -642,7 +642,7 @@ async def test_absent_removes_everything_with_pipes_and_not_what_symlinks_lead_t
     (target / "d" / "l").symlink_to(tmp_path / "outside")
     os.mkfifo(target / "d" / "pipe")
 
-    after = await made(trees, order(target, is_absent=True))
+    after = await made(trees, spec(target, is_absent=True))
 
     assert (after.kind, names(tmp_path)) == ("absent", ["outside"])
     assert (tmp_path / "outside").read_text() == "precious"
@@ -660,7 +660,7 @@ async def test_many_directories_are_one_call_of_the_thread(
 
     monkeypatch.setattr(trees._threads, "call", counted)
 
-    found = await trees.look([order(tmp_path / str(number)) for number in range(1000)])
+    found = await trees.look([spec(tmp_path / str(number)) for number in range(1000)])
 
     assert ({one.kind for one in found}, len(calls)) == ({"absent"}, 1)
 
@@ -673,11 +673,11 @@ async def test_what_replaced_an_entry_after_the_look_keeps_its_owner_and_mode(
     private = tmp_path / "private"
     private.write_text("root")
     private.chmod(0o600)
-    one = order(target, recurse=True, file_mode=0o640)
+    one = spec(target, recurse=True, file_mode=0o640)
     found = await look(trees, one)
     private.rename(target / "x")
 
-    with pytest.raises(FileError, match="another program replaced it just now"):
+    with pytest.raises(FileError, match="another process replaced it just now"):
         await trees.sync(one, found)
 
     assert mode(target / "x") == 0o600
@@ -687,7 +687,7 @@ async def test_a_directory_that_came_after_the_look_keeps_its_mode(
     target: Path, source: Path, tmp_path: Path, trees: SystemTrees
 ) -> None:
     (source / "new").mkdir()
-    one = order(target, source)
+    one = spec(target, source)
     found = await look(trees, one)
     private = tmp_path / "private"
     private.mkdir(mode=0o700)

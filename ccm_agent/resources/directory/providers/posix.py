@@ -42,7 +42,7 @@ class PosixDirectory:
     def __init__(self, context: ResourceContext) -> None:
         self._context = context
         self._trees: TreeEditor = context.port("tree_editor")
-        self._orders: dict[str, tuple[TreeSpec, TreeDifference]] = {}
+        self._pending: dict[str, tuple[TreeSpec, TreeDifference]] = {}
         # one time for the whole run: a file must not become too old between the change and the look after it
         self._now_s = context.clock.now().timestamp()
 
@@ -52,19 +52,19 @@ class PosixDirectory:
 
     async def look_ahead(self, wanted: Sequence[DirectoryProperties]) -> list[DirectoryState]:
         """See `DirectoryProvider`."""
-        orders = [self._order(one) for one in wanted]
-        looks = await self._trees.look(orders)
-        for order, look in zip(orders, looks, strict=True):
-            self._orders.pop(order.path, None)
+        specs = [self._spec(one) for one in wanted]
+        looks = await self._trees.look(specs)
+        for spec, look in zip(specs, looks, strict=True):
+            self._pending.pop(spec.path, None)
             if look.changes:  # kept until they are made; nothing else is held in memory
-                self._orders[order.path] = order, look
+                self._pending[spec.path] = spec, look
         return [_state(one, look) for one, look in zip(wanted, looks, strict=True)]
 
     async def compare(self, wanted: DirectoryProperties) -> list[FileChange]:
         """See `DirectoryProvider`."""
         from ccm_agent.resources.tree_changes import ChangedFile, compare_files
 
-        order, look = await self._looked(wanted)
+        spec, look = await self._looked(wanted)
         changed = []
         for one in look.changes:
             if one.action == "set" or one.kind not in ("file", "symlink") or _is_bare_symlink(one):
@@ -72,22 +72,22 @@ class PosixDirectory:
             stays = one.action != "remove"
             changed.append(
                 ChangedFile(
-                    path=_full(order.path, one.path),
+                    path=_full(spec.path, one.path),
                     was_there=one.action != "create",
                     stays=stays,
-                    source=_full(order.source, one.path) if stays else "",
+                    source=_full(spec.source, one.path) if stays else "",
                     why="it was a symlink, whose target is not shown" if one.link else "",
                 )
             )
         changed.sort(key=lambda one: one.path)
-        mode = order.file_mode if order.file_mode >= 0 else None
+        mode = spec.file_mode if spec.file_mode >= 0 else None
         return await compare_files(self._context.files, changed, mode)
 
     async def keep(self, wanted: DirectoryProperties, keep: KeepFile) -> AsyncIterator[EarlierState]:
         """See `DirectoryProvider`."""
-        order, look = await self._looked(wanted)
+        spec, look = await self._looked(wanted)
         lost: list[EarlierState] = []
-        async for state in keep_changes(order.path, look.changes, keep):
+        async for state in keep_changes(spec.path, look.changes, keep):
             if state.why_not:
                 lost.append(state)
             yield state
@@ -101,16 +101,16 @@ class PosixDirectory:
 
     async def sync(self, wanted: DirectoryProperties) -> None:
         """See `DirectoryProvider`."""
-        order, look = await self._looked(wanted)
-        await self._trees.sync(order, look)
+        spec, look = await self._looked(wanted)
+        await self._trees.sync(spec, look)
 
     async def _looked(self, wanted: DirectoryProperties) -> tuple[TreeSpec, TreeDifference]:
         """Return the last look, whose changes are still to be made."""
-        if wanted.name not in self._orders:
+        if wanted.name not in self._pending:
             await self.look_ahead([wanted])
-        return self._orders.get(wanted.name) or (self._order(wanted), TreeDifference())
+        return self._pending.get(wanted.name) or (self._spec(wanted), TreeDifference())
 
-    def _order(self, wanted: DirectoryProperties) -> TreeSpec:
+    def _spec(self, wanted: DirectoryProperties) -> TreeSpec:
         source = wanted.source
         return TreeSpec(
             path=wanted.name,

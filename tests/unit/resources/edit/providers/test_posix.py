@@ -224,7 +224,7 @@ async def test_content_of_one_file_never_gets_owner_and_mode_of_another() -> Non
 
     event = await manage(TYPE, PosixEdit(files, FakeRunner()), wanted)
 
-    assert "another program changed it" in event.error[0]
+    assert "another process changed it" in event.error[0]
     assert files.nodes["/home/alice/.bashrc"].content == b"of alice\n"
 
 
@@ -234,7 +234,7 @@ async def test_a_file_that_changed_in_between_is_left_alone() -> None:
 
     event = await host.apply(line="b", validate="sshd -t -f %s")
 
-    assert event.error == [f"{PATH}: another program changed it while it was edited; nothing was written"]
+    assert event.error == [f"{PATH}: another process changed it while it was edited; nothing was written"]
     assert (host.content, host.names) == (b"other\n", {PATH})
 
 

@@ -228,7 +228,7 @@ async def test_a_hash_goes_only_through_standard_input() -> None:
 @pytest.mark.parametrize(
     ("verb", "tool", "stderr", "error", "message"),
     [
-        ("remove", "userdel", "userdel: cannot lock /etc/passwd; try again later.", LockError, "another program holds the lock"),
+        ("remove", "userdel", "userdel: cannot lock /etc/passwd; try again later.", LockError, "another process holds the lock"),
         (
             "remove",
             "userdel",
