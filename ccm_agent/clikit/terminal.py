@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.clikit.cells import Cell, Column
 
+# one line, redrawn in place: rich.live uses a second thread, and its screen scrolls away under tmux and in logs of CI
 _CLEAR = "\r\x1b[2K"
 _Fields = ParamSpec("_Fields")
 

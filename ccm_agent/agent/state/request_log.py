@@ -2,7 +2,10 @@
 The requests that this node has taken on, so that each is carried out once however often it is delivered.
 
 A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves
-until they have ended. A run that has no end here when the agent starts was waiting, or was interrupted (ADR 21).
+until they have ended. A run that has no end here when the agent starts was waiting, or was interrupted.
+
+A refusal is remembered too, also one for a full queue: the controller has counted the node as refused, and would not watch a run
+that began later. A stop of an unknown run is recorded as that run's end, because it may overtake its run.
 
 What was decided about each request is also published, for the audit trail (ADR 84).
 """

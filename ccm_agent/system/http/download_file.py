@@ -17,6 +17,9 @@ class DownloadedFile:
 
     If the file system allows, it gets its name at the end, so that a killed process leaves no partial download.
 
+    aiofiles would not do: when a task that awaits its write is cancelled, its thread keeps writing into a file that is being
+    closed or named. `Threads.call` waits for the thread first.
+
     Raises:
         FileError: It cannot be created, or the path exists.
     """
