@@ -1,11 +1,11 @@
-"""Counts the outcomes of a child manifest's resources."""
+"""Counts and reports the outcomes of a child manifest's resources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.resources.contract import ChildOutcome, ResolvedResource
+from ccm_agent.resources.contract import ChildManifest, ChildOutcome, ResolvedResource
 from ccm_agent.resources.converge import would_have_changed
 
 
@@ -31,4 +31,22 @@ def count_outcomes(
         changed=sum(changed),
         failed=sum(failed),
         noop=noop or (any(changed) and not made),
+    )
+
+
+def note_outcome(child: ChildManifest, outcome: ChildOutcome, note: Callable[..., None]) -> None:
+    """Report the outcome of a child manifest as a note of the run."""
+    level, words = "info", "Child manifest completed"
+    if outcome.failed:
+        level, words = "error", "Child manifest had failures"
+    elif outcome.changed:
+        level, words = "warning", "Child manifest had changes"
+    note(
+        level,
+        words,
+        manifest=child.path,
+        resources=outcome.resources,
+        changed=outcome.changed,
+        failed=outcome.failed,
+        skipped=outcome.resources - outcome.changed - outcome.failed,
     )

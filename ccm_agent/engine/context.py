@@ -198,17 +198,17 @@ class ManifestContext(ManifestScope):
             apply_resources=self._apply_resources,
         )
         self.state.note("info", "Executing manifest", manifest=child.path, resources=len(loaded.resources))
-        from ccm_agent.engine.child_outcome import count_outcomes
+        from ccm_agent.engine.child_outcome import count_outcomes, note_outcome
 
         outcome = count_outcomes(loaded.resources, await self._apply_resources(context), noop)
-        self._note_outcome(child, outcome)
+        note_outcome(child, outcome, self.state.note)
         return outcome
 
     def item_of(self, declared: ResolvedResource) -> AbstractContextManager[None]:
         """While a resource is applied, expressions see the item that it was made for."""
         if declared.item is UNSET:
             return nullcontext()
-        return self.loaded.expressions.environment.with_item(declared.item)
+        return self.loaded.expressions.environment.with_variable("item", declared.item)
 
     async def manage(self, declared: ResolvedResource) -> TransactionEvent:
         """Apply one resource and return its event; see `converge`."""
@@ -256,12 +256,16 @@ class ManifestContext(ManifestScope):
             raise NoProviderError(f"{declared.reference}: {err.message}", place=place) from err
         return spec.name, provider
 
-    async def holds(self, expression: str, declared: ResolvedResource) -> bool:
+    async def holds(self, expression: str, declared: ResolvedResource, field: str = "control") -> bool:
         try:
             return await self._evaluated(expression, partial(self.loaded.expressions.holds, expression))
         except InputError as err:
             raise_refusal_behind(err)
-            return await asyncio.to_thread(place_error, err, self._document, (*declared.path, "control"))
+            return await asyncio.to_thread(place_error, err, self._document, (*declared.path, field))
+
+    async def is_enough(self, until: str, declared: ResolvedResource, result: Mapping[str, Any]) -> bool:
+        with self.loaded.expressions.environment.with_variable("result", result):
+            return await self.holds(until, declared, "retry")
 
     async def finalize(self, declared: ResolvedResource) -> None:
         for field in declared.pending:
@@ -276,10 +280,16 @@ class ManifestContext(ManifestScope):
 
     def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "requires")
-        return event.failed or bool(event.unmet_requirements)
+        return event is None or event.failed or bool(event.unmet_requirements)
+
+    def has_failed(self, reference: str, declared: ResolvedResource) -> bool:
+        event = self._last(reference, declared, "rescues")
+        return event is not None and (event.failed or bool(event.unmet_requirements))
 
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "subscribes to")
+        if event is None:
+            return False
         if would_have_changed(event) and not self.noop:
             # a change that a child only announced under noop has not happened; one that an earlier process announced counts as it
             # does in the reference
@@ -434,14 +444,15 @@ class ManifestContext(ManifestScope):
                 pass
         return await asyncio.to_thread(evaluate)
 
-    def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent:
+    def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent | None:
+        """Return the last outcome of a resource; None if the run ended before it, which only `rescue` outlasts."""
         parsed = parse_reference(reference)
         event = None
         if parsed is not None:
             last, shown = self.state.session.last, self.state.masker.name(parsed.name)
             # an event from another process has a masked name
             event = last(parsed.type, parsed.name) or last(parsed.type, shown)
-        if event is None:
+        if event is None and not declared.wanted.rescue:
             message = (
                 f"{declared.reference} {verb} `{reference}`, which has no outcome yet: declare it earlier"
             )
@@ -482,19 +493,3 @@ class ManifestContext(ManifestScope):
         if not child.allow_apply and any(one.kind.contains_manifest for one in loaded.resources):
             raise ManifestError(f"{path} contains `apply` resources, which `allow_apply: false` forbids")
         return loaded
-
-    def _note_outcome(self, child: ChildManifest, outcome: ChildOutcome) -> None:
-        level, words = "info", "Child manifest completed"
-        if outcome.failed:
-            level, words = "error", "Child manifest had failures"
-        elif outcome.changed:
-            level, words = "warning", "Child manifest had changes"
-        self.state.note(
-            level,
-            words,
-            manifest=child.path,
-            resources=outcome.resources,
-            changed=outcome.changed,
-            failed=outcome.failed,
-            skipped=outcome.resources - outcome.changed - outcome.failed,
-        )

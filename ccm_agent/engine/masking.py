@@ -57,7 +57,7 @@ _DIGEST = lazy_pattern(r"(?i)\b[0-9a-f]{32,128}\b")
 
 HIDDEN = "hidden: the resource is `sensitive`"
 
-_REFERENCES = frozenset({"require", "subscribe", "before", "notify"})
+_REFERENCES = frozenset({"require", "rescue", "subscribe", "before", "notify"})
 
 _IDENTITY = frozenset({"name", "alias", "ensure", "provider", "type", "protocol"}) | _REFERENCES
 """Fields that identify a resource and its references."""

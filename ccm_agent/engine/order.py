@@ -15,15 +15,16 @@ Key = tuple[str, str]
 
 def check_order(loaded: ResolvedManifest) -> None:
     """
-    Refuse a manifest in which a resource requires one that is declared after it, before anything is changed.
+    Refuse a manifest in which a resource requires or rescues one that is not declared before it, before anything is changed.
 
-    Not checked here: a resource with `control`, which may be skipped, and resources after a child manifest, which may declare
-    what they require. They are checked when they are applied.
+    Not checked here: `require` of a resource with `control`, which may be skipped, and of resources after a child manifest, which
+    may declare what they require. They are checked when they are applied.
 
     Raises:
         ManifestError: With the place of the requirement.
     """
     declared_at_all = {key for declared in loaded.resources for key in _keys(declared)}
+    _check_rescue(loaded)
     earlier: set[Key] = set()
     for declared in _before_children(loaded.resources):
         for number, text in enumerate(declared.wanted.require if declared.wanted.control is None else ()):
@@ -33,6 +34,21 @@ def check_order(loaded: ResolvedManifest) -> None:
                 raise ManifestError(
                     f"{declared.reference} requires `{text}`, which is declared later: move it up",
                     place=loaded.place((*declared.path, "require", number)),
+                )
+        earlier.update(_keys(declared))
+
+
+def _check_rescue(loaded: ResolvedManifest) -> None:
+    if not any(declared.wanted.rescue for declared in loaded.resources):
+        return
+    earlier: set[Key] = set()
+    for declared in loaded.resources:
+        for number, text in enumerate(declared.wanted.rescue):
+            found = parse_reference(text)
+            if found is None or (found.type, found.name) not in earlier:
+                raise ManifestError(
+                    f"{declared.reference} rescues `{text}`, which is not declared before it in this manifest",
+                    place=loaded.place((*declared.path, "rescue", number)),
                 )
         earlier.update(_keys(declared))
 

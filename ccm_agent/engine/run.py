@@ -426,7 +426,10 @@ class _ResourceLoop:
         resources, state = context.loaded.resources, context.state
         on_resource = state.options.on_resource if not context.parents else None
         last: dict[tuple[str, str], TransactionEvent] = {}
+        ends_at_failure, is_ended = context.loaded.fail_on_error and not context.health_check_only, False
         for number, declared in enumerate(resources, 1):
+            if is_ended and not declared.wanted.rescue:
+                continue
             if state.is_paused:
                 state.is_paused_midway = True
                 break
@@ -437,10 +440,9 @@ class _ResourceLoop:
                 # its child manifest is not at its end, so it has no outcome yet
                 break
             last[declared.kind.name, declared.wanted.name] = event
-            if event.failed and context.loaded.fail_on_error and not context.health_check_only:
+            if event.failed and ends_at_failure and not is_ended:
                 state.note("warning", "Terminating manifest execution due to failed resource")
-                state.refreshes.is_incomplete = True
-                break
+                is_ended = state.refreshes.is_incomplete = True
         return last
 
     async def apply_one(self, context: ManifestContext, declared: ResolvedResource) -> TransactionEvent:

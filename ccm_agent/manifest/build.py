@@ -87,7 +87,7 @@ class ResourceBuilder(EntryReader):
             self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", (*path, FOR_EACH))
         for item in expansion.items:
             try:
-                with self._expressions.environment.with_item(item):
+                with self._expressions.environment.with_variable("item", item):
                     one = self.declare(kind, template, path, len(declared))
                 one.item = item
                 expansion.check(one)

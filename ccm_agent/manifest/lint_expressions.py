@@ -10,7 +10,7 @@ from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.model.errors import ExpressionError
 from ccm_agent.model.gathered import unknown_fields
 
-_KINDS = {"Facts": "map", "Data": "map", "Environ": "text map", "item": "any"}
+_KINDS = {"Facts": "map", "Data": "map", "Environ": "text map", "item": "any", "result": "any"}
 PLAIN_NAMES = ("Facts", "Data", "Environ")
 ITEM_NAMES = (*PLAIN_NAMES, "item")
 """The variables in a resource with `for_each`."""

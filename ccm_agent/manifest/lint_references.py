@@ -11,7 +11,7 @@ from ccm_agent.model.resource import CommonProperties, Reference, parse_referenc
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType
 
-_EARLIER = ("require", "subscribe")
+_EARLIER = ("require", "rescue", "subscribe")
 _LATER = ("before", "notify")
 
 

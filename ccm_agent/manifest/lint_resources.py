@@ -66,7 +66,7 @@ class ResourceLinter:
             if rules.aliases.get(key, key) not in rules.untemplated:
                 known = PLAIN_NAMES if key == FOR_EACH else names
                 lint_templates(self._report, value, self._at(path, key), known)
-        self._control(raw.get("control"), path, names)
+        self._conditions(raw, path, names)
         if FOR_EACH in raw and not has_markers(str(raw.get("name"))):
             message = (
                 "`for_each` gives each resource the same name: put an expression with `item` into the name"
@@ -180,12 +180,16 @@ class ResourceLinter:
         where = self._inherited.get(str(steps[0]), path) if steps else path
         return (*where, *steps)
 
-    def _control(self, control: Any, path: Path, names: tuple[str, ...]) -> None:
-        if not isinstance(control, dict):
-            return
-        for key in ("if", "unless"):
-            if isinstance(text := control.get(key), str) and text:
-                lint_condition(self._report, text, (*self._at(path, "control"), key), names)
+    def _conditions(self, raw: dict[str, Any], path: Path, names: tuple[str, ...]) -> None:
+        for field, keys, known in (
+            ("control", ("if", "unless"), names),
+            ("retry", ("until",), (*names, "result")),
+        ):
+            value = raw.get(field)
+            conditions = value if isinstance(value, dict) else {}
+            for key in keys:
+                if isinstance(text := conditions.get(key), str) and text:
+                    lint_condition(self._report, text, (*self._at(path, field), key), known)
 
     def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
         if not self._strict:

@@ -36,6 +36,7 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
         lambda wanted: check_ensure(kind, wanted),
         lambda wanted: _check_references(wanted.require, "require"),
         lambda wanted: _check_references(getattr(wanted, "subscribe", ()), "subscribe"),
+        lambda wanted: _check_references(wanted.rescue, "rescue"),
         lambda wanted: _check_references(wanted.before, "before"),
         lambda wanted: _check_references(wanted.notify, "notify"),
         _check_control,

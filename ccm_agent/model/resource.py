@@ -23,7 +23,7 @@ ABSENT = "absent"
 
 FOR_EACH = "for_each"
 
-MANIFEST_ONLY = ("before", "notify", FOR_EACH)
+MANIFEST_ONLY = ("rescue", "before", "notify", FOR_EACH)
 """Properties that have a meaning only in a manifest, not for a single resource."""
 
 REFERENCE = lazy_pattern(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
@@ -62,6 +62,13 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     every: Annotated[
         str, Meta(description="Time between attempts, such as `10s`, at most `1h`. Default: `5s`.")
     ] = "5s"
+    until: Annotated[
+        str,
+        Meta(
+            description="An expression that must be true after a change; otherwise the attempt failed. It sees `result.ensure`, "
+            "`result.output` and `result.exit_code`."
+        ),
+    ] = ""
 
 
 class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -79,6 +86,14 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     require: Annotated[
         list[str],
         Meta(description="Resources (`type#name`) that must not have failed for this one to be managed."),
+    ] = []
+    rescue: Annotated[
+        list[str],
+        Extension,
+        Meta(
+            description="Earlier resources (`type#name`) of this manifest. This resource is managed only if one of them failed, "
+            "also when `fail_on_error` ends the run."
+        ),
     ] = []
     before: Annotated[
         list[str],

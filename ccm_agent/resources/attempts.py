@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import (
     BusUnavailableError,
     CcmError,
+    DesiredStateError,
     DocumentError,
     HostError,
     NoProviderError,
@@ -36,7 +37,7 @@ async def repeat(
     reach: Callable[[], Awaitable[None]],
 ) -> None:
     """
-    Try to reach the desired state until it is reached or the attempts are used up.
+    Try to reach the desired state until it is reached, and `until` is true, or the attempts are used up.
 
     An error that the next attempt would meet again is raised at once: an invalid property, a policy, a slot that is not free.
 
@@ -54,7 +55,11 @@ async def repeat(
     while True:
         attempt.number += 1
         try:
-            return await reach()
+            await reach()
+            # what was right from the start has no result
+            if retry.until and attempt.before is not None:
+                await _require_enough(declared, retry.until, run, event)
+            return
         except CcmError as err:
             if attempt.number >= retry.tries or not _may_pass(err):
                 raise
@@ -87,6 +92,14 @@ def check_retry(kind: AnyType, retry: Retry) -> None:
             f"`every` is `{retry.every}`: it must be from 0 to {format_duration(LONGEST_WAIT_S)}",
             "retry.every",
         )
+
+
+async def _require_enough(
+    declared: ResolvedResource, until: str, run: RunContext, event: TransactionEvent
+) -> None:
+    result = {"ensure": event.final_ensure, "output": event.output, "exit_code": event.exit_code}
+    if not await run.is_enough(until, declared, result):
+        raise DesiredStateError(f"`until` is not true: {until}")
 
 
 def _may_pass(err: CcmError) -> bool:

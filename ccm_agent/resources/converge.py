@@ -178,7 +178,9 @@ async def _settle(declared: ResolvedResource, run: RunContext, event: Transactio
 
 
 async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
-    control = declared.wanted.control
+    rescue, control = declared.wanted.rescue, declared.wanted.control
+    if rescue and not any(run.has_failed(one, declared) for one in rescue):
+        return False
     if control is None:
         return True
     if control.if_ and not await run.holds(control.if_, declared):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ccm_agent.model.errors import PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.resource import CommonState
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import Decision, ResolvedResource
 
@@ -22,9 +23,14 @@ class Limit(Protocol):
 
 
 class AttemptCounter(Protocol):
-    """The number of the current attempt to reach the desired state, from 1; 0 without `retry`."""
+    """
+    The number of the current attempt to reach the desired state, from 1; 0 without `retry`.
+
+    `before` is the state before the first change; None while nothing was changed.
+    """
 
     number: int
+    before: CommonState | None
 
 
 class ResourceSlots(Protocol):
@@ -109,6 +115,10 @@ class RunContext(Protocol):
         """Whether a control expression is true; ExpressionError if it is not boolean or fails."""
         ...
 
+    async def is_enough(self, until: str, declared: ResolvedResource, result: Mapping[str, Any]) -> bool:
+        """Whether `until` is true for the result of an attempt; ExpressionError if it is not boolean or fails."""
+        ...
+
     async def finalize(self, declared: ResolvedResource) -> None:
         """
         Render the pending fields.
@@ -122,6 +132,10 @@ class RunContext(Protocol):
 
     def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
         """Whether a required resource failed or had unmet requirements; ManifestError if it has no outcome yet."""
+        ...
+
+    def has_failed(self, reference: str, declared: ResolvedResource) -> bool:
+        """Whether a resource of `rescue` failed or had unmet requirements; False if the run ended before it."""
         ...
 
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:

@@ -61,7 +61,7 @@ class ExpressionScope:
         is_lenient: A lookup of a missing key gives "" instead of an error.
         allowance: The limits that all expressions share.
         variables: Facts, data and environment by their names in expressions.
-        has_item: `item` is among the variables; see `with_item`.
+        added: Names of the variables that `with_variable` added.
         secrets: Opens secrets; None where there are none.
         functions, function_names: The functions that expressions can call.
         host_functions: The functions that read from the host or the broker for the render process.
@@ -88,20 +88,21 @@ class ExpressionScope:
         self.is_lenient = is_lenient
         self.allowance = allowance
         self.variables: dict[str, Any] = {"Facts": facts, "Data": data, "Environ": environ}
-        self.has_item = False
+        self.added: tuple[str, ...] = ()
         self.secrets: SecretSource | None = None
         self._root = LookupRoot(facts=facts, data=data, environ=environ)
 
     @contextmanager
-    def with_item(self, item: Any) -> Iterator[None]:
-        """Evaluate with the variable `item`, in lookups too: the element of `for_each` that a resource was made for."""
-        self.has_item = True
-        self.variables["item"] = self._root["item"] = item
+    def with_variable(self, name: str, value: Any) -> Iterator[None]:
+        """Evaluate with one more variable, in lookups too: `item` of `for_each`, or `result` of `until`."""
+        before = self.added
+        self.added = (*before, name)
+        self.variables[name] = self._root[name] = value
         try:
             yield
         finally:
-            self.has_item = False
-            del self.variables["item"], self._root["item"]
+            self.added = before
+            del self.variables[name], self._root[name]
 
     def require_opened(self, value: object) -> None:
         """

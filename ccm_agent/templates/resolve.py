@@ -128,11 +128,11 @@ def _plain_path(path: tuple[str, ...], env: ExpressionScope) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _names(functions: frozenset[str], has_item: bool) -> ExpressionNames:
+def _names(functions: frozenset[str], added: tuple[str, ...]) -> ExpressionNames:
     from ccm_agent.templates.expr.program import ExpressionNames
 
-    item = {"item": "any"} if has_item else {}
-    return ExpressionNames({"Facts": "map", "Data": "map", "Environ": "text map", **item}, functions)
+    plain = {"Facts": "map", "Data": "map", "Environ": "text map"}
+    return ExpressionNames(plain | dict.fromkeys(added, "any"), functions)
 
 
 def evaluate(expression: str, env: ExpressionScope) -> Any:
@@ -144,9 +144,7 @@ def evaluate(expression: str, env: ExpressionScope) -> Any:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    program = compile_expression(
-        expression, _names(env.function_names, env.has_item), allowance=env.allowance
-    )
+    program = compile_expression(expression, _names(env.function_names, env.added), allowance=env.allowance)
     return program.run(env.variables, env.functions, env.allowance)
 
 
@@ -159,7 +157,7 @@ def evaluate_condition(expression: str, env: ExpressionScope) -> bool:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    names = _names(env.function_names, env.has_item)
+    names = _names(env.function_names, env.added)
     program = compile_expression(expression, names, is_condition=True, allowance=env.allowance)
     return bool(program.run(env.variables, env.functions, env.allowance))
 

@@ -26,7 +26,7 @@ from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.records.slots import SlotError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.testing.clock import FakeClock
-from tests.support.engine import Bench, Board, NoteProperties, bench, note_type
+from tests.support.engine import Bench, Board, NoteProperties, NoteState, bench, note_type
 
 
 class QuickClock(FakeClock):
@@ -313,6 +313,87 @@ async def test_a_slot_is_taken_once_and_given_back_once() -> None:
     assert (host.on.outcomes[0], calls) == (("a", "changed"), ["take", "leave"])
 
 
+class Booting(FailingBoard):
+    """A board whose notes are read as `starting` until time has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_up = False
+
+    def _state(self, wanted: NoteProperties) -> NoteState:
+        found = super()._state(wanted)
+        found.ensure = found.ensure if self.is_up else "starting"
+        return found
+
+
+def booting(*, comes_up: bool) -> Host:
+    host = Host()
+    board = Booting()
+    kind = note_type(board, verify=False)
+    host.board, host.on = board, bench(kind, board=board, clock=host.clock)
+    if comes_up:
+        host.clock.on_sleep = lambda: setattr(board, "is_up", True)
+    return host
+
+
+UNTIL = TEXT.replace("every: 10s", "every: 10s, until: \"result.ensure == 'present'\"")
+
+
+async def test_a_change_after_which_until_is_not_true_is_tried_again() -> None:
+    host = booting(comes_up=True)
+
+    summary = await host.apply(UNTIL)
+
+    assert summary.state == "changed"
+    assert [one["error"] for one in host.failed_attempts] == [
+        "`until` is not true: result.ensure == 'present'"
+    ]
+    assert host.on.outcomes == [("a", "changed"), ("b", "refreshed")]
+
+
+async def test_a_resource_fails_if_until_never_becomes_true() -> None:
+    host = booting(comes_up=False)
+
+    summary = await host.apply(UNTIL)
+
+    assert (summary.state, len(host.failed_attempts)) == ("failed", 2)
+    assert host.on.events[0].error == ["`until` is not true: result.ensure == 'present' (attempt 3 of 3)"]
+    assert host.on.events[0].changed  # the note was written
+
+
+async def test_until_is_not_asked_of_a_resource_that_needs_no_change() -> None:
+    host = Host()
+    host.board.notes["a"] = "x"
+
+    await host.apply(TEXT.replace("every: 10s", "until: 'false'"))
+
+    assert (host.on.outcomes[0], host.failed_attempts) == (("a", "stable"), [])
+
+
+async def test_until_sees_the_item_too() -> None:
+    host = Host()
+
+    await host.apply("""ccm:
+  resources:
+    - note:
+        - "{{ item }}":
+            for_each: [a, b]
+            text: x
+            retry: {tries: 2, until: "item == 'a' && result.ensure == 'present' && lookup('result.output') == ''"}
+""")
+
+    assert host.on.outcomes == [("a", "changed"), ("b", "failed")]
+
+
+async def test_an_expression_of_until_that_fails_is_not_tried_again() -> None:
+    host = Host()
+
+    await host.apply(TEXT.replace("every: 10s", "until: \"lookup('data.none') == 1\""))
+
+    assert (host.on.outcomes[0], host.failed_attempts) == (("a", "failed"), [])
+    assert "data.none" in host.on.events[0].error[0]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -325,7 +406,8 @@ async def test_a_slot_is_taken_once_and_given_back_once() -> None:
         ("3", "expected a mapping or nothing, got a whole number"),
         ("[3]", "expected a mapping or nothing, got a list"),
         ("{tries: 2, evry: 5s}", "unknown key `evry`, did you mean `every`?"),
-        ("{tries: 2, until: ok}", "unknown key `until`"),
+        ("{tries: 2, untl: ok}", "unknown key `untl`, did you mean `until`?"),
+        ("{until: [ok]}", "expected text, got a list"),
         (
             "{tries: 2, every: soon}",
             "`soon` is not a duration: write a number and a unit, such as 30s, 5m or 1h30m",
@@ -341,6 +423,26 @@ def test_a_wrong_value_is_an_error_of_the_resource(value: str, message: str) -> 
     found = lint(make_document(text.encode(), "m.yaml", "/"), Catalog())
 
     assert [(one.place.line, one.message) for one in found] == [(3, f"package#zsh: {message}")]
+
+
+@pytest.mark.parametrize(
+    ("until", "message"),
+    [
+        ("result.output ==", "unexpected end of expression (at character 17 of `result.output ==`)"),
+        (
+            "reslt.ensure == 'x'",
+            "unknown name reslt; did you mean result? (at character 1 of `reslt.ensure == 'x'`)",
+        ),
+        ("1 + 1", "a condition must give a boolean, and this gives an integer (at character 1 of `1 + 1`)"),
+        ("result.output contains 'ok' and result.exit_code == 0", ""),
+    ],
+)
+def test_lint_checks_the_expression_of_until(until: str, message: str) -> None:
+    text = f'ccm:\n  resources:\n    - package: {{name: zsh, ensure: present, retry: {{until: "{until}"}}}}\n'
+
+    found = lint(make_document(text.encode(), "m.yaml", "/"), Catalog())
+
+    assert [(one.place.line, one.message) for one in found] == ([(3, message)] if message else [])
 
 
 def test_a_child_manifest_has_no_attempts_of_its_own() -> None:
