@@ -117,7 +117,7 @@ class RunUndo:
             entries.append(await self._entry_of(self._log, declared, earlier))
             # at once: making room for the next content removes those that no record names
             await self._log.before(self._run, entries[-1])
-        seen = await self._identify_parts(declared, entries)
+        seen = await self._identify_parts(declared, entries, digest=False)
         try:
             state = await change()
         except CcmError as err:
@@ -183,7 +183,7 @@ class RunUndo:
         )
 
     async def _identify_parts(
-        self, declared: ResolvedResource, entries: Sequence[UndoEntry]
+        self, declared: ResolvedResource, entries: Sequence[UndoEntry], *, digest: bool
     ) -> list[Identity | None]:
         """Return by what each part of a resource is recognized now; None for what cannot be undone."""
         if declared.kind.undo is None or declared.kind.undo.parts is None:
@@ -195,7 +195,7 @@ class RunUndo:
             (kind, look.path): look
             for kind in PART_TYPES
             if paths[kind]
-            for look in await self._files.inspect(paths[kind], follow=kind != "symlink")
+            for look in await self._files.inspect(paths[kind], digest=digest, follow=kind != "symlink")
         }
         return [
             PART_TYPES[one.type](looks[one.type, one.name]) if (one.type, one.name) in looks else None
@@ -214,10 +214,10 @@ class RunUndo:
         """Record what a change left; without a state it is not known."""
         rules = declared.kind.undo
         if rules is not None and rules.parts is not None:
-            now = await self._identify_parts(declared, entries)
+            now = await self._identify_parts(declared, entries, digest=True)
             for entry, before, after in zip(entries, seen, now, strict=True):
                 entry.left = after
-                has_changed = after is None or before != after
+                has_changed = before is None or after is None or _differs(before, after, entry.content)
                 await kept.after(self._run, entry, has_changed=has_changed)
             return
         (entry,) = entries
@@ -308,6 +308,13 @@ def _why_not(look: FileInfo) -> str:
     if look.mode & SPECIAL_BITS:
         return f"its mode was {look.mode:04o}, and setuid, setgid and sticky bits are not restored"
     return ""
+
+
+def _differs(before: Identity, after: Identity, content: str) -> bool:
+    """Whether a part has changed. Files are not read for `before`: their content was kept, or the change does not set it."""
+    if before.get("content", "") is None:
+        before = {**before, "content": content or after.get("content")}
+    return before != after
 
 
 async def _look(declared: ResolvedResource, provider: Any, limit_s: float | None) -> Any:

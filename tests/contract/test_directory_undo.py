@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.formats.json_text import encode_message
-from ccm_agent.model.ids import new_id
+from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.model.ports import FileInfo
+from ccm_agent.model.ports import DigestLimits, FileInfo
 from ccm_agent.model.records.undo import identify_file, identify_symlink
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.file import TYPE as FILE
@@ -34,6 +35,21 @@ from ccm_agent.testing.clock import FakeClock
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
+class ReadingFiles(SystemFiles):
+    """Notes the paths whose content is read for a digest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digested: list[str] = []
+
+    async def inspect(
+        self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
+    ) -> list[FileInfo]:
+        found = await super().inspect(paths, digest=digest, follow=follow)
+        self.digested += [look.path for look in found if look.sha256]
+        return found
+
+
 class Node:
     """An engine with an undo store, and a directory `tree` with a source beside the manifest."""
 
@@ -44,7 +60,7 @@ class Node:
             folder / "state" / "undo", FakeClock(NOON), keep_s=86_400, limit_bytes=limit_bytes
         )
         self.store.open()
-        files = SystemFiles()
+        files = self.files = ReadingFiles()
         self.engine = LocalEngine(
             EngineDeps(
                 runner=SystemRunner(),
@@ -163,6 +179,25 @@ async def test_what_changed_since_stays_and_the_rest_comes_back(node: Node) -> N
     assert sorted(path.name for path in (node.tree / "sub").iterdir()) == ["c"]
     assert [one.partition(":")[0] for one in node.problems] == ["/sub", "/a"]
     assert "changed since the run" in node.problems[0]
+
+
+async def test_files_whose_attributes_change_are_read_once(node: Node) -> None:
+    await node.apply(source="", purge=False, recurse=True, file_mode="0611")
+
+    # after the change: an undo must notice another content, whose owner and mode it would otherwise change
+    paths = [str(node.tree / name) for name in ("a", "mine/x", "mine/y")]
+    assert sorted(path for path in node.files.digested if path.startswith(str(node.tree))) == paths
+
+
+async def test_a_content_that_changed_after_its_mode_was_set_keeps_the_mode(node: Node) -> None:
+    run = await node.apply(source="", purge=False, recurse=True, file_mode="0611")
+    (node.tree / "a").write_text("planted\n")
+
+    await node.undo(run)
+
+    modes = {name: stat.S_IMODE((node.tree / name).stat().st_mode) for name in ("a", "mine/x")}
+    assert modes == {"a": 0o611, "mine/x": 0o600}
+    assert node.problems == [f"/a: changed since the run {short_id(run)}: its content"]
 
 
 async def test_what_does_not_fit_is_named_and_the_rest_comes_back(tmp_path: Path) -> None:
