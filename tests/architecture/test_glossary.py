@@ -32,7 +32,7 @@ crontab cursor data definition dep deps difference directory document download d
 error exec execution executor exit export expression failure feed field file filter flag follower format formatter frame function
 group guest handler head header info inside job kernel key kind launch limit limiter line link lock log map match matcher
 message metadata mistake name network object observer option output overview page parser part pattern phase place
-placement platform port prefetcher probe process program property query question queue range reader reason ref
+placement platform point port prefetcher probe process program property query question queue range reader reason ref
 reference regex registry renderer reply response result root rotation sender verifier row runner server service set setting size
 socket span spec start store style tail tar term terminal text thread time timer tool transfer tree unpacker url user
 value verb view watch watcher window word worker write writer

@@ -2,7 +2,8 @@
 Walk directory trees, and reach what is in them, through descriptors.
 
 No symlink below the top is followed and no other file system entered, also while other processes change the tree. Device numbers
-do not show a bind mount of the same file system, so the kernel's numbers of mounts are compared, too.
+do not show a bind mount of the same file system, so the kernel's numbers of mounts are compared, too. For files that would be
+two more calls each, so they are looked up in the table of mounts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ccm_agent.system.atomic_write import reported
 from ccm_agent.system.file_inspection import name_of_kind, refuse_other
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees.directory import Directory, open_parent
+from ccm_agent.system.trees.mount_points import MountPoints
 
 ENTRIES_MAX = 100_000
 """The most entries below a directory."""
@@ -37,7 +39,7 @@ class OpenEntry:
         path: Relative to the top.
         place: The entry in its open directory; valid until the walk continues.
         seen: Its lstat result.
-        is_mount: Another file system is mounted there, which the walk does not enter.
+        is_mount: Something else is mounted there. The walk does not enter it.
     """
 
     __slots__ = ("is_mount", "path", "place", "seen")
@@ -61,7 +63,7 @@ class _Level:
 
 
 def walk_open(
-    top: int, shown: str, stop: CancelFlag, enters: Container[str] | None = None
+    top: int, shown: str, stop: CancelFlag, mounts: MountPoints, enters: Container[str] | None = None
 ) -> Iterator[OpenEntry]:
     """
     Yield everything below an open directory, sorted, each directory before its content.
@@ -70,12 +72,13 @@ def walk_open(
         top: Its descriptor, open for reading.
         shown: Its path, for errors.
         stop: Checked before each entry.
+        mounts: Where file systems are mounted.
         enters: Paths of the directories to enter; None: all.
 
     Raises:
         FileError: A directory cannot be read, or there are too many entries or levels.
     """
-    device, mount = os.fstat(top).st_dev, mount_id(top)
+    device, mount, points = os.fstat(top).st_dev, mount_id(top), mounts.below(top)
     levels: list[_Level] = []
     count = 0
     try:
@@ -98,7 +101,7 @@ def walk_open(
                 raise FileError(
                     f"{shown}: holds more than {ENTRIES_MAX} files and directories, which is the limit"
                 )
-            is_mount = seen.st_dev != device
+            is_mount = seen.st_dev != device or path in points
             if stat.S_ISDIR(seen.st_mode) and not is_mount:
                 fd = open_directory(place)
                 is_mount = mount_id(fd) != mount

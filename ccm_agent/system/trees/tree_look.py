@@ -18,6 +18,7 @@ from ccm_agent.system.file_attributes import refuse_planted
 from ccm_agent.system.file_inspection import kind_of, name_of_kind, why_unread
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees.directory import open_parent
+from ccm_agent.system.trees.mount_points import MountPoints
 from ccm_agent.system.trees.open_walk import (
     OpenDirectory,
     OpenEntry,
@@ -41,14 +42,14 @@ SOURCE_BYTES = 1 << 40
 
 def look(specs: Sequence[TreeSpec], stop: CancelFlag) -> list[TreeDifference]:
     """Compare each directory with its spec; see `TreeEditor.look`."""
-    names = AccountNames()
-    return [_look(spec, names, stop) for spec in specs]
+    names, mounts = AccountNames(), MountPoints()
+    return [_look(spec, names, mounts, stop) for spec in specs]
 
 
-def _look(spec: TreeSpec, names: AccountNames, stop: CancelFlag) -> TreeDifference:
+def _look(spec: TreeSpec, names: AccountNames, mounts: MountPoints, stop: CancelFlag) -> TreeDifference:
     try:
         with ExitStack() as stack:
-            return _Comparison(spec, names, stop, stack).result()
+            return _Comparison(spec, names, mounts, stop, stack).result()
     except InterruptedError:
         raise
     except FileError as err:
@@ -65,13 +66,17 @@ class _Comparison:
     Args:
         spec: What it should be.
         names: Names of users and groups.
+        mounts: Where file systems are mounted.
         stop: Checked before each entry.
         stack: Closes what is opened.
     """
 
-    def __init__(self, spec: TreeSpec, names: AccountNames, stop: CancelFlag, stack: ExitStack) -> None:
+    def __init__(
+        self, spec: TreeSpec, names: AccountNames, mounts: MountPoints, stop: CancelFlag, stack: ExitStack
+    ) -> None:
         self._spec = spec
         self._names = names
+        self._mounts = mounts
         self._stop = stop
         self._stack = stack
         self._uid = _number(user_id, spec.owner)
@@ -172,7 +177,7 @@ class _Comparison:
         self._source_top = os.fstat(fd)
         if top is not None and os.path.samestat(self._source_top, top[1]):
             raise FileError(f"source {path}: is the directory itself")
-        for entry in walk_open(fd, path, self._stop):
+        for entry in walk_open(fd, path, self._stop, self._mounts):
             if top is not None and os.path.samestat(entry.seen, top[1]):
                 raise FileError(f"source {path}: contains the directory {self._spec.path}")
             if entry.is_mount:
@@ -220,7 +225,8 @@ class _Comparison:
 
     def _walk(self, fd: int) -> Iterator[OpenEntry]:
         spec = self._spec
-        for entry in walk_open(fd, spec.path, self._stop, None if self._is_whole else self._source):
+        enters = None if self._is_whole else self._source
+        for entry in walk_open(fd, spec.path, self._stop, self._mounts, enters):
             self._count += 1
             is_source = self._source_top is not None and os.path.samestat(entry.seen, self._source_top)
             if is_source and (self._is_whole or entry.path in self._source):

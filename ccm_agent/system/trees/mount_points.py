@@ -1,0 +1,59 @@
+"""Where file systems are mounted. A file can be a mount point, too, on the same file system as its directory."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+
+MOUNTS = "/proc/self/mountinfo"
+READ_BYTES = 1 << 20
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+
+class MountPoints:
+    """
+    The mount points at one moment, read when they are first needed.
+
+    The kernel refuses to rename or remove a mount point that was added since.
+
+    Source: proc_pid_mountinfo(5).
+    """
+
+    def __init__(self) -> None:
+        self._paths: list[str] | None = None
+
+    def below(self, fd: int) -> frozenset[str]:
+        """Return those below an open directory, relative to it; none if they cannot be read."""
+        if self._paths is None:
+            self._paths = _read_paths()
+        try:
+            top = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - a Path costs more than the call
+        except OSError:
+            return frozenset()
+        prefix, found = f"{top.rstrip('/')}/", set()
+        for path in self._paths[bisect_left(self._paths, prefix) :]:
+            if not path.startswith(prefix):
+                break
+            found.add(path.removeprefix(prefix))
+        return frozenset(found)
+
+
+def _read_paths() -> list[str]:
+    try:
+        fd = os.open(MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        text = b""
+        while data := os.read(fd, READ_BYTES):
+            text += data
+    finally:
+        os.close(fd)
+    fields = (line.split(b" ") for line in text.split(b"\n"))
+    return sorted(os.fsdecode(_unescape(one[4])) for one in fields if len(one) > 4)
+
+
+def _unescape(field: bytes) -> bytes:
+    """Decode the octal escapes of a field: a space is written as `\\040`."""
+    return _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), field)
