@@ -280,6 +280,9 @@ class _Comparison:
             self._compare_attributes(entry)
         else:
             uid, gid, mode = self._attributes(seen)
+            if seen.st_uid not in (0, os.geteuid(), self._uid):
+                # its owner may have planted it, with a mode and group that give away the new content
+                uid, gid, mode = new.new_uid, new.new_gid, new.new_mode
             self._made[entry.path] = _change(entry.path, seen, "write", (uid, gid, mode & 0o777))
 
     def _is_same(self, entry: OpenEntry, wanted: os.stat_result) -> bool:

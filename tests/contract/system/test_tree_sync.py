@@ -20,6 +20,7 @@ from ccm_agent.system.trees.trees import SystemTrees
 
 NOW_S = 2_000_000_000.0
 DAY_S = 86_400.0
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
 
 
 @pytest.fixture
@@ -471,6 +472,44 @@ async def test_a_hard_link_that_others_planted_is_not_given_away(
     found = await look(trees, spec(target, file_mode=0o666, recurse=True))
 
     assert "trap: has another name elsewhere" in found.error
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("more", "after"),
+    [
+        pytest.param({}, (0, 0, 0o644), id="nothing is managed"),
+        pytest.param({"file_mode": 0o600}, (0, 0, 0o600), id="the mode"),
+        pytest.param({"group": "4"}, (0, 4, 0o644), id="the group"),
+        pytest.param({"owner": "1235"}, (1235, 0, 0o644), id="another owner"),
+        # positive control: the owner of the manifest is no stranger
+        pytest.param({"owner": "1234"}, (1234, 1234, 0o666), id="its owner"),
+    ],
+)
+async def test_a_file_that_a_user_planted_gives_them_no_access_to_new_content(
+    target: Path, source: Path, trees: SystemTrees, more: dict[str, Any], after: tuple[int, int, int]
+) -> None:
+    (target / "a").touch()
+    os.chown(target / "a", 1234, 1234)
+    (target / "a").chmod(0o666)
+
+    found = await made(trees, spec(target, source, **more))
+
+    seen = (target / "a").stat()
+    assert (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)) == after
+    assert ((target / "a").read_text(), found.changes) == ("new a\n", ())
+
+
+@needs_root
+async def test_the_file_of_a_user_without_new_content_stays_theirs(
+    target: Path, source: Path, trees: SystemTrees
+) -> None:
+    (target / "a").write_text("new a\n")
+    os.chown(target / "a", 1234, 1234)
+
+    await made(trees, spec(target, source))
+
+    assert ((target / "a").stat().st_uid, (target / "sub" / "b").stat().st_uid) == (1234, 0)
 
 
 async def test_a_symlink_in_the_place_of_a_file_is_replaced_and_its_target_stays(
