@@ -1,5 +1,5 @@
 """
-Run benchmarks: `python -m bench`, or `python -m bench startup fleet` for some; `--nodes N` sets the size of `simulate`.
+Run benchmarks: `python -m bench`, or `python -m bench startup fleet` for some; `--nodes N` is the size of `simulate` and `storm`.
 
 Each module here with a `measure()` is one. Exit status 1 when a budget does not hold, so that a person sees it; the tests
 never ask, for machines are noisy.
@@ -23,7 +23,9 @@ def main(arguments: list[str]) -> int:
     """Run and print; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Run benchmarks.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="Benchmarks to run. [all]")
-    parser.add_argument("--nodes", type=int, metavar="N", help="Size of the fleet of `simulate`. [20000]")
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="Size of the fleet of `simulate` [20000] and `storm` [10000]."
+    )
     options = parser.parse_args(arguments)
     chosen: list[str] = options.names
     for variable in SHELL_ONLY:

@@ -1,0 +1,247 @@
+"""
+A storm: all nodes of a fleet connect with credentials, lose their broker at once, and then all converge at once.
+
+`BENCH_NODES` is the number of simulated agents, 10,000 by default. If `BENCH_PLOT` names a file, connections, connects a second,
+the broker's CPU and its memory are drawn there over time, as SVG.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.applied import apply_run
+from bench.fleet import ccmctl, lay_files
+from bench.measure import Line
+from bench.node_processes import allow_open_files, node_processes
+from bench.secured import secured_server
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.streams import call
+from ccm_agent.testing.nats_server import NatsServer, free_ports
+
+AGENTS = int(os.environ.get("BENCH_NODES", "10000"))
+SUMMARIES = "io.choria.ccm.v1.session.summary.>"
+READY_S, BACK_S, CONVERGED_S = 900.0, 300.0, 600.0
+EVERY_S = 0.5
+DOWN_S = 3.0
+"""How long the broker is away: all agents have noticed by then."""
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Sample:
+    """
+    The broker at one moment.
+
+    Attributes:
+        at_s: Seconds since the first sample.
+        connections: Clients that are connected.
+        connects: Connects since the broker started.
+        cpu_percent, memory_kib: What it uses.
+    """
+
+    at_s: float
+    connections: int = 0
+    connects: int = 0
+    cpu_percent: float = 0.0
+    memory_kib: float = 0.0
+
+
+class Watch:
+    """Samples of a broker's own figures, twice a second; none of a broker that is away."""
+
+    def __init__(self, port: int) -> None:
+        self.samples: list[Sample] = []
+        self.marks: list[tuple[float, str]] = []
+        self._url = f"http://127.0.0.1:{port}/varz"
+        self._begun = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def mark(self, what: str) -> float:
+        """Name this moment; returns it."""
+        self.marks.append((time.monotonic() - self._begun, what))
+        return self.marks[-1][0]
+
+    def wait_for(self, connections: int, within_s: float) -> float:
+        """Return the moment from which so many are connected."""
+        end = time.monotonic() + within_s
+        while time.monotonic() < end:
+            if self.samples and self.samples[-1].connections >= connections:
+                return self.samples[-1].at_s
+            time.sleep(EVERY_S / 5)
+        found = self.samples[-1].connections if self.samples else 0
+        raise RuntimeError(f"{found} of {connections} connected within {within_s:g} s")
+
+    def most_connects(self, since_s: float) -> float:
+        """The most connects in a second, of the samples from a moment on."""
+        late = [one for one in self.samples if one.at_s >= since_s]
+        rates = [
+            (after.connects - before.connects) / (after.at_s - before.at_s)
+            for before, after in itertools.pairwise(late)
+            if after.connects >= before.connects
+        ]
+        return max(rates, default=0.0)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(EVERY_S):
+            at_s = time.monotonic() - self._begun
+            try:
+                with urllib.request.urlopen(self._url, timeout=10) as answer:
+                    found = json.load(answer)
+            except OSError:
+                self.samples.append(Sample(at_s))
+                continue
+            self.samples.append(
+                Sample(
+                    at_s, found["connections"], found["total_connections"], found["cpu"], found["mem"] / KIB
+                )
+            )
+
+
+@contextmanager
+def watched_server() -> Iterator[tuple[NatsServer, Watch]]:
+    """A broker with credentials for all agents, and its figures."""
+    port = free_ports(1)[0]
+    more = f"http: 127.0.0.1:{port}\nmax_connections: {2 * AGENTS + 1000}"
+    with secured_server([f"node{i:05}" for i in range(AGENTS)], more) as server, Watch(port) as watch:
+        yield server, watch
+
+
+async def summaries(server: NatsServer) -> Counter[str]:
+    """How many summaries the stream of events has, by node."""
+    found: dict[str, int] = {}
+    settings = settings_for(server.url, identity="bench", creds=os.environ["CCM_CREDS"])
+    async with Connection(settings) as connection:
+        await connection.connect_now()
+        total = 1
+        while len(found) < total:
+            question = {"subjects_filter": SUMMARIES, "offset": len(found)}
+            info = await call(connection, "STREAM.INFO.CCM_EVENTS", question)
+            total = info.get("total", 0)
+            found |= info["state"].get("subjects") or {}
+    by_node: Counter[str] = Counter()
+    for subject, count in found.items():
+        by_node[subject.rpartition(".")[2]] += count
+    return by_node
+
+
+def wait_for_summaries(server: NatsServer, each: int) -> Counter[str]:
+    """Return when each agent has published so many summaries."""
+    end = time.monotonic() + CONVERGED_S
+    while True:
+        found = asyncio.run(summaries(server))
+        if len(found) == AGENTS and min(found.values()) >= each:
+            return found
+        if time.monotonic() > end:
+            missing = AGENTS - sum(count >= each for count in found.values())
+            raise RuntimeError(f"{missing} of {AGENTS} agents did not converge within {CONVERGED_S:g} s")
+        time.sleep(1)
+
+
+def plot(watch: Watch, path: Path) -> None:
+    """Draw the samples: one row for each figure, with the named moments."""
+    last = watch.samples[-1].at_s
+    rates = [0.0] + [
+        max(0.0, (after.connects - before.connects) / (after.at_s - before.at_s))
+        for before, after in itertools.pairwise(watch.samples)
+    ]
+    rows = {
+        "connections": [float(one.connections) for one in watch.samples],
+        "not connected": [float(AGENTS - min(AGENTS, one.connections)) for one in watch.samples],
+        "connects a second": rates,
+        "CPU of the broker, %": [one.cpu_percent for one in watch.samples],
+        "memory of the broker, MiB": [one.memory_kib / KIB for one in watch.samples],
+    }
+    width, height, gap, left = 900, 90, 30, 10
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 2 * left}" height="{len(rows) * (height + gap) + gap}" '
+        'font-family="sans-serif" font-size="11">'
+    ]
+    for number, (name, values) in enumerate(rows.items()):
+        top, most = gap + number * (height + gap), max(values) or 1.0
+        points = " ".join(
+            f"{left + width * one.at_s / last:.1f},{top + height * (1 - value / most):.1f}"
+            for one, value in zip(watch.samples, values, strict=True)
+        )
+        lines.append(f'<text x="{left}" y="{top - 6}">{name} (at most {most:.0f})</text>')
+        lines.append(f'<polyline points="{points}" fill="none" stroke="#1f6feb"/>')
+    for at_s, what in watch.marks:
+        x = left + width * at_s / last
+        lines.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{gap}" y2="100%" stroke="#999" stroke-dasharray="3"/>'
+        )
+        lines.append(f'<text x="{x + 2:.1f}" y="12">{what}</text>')
+    path.write_text("\n".join([*lines, "</svg>", ""]))
+
+
+def measure() -> list[Line]:
+    """What a broker and its fleet go through when all nodes do the same at once."""
+    allow_open_files()
+    with tempfile.TemporaryDirectory() as name, watched_server() as (server, watch):
+        manifest = lay_files(Path(name))
+        time.sleep(2 * EVERY_S)
+        empty_kib, begun = watch.samples[-1].memory_kib, watch.mark("start")
+        with node_processes("ours", server, AGENTS):
+            connected_s = watch.wait_for(AGENTS, READY_S) - begun
+            time.sleep(10)
+            each_kib = (watch.samples[-1].memory_kib - empty_kib) / AGENTS
+            watch.mark("run")
+            first = apply_run(server, manifest, AGENTS)
+            lost_at = watch.mark("restart")
+            server.stop()
+            time.sleep(DOWN_S)
+            server.start()
+            up_at = watch.mark("up")
+            back_s = watch.wait_for(AGENTS, BACK_S) - up_at
+            watch.mark("run")
+            second = apply_run(server, manifest, AGENTS)
+            assigned_at = watch.mark("assignment")
+            ccmctl(server, "assign", "site", str(manifest), "--all", "--yes")
+            found = wait_for_summaries(server, 3)
+            converged_s = watch.mark("converged") - assigned_at
+        if target := os.environ.get("BENCH_PLOT"):
+            plot(watch, Path(target))
+    called_gone = len(first.gone) + len(second.gone)
+    return [
+        Line(f"{AGENTS} agents with credentials until all are connected", connected_s, "s"),
+        Line("memory of the broker for each connection", each_kib, "KiB", 80),
+        Line("a restarted broker, until all are back", back_s, "s", 30),
+        Line("the most connects in a second meanwhile", watch.most_connects(lost_at), "connects", 5000),
+        Line(
+            "a run over all of them, before and after the restart",
+            second.seconds,
+            "s",
+            None,
+            f"{first.seconds:.1f} s before",
+        ),
+        Line("of them called lost or unreachable in between", called_gone, "nodes", 0),
+        Line("a new assignment for all, until each has applied it", converged_s, "s"),
+        Line(
+            "summaries of these three in the stream, lost or doubled",
+            sum(count != 3 for count in found.values()),
+            "nodes",
+            0,
+        ),
+    ]
