@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.app_expressions import make_environment, make_expressions
 from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag
+from ccm_agent.model import merge
+from ccm_agent.model.errors import DataError
 from ccm_agent.version import VERSION
 
 __all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag"]
@@ -283,7 +285,6 @@ class App:
             CcmError: It cannot be fetched or resolved, or breaks its own rules.
         """
         from ccm_agent.hiera import rules
-        from ccm_agent.model import merge
 
         resolved, _ = await self.sources(self.directory).resolve(url, facts)
         data = merge.deep(resolved.data, overrides)
@@ -413,7 +414,6 @@ def json_text(value: object, indent: str = "  ") -> str:
     Raises:
         DataError: JSON has no word for a number in it.
     """
-    from ccm_agent.model.errors import DataError
     from ccm_agent.templates.gojson import JSONError, write
 
     try:

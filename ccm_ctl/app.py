@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from msgspec.structs import replace
 
 from ccm_agent.clikit.interrupts import interruptible
 from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.clikit.text import plural
+from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
 
 if TYPE_CHECKING:
@@ -158,8 +161,6 @@ class Application:
         return replace(broker, fleet=replace(fleet, all_nodes=None) if self.reach.no_cache else fleet)
 
     def _report_lost_entries(self, audit: AuditWriter | None) -> None:
-        from ccm_agent.clikit.text import plural
-
         if audit is not None and audit.lost:
             self.terminal.note(
                 f"{plural(audit.lost, 'signed action')} without an entry in the audit trail: {audit.trouble}"
@@ -335,7 +336,6 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, A
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.signing import signing_key_in_credentials
     from ccm_agent.bus.signatures.trust import trust_in_credentials
-    from ccm_agent.model.errors import NotFoundError
     from ccm_ctl.fleet.ports import LocalClock
     from ccm_ctl.fleet.trust.newest_signers import keys_of
 
@@ -361,8 +361,6 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, A
 
 def _log(*, debug: bool) -> None:
     """What the bus logs is told by errors and notes as far as people need it; `--debug` shows all of it."""
-    import logging
-
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.CRITICAL,
         format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s",
@@ -395,7 +393,6 @@ def _check_operator(operator: str, creds: str, credentials: str) -> None:
     """
     from ccm_agent.bus.access.credentials import name_in_credentials, only_inboxes_in_credentials
     from ccm_agent.bus.subjects import inbox_prefix
-    from ccm_agent.model.errors import UsageError
 
     inboxes = only_inboxes_in_credentials(credentials)
     if inboxes and not any(

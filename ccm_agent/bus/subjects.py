@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError, DataError, ProtocolError, UsageError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import PROTOCOL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TOKEN_LIMIT_BYTES = 100
 """A longer token is replaced by its digest: subjects have a limit, and a fact's value may be a whole text."""

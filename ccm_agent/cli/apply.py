@@ -15,6 +15,7 @@ from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import Option, examples
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.selection import SelectionOptions
+from ccm_agent.model.codec import encode_json
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
@@ -242,7 +243,5 @@ def _open_sink(path: str | None, terminal: HostTerminal) -> IO[str] | None:
 
 
 def _write(sink: IO[str], event: Any) -> None:
-    from ccm_agent.model.codec import encode_json
-
     sink.write(encode_json(event).decode() + "\n")
     sink.flush()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ccm_agent.clikit.commands import BaseCommand, Group
+from ccm_agent.clikit.commands import BaseCommand, Group, Option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -141,7 +141,6 @@ def _log_option(name: str, about: str) -> click.Option:
 
 def selection_flags(function: F) -> F:
     """`--only`, `--tags` and `--skip-tags`: which part of the manifest to apply."""
-    from ccm_agent.clikit.commands import Option
     from ccm_agent.clikit.selection import SELECTION
 
     for name, more in reversed(SELECTION.items()):

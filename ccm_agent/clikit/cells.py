@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from msgspec import Struct
 
 from ccm_agent.clikit.text import ago
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 UNLIMITED = 10_000
 """The width without a terminal: nothing is folded for a program or a file."""

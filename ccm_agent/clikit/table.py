@@ -7,9 +7,9 @@ rows as it can show, unless nodes that read alike share so few rows that all of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -23,9 +23,6 @@ from ccm_agent.clikit.cells import elapsed as elapsed
 from ccm_agent.clikit.cells import paint as paint
 from ccm_agent.clikit.table_layout import lay_out
 from ccm_agent.clikit.text import fold_names, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 LONG = 2_000
 """A table with more rows is long: its widths are those of the first rows, and a terminal does not get all of them."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.clikit.cells import UNLIMITED, paint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ccm_agent.clikit.cells import Cell, Column, Style
+from ccm_agent.clikit.cells import UNLIMITED, Cell, Column, Style, paint
 
 GAP = 2
 """Between two columns."""

@@ -12,19 +12,15 @@ import contextlib
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, ParamSpec, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TextIO
+
+from msgspec import Struct
 
 from ccm_agent.clikit import records
-from ccm_agent.clikit.cells import UNLIMITED, Style, paint
+from ccm_agent.clikit.cells import UNLIMITED, Cell, Column, Style, paint
 from ccm_agent.clikit.text import one_line, safe, safe_drawn
 from ccm_agent.model.errors import CcmError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from msgspec import Struct
-
-    from ccm_agent.clikit.cells import Cell, Column
 
 # one line, redrawn in place: rich.live uses a second thread, and its screen scrolls away under tmux and in logs of CI
 _CLEAR = "\r\x1b[2K"

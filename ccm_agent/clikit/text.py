@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.ids import short_id as short_id
 from ccm_agent.model.ids import short_ids as short_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _UNPRINTABLE = lazy_pattern(
     # C0 but tab and newline, DEL and C1; then what turns the direction of writing, and what else ends a line

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ccm_agent.model.errors import PolicyError
+from ccm_agent.model.errors import PolicyError, PropertyError
 from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.ports import Command, Completed
 from ccm_agent.model.secret import mask_url
@@ -322,7 +322,6 @@ def _rules_of(check: HealthCheck) -> Iterator[Any]:
     A rendered rule may look like a template, such as the shell's `${HOME}`. It is a rule all the same.
     """
     from ccm_agent.health.goss.rules import parse_rules
-    from ccm_agent.model.errors import PropertyError
 
     if not check.goss_rules:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,9 +14,7 @@ from ccm_agent.model.errors import CcmError, ExpressionError, HostError, Propert
 from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.records.sealed import SECRET_URL
 from ccm_agent.model.secret import Masker, OpenedSecret, secrets_of_url
-
-if TYPE_CHECKING:
-    from ccm_agent.resources.contract import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 _REFERENCE = lazy_pattern(rf"{SECRET_URL}([a-z0-9][a-z0-9_-]*)")
 

@@ -11,19 +11,20 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.access.credentials import credentials_text
 from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.messages import PendingReply
 from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.signatures.join import (
     JoinError,
     JoinToken,
+    SignedRequest,
     fingerprint,
     make_credentials,
     read_token,
@@ -43,12 +44,6 @@ from ccm_agent.joining.membership import (
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.records.join import ANSWER_S, JoinAnswer, JoinState
 from ccm_agent.version import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ccm_agent.bus.connection.messages import PendingReply
-    from ccm_agent.bus.signatures.join import SignedRequest
 
 PATIENCE_S = 60.0
 """How long the join service may be away."""

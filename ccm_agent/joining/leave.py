@@ -15,16 +15,19 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.agent.state.settings import BrokerSettings
 from ccm_agent.agent.state.state_folder import StateLock
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.signatures.join import JoinError, sign_request, verify_answer
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, SigningKey
 from ccm_agent.joining.membership import (
+    JoinPlaces,
+    Membership,
     choose_name,
     forget_configuration,
     forget_files,
@@ -33,15 +36,10 @@ from ccm_agent.joining.membership import (
 )
 from ccm_agent.model.errors import BusError, BusUnavailableError, FileError, LockError
 from ccm_agent.model.formats.json_text import encode_message
-from ccm_agent.model.records.join import JoinState
+from ccm_agent.model.records.join import JoinAnswer, JoinState
 from ccm_agent.storage.journal import replace_file
 from ccm_agent.storage.state_file import StateFile
 from ccm_agent.version import VERSION
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.state.settings import BrokerSettings
-    from ccm_agent.joining.membership import JoinPlaces, Membership
-    from ccm_agent.model.records.join import JoinAnswer
 
 ANSWER_S = 5.0
 """How long one attempt waits; the service repeats nothing."""

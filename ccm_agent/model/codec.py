@@ -16,6 +16,7 @@ import msgspec
 
 from ccm_agent.model.errors import DocumentError, MisfitError, Place
 from ccm_agent.model.formats.nesting import is_too_deep
+from ccm_agent.model.formats.yaml_reader import read_yaml
 
 if TYPE_CHECKING:
     from ccm_agent.model.formats.yaml_comments import KeyComment
@@ -68,8 +69,6 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
     Raises:
         DocumentError: Not YAML, a duplicate key, a key that is not text …, with file, line and column.
     """
-    from ccm_agent.model.formats.yaml_reader import read_yaml
-
     return read_yaml(as_text(data, source), source)
 
 

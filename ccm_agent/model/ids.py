@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from os import urandom
 
 _PAYLOAD_BYTES = 16
 _EPOCH_S = 1_400_000_000
@@ -41,8 +40,6 @@ def new_id(at: datetime | None = None) -> str:
     if second <= _last >> _PAYLOAD_BITS:
         _last += 1
     else:
-        from os import urandom
-
         _last = second << _PAYLOAD_BITS | int.from_bytes(urandom(_PAYLOAD_BYTES), "big")
     return _encode(_last)
 
@@ -129,8 +126,6 @@ def short_id(run: str) -> str:
 
 def short_ids(runs: Iterable[str]) -> dict[str, str]:
     """The same for several ids, longer where that is needed to tell them apart."""
-    from collections import Counter
-
     shorts: dict[str, str] = {}
     left, length = set(runs), SHORT_ID
     while left:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
 
 LINES = 10
 """The number of lines of one message within a window."""

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from msgspec import Struct
 
-from ccm_agent.bus.signatures.node_state import state_headers
+from ccm_agent.bus.signatures.node_state import StateReader, state_headers
 from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import parse_registration, registration_pattern, registration_subject
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.records.registration import RegistrationEntry, decode_entry, instance_of
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.node_state import StateReader
-    from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
 

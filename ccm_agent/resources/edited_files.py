@@ -6,21 +6,18 @@ What the types share that change a part of a file: properties, state, checks, de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from ccm_agent.model.errors import FileError, PropertyError
 from ccm_agent.model.formats.field_rules import RunsCommand
 from ccm_agent.model.formats.shellwords import split_words
-from ccm_agent.model.records.undo import EarlierState, was_symlink
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile, was_symlink
 from ccm_agent.model.resource import ABSENT, PRESENT, CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ShowLines
 from ccm_agent.resources.checks import canonical_path, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity, KeepFile
 
 NEW_MODE, NEW_SECRET_MODE = 0o644, 0o600
 """The mode of a file that is created, without and with `sensitive: true`."""

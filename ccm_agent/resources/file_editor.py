@@ -9,6 +9,8 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from ccm_agent.model.errors import CcmError, CommandError, FileError
 from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.outcome import OUTPUT_TAIL
@@ -159,8 +161,6 @@ class FileEditor(Generic[P]):
         return [found if error else self._with_change(one, found, content) for one in wanted]
 
     def _with_change(self, wanted: P, found: EditedFile, content: bytes) -> EditedFile:
-        from msgspec.structs import replace
-
         if found.is_missing and wanted.ensure == ABSENT:
             return found
         if found.is_missing and not wanted.create:

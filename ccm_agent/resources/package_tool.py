@@ -7,15 +7,11 @@ For the types that use them: `package` and `repository`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from ccm_agent.model.errors import CommandError, LockError
 from ccm_agent.model.ports import Command, Completed, Locks, Runner
 from ccm_agent.resources.registry import SEARCH_PATH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOCK_WAIT_S = 30
 """How long a package manager waits for another one on this host; then the resource fails and names the holder."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -350,8 +351,6 @@ class _Nested:
 
 def _open_regular(path: str, flags: int) -> int:
     """Open a regular file and refuse any other. Does not block on a FIFO."""
-    import stat
-
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from fnmatch import translate
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Any
 
 ITEMS_LIMIT = 10_000
 """A longer list equals nothing. Every operator can have every node compare its lists."""

@@ -18,17 +18,16 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
 CACHED = Path(__file__).resolve().parents[2] / ".cache" / "nats-server"
 """Where `.ci/fetch-nats-server` stores the binary in a checkout of the project."""
@@ -208,8 +207,6 @@ class NatsServer:
 
     def reload(self, extra: str) -> None:
         """Replace the extra configuration, as `nats-server --signal reload` does."""
-        import msgspec
-
         self.settings = msgspec.structs.replace(self.settings, extra=extra)
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")

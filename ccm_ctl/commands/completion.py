@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.clikit.completion import SHELLS, script
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import PROGRAM, verb
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
 
 
 @verb(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.completion import FILES, MOST, offer, offer_files
 from ccm_agent.clikit.help_command import HELP_WORDS, offer_commands
+from ccm_agent.clikit.text import short_ids
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.app import Application
 
@@ -150,7 +151,6 @@ def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
 
 def _notification_rules(ctx: click.Context) -> list[str]:
     """Names of rules in the local file; none when it cannot be read."""
-    from ccm_agent.model.errors import CcmError
     from ccm_ctl.notify.rules import default_rules_path, read_rules
 
     application = ctx.find_object(Application)
@@ -204,7 +204,6 @@ async def _read(broker: Broker, kind: str) -> list[str]:
         facts = [fact for node in (await read_inventory(fleet)).nodes.values() for fact in _facts(node)]
         return facts if kind == "facts" else [fact.partition("=")[0] for fact in facts]
     if kind in ("runs", "resources"):
-        from ccm_agent.clikit.text import short_ids
         from ccm_ctl.fleet.runs.history import NEWEST, History
 
         records = [record for record, *_ in (await History(fleet).newest(MOST)).runs]
@@ -212,7 +211,6 @@ async def _read(broker: Broker, kind: str) -> list[str]:
             return [record.name for record in records if record.action == "ensure"]
         return [NEWEST, *short_ids(record.run for record in records).values()]
     if kind == "rollouts":
-        from ccm_agent.clikit.text import short_ids
         from ccm_ctl.fleet.rollout.store import RolloutStore
 
         return list(short_ids(await RolloutStore(fleet).open_runs()).values())

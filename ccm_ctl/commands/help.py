@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.clikit.help_command import HELP_WORDS, show_help
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
 
 
 @verb(

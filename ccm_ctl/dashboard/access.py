@@ -16,18 +16,15 @@ import re
 import secrets
 import stat
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import InputError
 from ccm_ctl.dashboard.private_files import read_private_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 SESSION_S = 12 * 3600
 """A browser signs in again after this time: one working day."""

@@ -16,7 +16,7 @@ import html
 import logging
 import re
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
 import msgspec
@@ -27,13 +27,8 @@ from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.formats.safe_urls import is_loopback
 from ccm_ctl.dashboard.id_token import NoRightError, SignInError, user_of
 from ccm_ctl.dashboard.middleware import ACCESS, PROVIDER_HOST, cookie_name
-from ccm_ctl.dashboard.oidc_provider import OidcProviderError
+from ccm_ctl.dashboard.oidc_provider import OidcProvider, OidcProviderError
 from ccm_ctl.dashboard.session_pages import set_cookie, set_session
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ccm_ctl.dashboard.oidc_provider import OidcProvider
 
 log = logging.getLogger(__name__)
 

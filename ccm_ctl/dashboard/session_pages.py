@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
@@ -20,9 +20,6 @@ from ccm_ctl.dashboard.middleware import (
     is_own_origin,
     refusal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class SignInRequest(Struct, frozen=True):

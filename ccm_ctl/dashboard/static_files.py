@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from importlib.resources.abc import Traversable
 
 from aiohttp import web
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 TYPES = {
     ".html": "text/html; charset=utf-8",

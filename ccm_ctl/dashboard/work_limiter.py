@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 from ccm_agent.model.errors import CcmError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 AT_ONCE = 2
 OF_ONE_USER = 3

@@ -9,15 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, find_server
 from ccm_ctl.demo.server_download import VERSION, download_server
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 READY_S = 30
 """Agents start within a second or two; on a machine that is busy it takes longer."""

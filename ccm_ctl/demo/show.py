@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.demo import processes
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-
-    from ccm_agent.testing.nats_server import NatsServer
 
 BROKER_VARIABLES = ("CCM_SERVER", "CCM_CONTEXT", "NATS_CONTEXT", "CCM_CREDS", "NATS_CREDS")
 """The demo uses its own broker, whatever these say."""

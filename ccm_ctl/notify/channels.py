@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 from email.message import EmailMessage
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,7 +159,6 @@ def _subject(notification: Notification) -> str:
 
 def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
     import smtplib
-    import ssl
 
     from ccm_ctl.notify.mail_client import MailClient, SlowMailServerError, TlsMailClient
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import smtplib
+import socket
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import socket
+from typing import Any
 
 
 class SlowMailServerError(Exception):

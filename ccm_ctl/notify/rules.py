@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,13 +27,8 @@ from ccm_agent.model.codec import as_text, convert_as, decode_document
 from ccm_agent.model.errors import DocumentError, ExpressionError, UsageError
 from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.formats.yaml_writer import write_yaml
-from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
+from ccm_agent.templates.expr.program import ExpressionNames, Program, compile_expression
 from ccm_ctl.fleet.whole_file import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ccm_agent.templates.expr.program import Program
 
 SIZE_LIMIT_BYTES = 256 * 1024
 RULES_LIMIT = 100

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.clikit.table import paint
+from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import fold_names, one_line, plural, short_id, shortened
-from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL
+from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.wire import COMPLIANT_STATES, NodeState
 from ccm_ctl.render.outcome import MEANINGS, end_line
 from ccm_ctl.render.output import IN_FULL, output_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ccm_agent.clikit.table import Style
-    from ccm_agent.model.outcome import TransactionEvent
 
 ERROR_SHOWN = 300
 """The most characters of an error; `--json` has all."""

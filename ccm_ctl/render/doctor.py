@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import one_line, plural, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 TITLES = {
     "broker": "Broker",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
 
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import clock, counted, one_line, plural, span
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import REPORTING, AgentEvent, Answer, Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
 TIME_WIDTH, DATED_WIDTH = len("12:00:00"), len("2026-12-01 12:00:00Z")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -11,9 +11,6 @@ from ccm_agent.clikit.text import counted, fold_names, one_line, plural, safe, s
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.render.output import IN_BRIEF, CommandOutput, OutputLimits, output_blocks, output_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 RESOURCES_SHOWN = 4
 """How many resources a row names; the others are counted, and `run show --events` has all."""

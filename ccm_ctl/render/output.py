@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ccm_agent.clikit.table import paint
+from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import fold_names, one_line, plural, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ccm_agent.clikit.table import Style
 
 INDENT = "  │ "
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ccm_agent.clikit.text import fold_names, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 
 def format_starter(cause: str, origin: str, nodes: Collection[str]) -> str:

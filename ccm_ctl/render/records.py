@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.clikit.text import short_id
-from ccm_agent.model.records.run_records import UNDO
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.run_records import RunRecord
+from ccm_agent.model.records.run_records import UNDO, RunRecord
 
 
 def title_of(record: RunRecord) -> str:

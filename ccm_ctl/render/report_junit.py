@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from ccm_agent.clikit.text import safe
-from ccm_agent.model.outcome import Outcome
+from ccm_agent.model.outcome import Outcome, TransactionEvent
 from ccm_agent.model.wire import FAILED_STATES, NodeState
-from ccm_ctl.render.report_page import OUTPUT_LIMIT, strip_noncharacters
-
-if TYPE_CHECKING:
-    from ccm_agent.model.outcome import TransactionEvent
-    from ccm_ctl.render.report_page import ReportedNode, ReportedRun
+from ccm_ctl.render.report_page import OUTPUT_LIMIT, ReportedNode, ReportedRun, strip_noncharacters
 
 _SUCCESS = (NodeState.STABLE, NodeState.CHANGED)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,14 +19,9 @@ from ccm_agent.clikit.diffs import diff_lines
 from ccm_agent.clikit.table import Style
 from ccm_agent.clikit.text import clock, plural, safe, span
 from ccm_agent.model.noop_words import noop_words
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.wire import NodeState
 from ccm_ctl.render.outcome import MEANINGS, state_word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from ccm_agent.model.outcome import TransactionEvent
-    from ccm_agent.model.wire import NodeState
 
 OUTPUT_LIMIT = 64 * 1024
 """Characters of one command's output on the page."""

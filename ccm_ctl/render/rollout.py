@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from datetime import datetime
 
-from ccm_agent.clikit.table import Column, table
+from ccm_agent.clikit.table import Column, Style, table
 from ccm_agent.clikit.text import one_line, plural, short_id
 from ccm_agent.model.formats.durations import format_duration
-from ccm_agent.model.records.rollout_records import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Style
-    from ccm_agent.model.records.rollout_records import Budgets, GivenOrder, RolloutPlan, RolloutState
-
+from ccm_agent.model.records.rollout_records import Budgets, GivenOrder, Phase, RolloutPlan, RolloutState
 
 WHOLE = 100
 """A limit of so many percent is no limit."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import safe
 
@@ -48,7 +50,6 @@ def scalar(value: object) -> str:
     """One value in a line, as JSON; text has no quotes unless it looks like a value of another type."""
     if isinstance(value, str) and value and value == value.strip() and not _is_special(value):
         return safe(value)
-    import msgspec
 
     return safe(msgspec.json.encode(value).decode())
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from ccm_agent.clikit.text import one_line, plural
-from ccm_agent.model.records.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ccm_agent.model.records.verdicts import NodeReport, PartReport
+from ccm_agent.model.records.verdicts import NodeReport, PartReport, Verdict
 
 RANGES_SHOWN = 5
 """How many ranges of places a sentence names."""

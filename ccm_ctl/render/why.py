@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import one_line, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OUTPUT_LINES = 8
 """How many last lines of a failed command's output are shown, so that all fits on a screen; `--json` has up to 8 KiB."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.model.errors import InputError, UsageError
-from ccm_ctl.secret_sources.contract import SourceDeniedError, SourceValueError
+from ccm_agent.model.secret import Secret
+from ccm_ctl.secret_sources.contract import SourceDeniedError, SourceRequest, SourceValueError
 from ccm_ctl.secret_sources.decrypted import read_limited, value_in
-
-if TYPE_CHECKING:
-    from ccm_agent.model.secret import Secret
-    from ccm_ctl.secret_sources.contract import SourceRequest
 
 MAGIC = (b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----")
 

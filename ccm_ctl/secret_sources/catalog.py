@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import UsageError
-from ccm_ctl.secret_sources.contract import SourceRequest
-
-if TYPE_CHECKING:
-    from ccm_ctl.secret_sources.contract import ValueSource
+from ccm_ctl.secret_sources.contract import SourceRequest, ValueSource
 
 FORMS = "use age:FILE#KEY, sops:FILE#KEY or vault:MOUNT/PATH#FIELD"
 

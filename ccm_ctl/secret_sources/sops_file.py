@@ -12,20 +12,18 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ccm_agent.model.errors import InputError
+from ccm_agent.model.secret import Secret
 from ccm_ctl.secret_sources.contract import (
     SourceDeniedError,
     SourceMissingError,
+    SourceRequest,
     SourceUnreachableError,
     SourceValueError,
 )
 from ccm_ctl.secret_sources.decrypted import DOCUMENT_LIMIT_BYTES, value_in
-
-if TYPE_CHECKING:
-    from ccm_agent.model.secret import Secret
-    from ccm_ctl.secret_sources.contract import SourceRequest
 
 SOPS_S = 60.0
 """A person may have to type a passphrase or touch a token."""

@@ -7,7 +7,7 @@ What a manifest is on one node: its expressions, evaluated with the node's facts
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -15,12 +15,11 @@ from msgspec import Struct
 from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.formats.json_text import encode_message, json_safe
+from ccm_agent.model.ports import RenderWorker
+from ccm_agent.templates.resolve import evaluate_condition, render_value
 from ccm_ctl.studio.previews import PreviewedFile, preview_files
 from ccm_ctl.studio.template_environment import TemplateEnvironment
 from ccm_ctl.studio.template_files import TemplateFiles
-
-if TYPE_CHECKING:
-    from ccm_agent.model.ports import RenderWorker
 
 RENDERED = 300
 """Texts of one manifest that are shown."""
@@ -119,8 +118,6 @@ class _Values:
 
     def expression(self, text: str) -> RenderedValue:
         """The value of an expression, as JSON."""
-        from ccm_agent.templates.resolve import render_value
-
         is_text = "{{" in text or "${" in text
         return self._try(
             [], lambda: _json(render_value(text if is_text else f"{{{{ {text} }}}}", self._environment))
@@ -128,8 +125,6 @@ class _Values:
 
     def text(self, path: list[str | int], text: str) -> RenderedValue:
         """A text of the manifest, as the node gets it."""
-        from ccm_agent.templates.resolve import evaluate_condition, render_value
-
         if _is_condition(path):
             return self._try(path, lambda: _json(evaluate_condition(text, self._environment)))
 

@@ -12,15 +12,12 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.model.errors import InputError, NotFoundError, RevisionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUFFIXES = (".yaml", ".yml")
 FILE_BYTES = 1 << 20

@@ -10,9 +10,9 @@ whose list no administrator has confirmed for too long obeys plans only (`signer
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -44,7 +44,7 @@ from ccm_agent.bus.subjects import ALL, key_subject
 from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.ports import Clock, IncomingRequest, KeyReader, KeyValueEntry
 from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.wire import (
     MANIFEST_CHECK,
@@ -56,11 +56,6 @@ from ccm_agent.model.wire import (
     RUN_STOP,
 )
 from ccm_agent.storage.state_file import StateFile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.ports import Clock, IncomingRequest, KeyReader, KeyValueEntry
 
 log = logging.getLogger(__name__)
 

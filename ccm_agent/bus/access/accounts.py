@@ -32,8 +32,9 @@ See docs/concepts/authorization.md and ADR 80.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -65,9 +66,6 @@ from ccm_agent.bus.subjects import (
 )
 from ccm_agent.model.records.join import JOIN_RENEWAL, JOIN_REQUEST
 from ccm_agent.model.wire import PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 API = "$JS.API"
 DIRECT = f"{API}.DIRECT.GET"

@@ -17,7 +17,8 @@ import hashlib
 import re
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -35,9 +36,6 @@ from ccm_agent.bus.subjects import inbox_prefix, subject_matches
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 MAX_CONTROL_LINE = 65_536
 """The longest protocol line that the server must accept: the first one contains the JWT of the user, and 4 KiB are too short."""

@@ -9,7 +9,7 @@ line on a real server.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -67,10 +67,6 @@ from ccm_agent.model.wire import (
     RESOURCE_EXEC,
     RUN_STOP,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _ROLLOUT_KEYS = (f"{ROLLOUTS}.*", f"{STARTS}.*.starts", f"{SERVERS}.*")
 """What drivers and servers of rollouts write."""

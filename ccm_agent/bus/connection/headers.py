@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ccm_agent.bus.connection.messages import COPIED
 from ccm_agent.model.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BLOCK_LIMIT_BYTES = 64 << 10
 """A larger block is refused unread. Blocks of this project have less than 2 KiB, and long ones cost every reader time."""

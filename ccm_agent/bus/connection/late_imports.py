@@ -11,11 +11,9 @@ import contextlib
 import importlib.util
 import sys
 import threading
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 AIOHTTP = ("aiohttp", "multidict")
 _JETSTREAM = "nats.js"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -14,10 +15,6 @@ from ccm_agent.bus.connection.broker_errors import (
     place_of,
 )
 from ccm_agent.model.errors import BusError, BusUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 COPIED = "copied"
 """The value given to `Nats-Stream` if a message has that header twice: it was stored and then copied by direct get."""

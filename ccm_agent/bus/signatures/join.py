@@ -18,7 +18,7 @@ import hashlib
 import re
 import secrets
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -55,9 +55,6 @@ from ccm_agent.model.records.join import (
     JoinState,
 )
 from ccm_agent.model.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TOKEN_HEADER = "Ccm-Token-Signature"
 """The signature of a request to join, with the token's key."""

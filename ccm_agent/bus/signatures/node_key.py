@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ccm_agent.bus.chain import PLACE_DETAIL
 from ccm_agent.bus.signatures.sealing import unseal
@@ -19,14 +18,12 @@ from ccm_agent.bus.signatures.signing import (
     SIGNATURE_HEADER,
     SignatureError,
     SignatureKind,
+    SigningKey,
     signing_key_in_credentials,
 )
 from ccm_agent.bus.signatures.trust import trust_in_credentials, verify_certificate
 from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.wire import AnswerState
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.signing import SigningKey
 
 log = logging.getLogger(__name__)
 

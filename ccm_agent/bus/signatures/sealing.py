@@ -15,15 +15,12 @@ import base64
 import binascii
 import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccm_agent.bus.signatures.signing import public_key_bytes
+from ccm_agent.bus.signatures.signing import SigningKey, public_key_bytes
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.secret import MINIMUM_LENGTH, Secret, is_common_word
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.signing import SigningKey
 
 SECRETS = "CCM_SECRETS"
 """The bucket. Keys: `head.NAME`, `value.NAME.REVISION`, `wrap.NODE.NAME`, and `sealing`, which names the fleet's sealing keys."""

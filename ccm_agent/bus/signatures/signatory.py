@@ -8,17 +8,11 @@ What the broker delivered and nothing verified cannot be one (`ccm_agent.bus.sig
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
-from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind
-from ccm_agent.bus.signatures.verified import Authored, Verified
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.verified import Authored, Base, Verified
 from ccm_agent.bus.subjects import key_subject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ccm_agent.bus.signatures.signing import SigningKey
-    from ccm_agent.bus.signatures.verified import Base
 
 REQUEST_VALID_MS = 3_600_000
 """

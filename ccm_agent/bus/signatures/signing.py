@@ -18,18 +18,16 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SIGNATURE_HEADER = "Ccm-Signature"
 

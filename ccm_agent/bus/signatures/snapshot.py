@@ -8,16 +8,13 @@ only, and refuses a document with a lower number. A piece is under `snapshot.<i>
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ccm_agent.bus.signatures.timestamp import SNAPSHOT_PREFIX
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PIECES = ((500, 1), (8_000, 16), (1_000_000_000, 256))
 """Up to so many documents, so many pieces: a piece has few hundred numbers, and is one message."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import re
 import textwrap
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +26,7 @@ from ccm_agent.bus.signatures.signing import (
     Claims,
     SignatureError,
     SignatureKind,
+    SigningKey,
     check_times,
     is_public_key,
     verify,
@@ -47,9 +47,6 @@ from ccm_agent.model.wire import (
     RESOURCE_EXEC,
     RUN_STOP,
 )
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.signing import SigningKey
 
 TRUST_BUCKET = "CCM_TRUST"
 SIGNERS_KEY = "signers"

@@ -11,6 +11,7 @@ import msgspec
 
 from ccm_agent.cli import inputs, options
 from ccm_agent.cli.terminal import PROGRAM
+from ccm_agent.clikit.cells import paint
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import as_text
@@ -139,7 +140,6 @@ class _Linter:
 
     def _show(self, path: str, text: str, finding: Finding) -> None:
         from ccm_agent.cli.record_types import HostFindingLine
-        from ccm_agent.clikit.cells import paint
         from ccm_agent.manifest.findings import format_finding
 
         self._levels[finding.level] += 1

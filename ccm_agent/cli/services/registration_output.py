@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ccm_agent.cli.output import plain
-from ccm_agent.model.records.registration import REMOVE, entry_document, ttl_text
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.registration import RegistrationChange, RegistrationEntry
+from ccm_agent.model.records.registration import (
+    REMOVE,
+    RegistrationChange,
+    RegistrationEntry,
+    entry_document,
+    ttl_text,
+)
 
 
 def as_json(entries: Sequence[RegistrationEntry]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import FileInfo
+from ccm_agent.model.ports import Command, FileInfo
 
 CONTENT_LIMIT_BYTES = 64 << 20
 """The content of a larger file is not read."""
@@ -52,7 +52,6 @@ async def _kind(look: GossQuery, found: FileInfo) -> Any:
         return "symlink"
     if found.kind != "other" or "filetype" not in look.asked:
         return found.kind
-    from ccm_agent.model.ports import Command
 
     # the files port does not tell the special kinds of files apart
     done = await look.host.runner.run(

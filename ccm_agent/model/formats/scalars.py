@@ -7,6 +7,7 @@ not fit 64 bits is text. Pure functions on text, so that they can be tested with
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -192,8 +193,6 @@ def _tagged_number(text: str, is_plain: bool) -> int | float | None:
 
 
 def _tagged_float(text: str, is_plain: bool) -> float:
-    import re
-
     number = _tagged_number(text, is_plain)
     value = plain_value(text) if number is None else number
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -213,7 +212,6 @@ def _tagged_bool(text: str) -> bool:
 
 
 def _tagged_time(text: str) -> datetime:
-    import re
     from datetime import UTC, datetime
 
     padded = re.sub(r"(?<![0-9.])([0-9])(?![0-9])", r"0\1", text)  # 2024-1-2 3:04:05, as in YAML 1.1

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ccm_agent.model.errors import DocumentError, Place
 from ccm_agent.model.formats.scalars import written_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#([^\n]*)", re.MULTILINE)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from ccm_agent.model.formats.scalars import written_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Inside = dict[str, Any] | list[Any] | None
 """The entries of a mapping or list; None for a scalar."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import gc
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from ccm_agent.model import merge
 from ccm_agent.model.errors import DocumentError, Place
 from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_value, tagged_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_DEPTH = 100
 """Limit of nesting levels, because later code walks documents recursively."""

@@ -11,13 +11,10 @@ Source: crontab(5) of cron 3.0 (Debian) and of cronie; only what both accept.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ccm_agent.model.formats.cron import Cron
 from ccm_agent.resources.cron.model import CronJob
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HEADER = "# Managed by ccm"
 REBOOT = "@reboot"

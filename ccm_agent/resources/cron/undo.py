@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.cron.model import MODE, CronProperties, CronState
 from ccm_agent.resources.cron.resource import check, content
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 FOREIGN = "its file was not as this type writes it"
 

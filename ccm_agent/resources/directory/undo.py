@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
-from ccm_agent.model.records.undo import FILE_LIMIT_BYTES, SPECIAL_BITS, EarlierState, KeepFile, was_symlink
+from ccm_agent.model.ports import TreeChange
+from ccm_agent.model.records.undo import (
+    FILE_LIMIT_BYTES,
+    SPECIAL_BITS,
+    EarlierState,
+    Identity,
+    KeepFile,
+    was_symlink,
+)
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.checks import why_no_path
+from ccm_agent.resources.contract import Decision
+from ccm_agent.resources.directory.model import DirectoryProperties, DirectoryState
 from ccm_agent.templates.values import clean_text
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from ccm_agent.model.ports import TreeChange
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
-    from ccm_agent.resources.directory.model import DirectoryProperties, DirectoryState
 
 ENTRIES_KEPT = 1000
 """A change of more entries is not kept: each takes two records of the run and a resource of its undo."""

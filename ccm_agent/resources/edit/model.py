@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from ccm_agent.model.formats.field_rules import PublishDigest
 from ccm_agent.model.resource import PRESENT
@@ -100,8 +101,6 @@ class EditProperties(EditedProperties, kw_only=True, forbid_unknown_fields=True,
 
 
 def _with_markers(edit: Edit, label: str) -> Edit:
-    from msgspec.structs import replace
-
     if edit.block is None:
         return edit
     begin, end = edit.begin or f"# BEGIN ccm{label}", edit.end or f"# END ccm{label}"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.group.model import GroupProperties, GroupState
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 
 async def earlier(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile, checked_state
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.host.model import HostProperties, HostState
 from ccm_agent.resources.host.resource import check
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 
 async def earlier(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile, checked_state
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.mount.model import ABSENT, MOUNTED, UNMOUNTED, MountProperties, MountState
 from ccm_agent.resources.mount.resource import check
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 
 async def earlier(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ccm_agent.model.errors import Place, PropertyError
@@ -13,10 +12,7 @@ from ccm_agent.model.formats.urls import mask_url
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.checks import PATH_BYTES, check_each, refuse, why_no_path
 from ccm_agent.resources.repository.model import FILE, TEXT, URL, RepositoryProperties
-from ccm_agent.resources.repository.openpgp import normal_fingerprint, parse_public_key
-
-if TYPE_CHECKING:
-    from ccm_agent.resources.repository.openpgp import PublicKey
+from ccm_agent.resources.repository.openpgp import PublicKey, normal_fingerprint, parse_public_key
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 NAME_LENGTH = 100

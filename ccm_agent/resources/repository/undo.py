@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile, checked_state
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.repository.checks import check
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import RepositoryContent, RepositoryProperties, RepositoryState
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 FOREIGN = "its files were not as this type writes them"
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.service.model import ServiceProperties, ServiceState
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 RESTARTED = "it was restarted; restart it again, so that it reads its earlier files"
 

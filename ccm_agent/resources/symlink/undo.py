@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.undo import NOT_UTF8, EarlierState, KeepFile
+from ccm_agent.model.records.undo import NOT_UTF8, EarlierState, Identity, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 from ccm_agent.resources.symlink.resource import check
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 
 async def earlier(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.systemd_unit.model import MODE, SystemdUnitProperties, SystemdUnitState
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 FOREIGN = "its file was not root's with mode 0644, as this type writes it"
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.user.checks import check
 from ccm_agent.resources.user.key_lines import valid_lines
 from ccm_agent.resources.user.model import UserProperties, UserState
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.undo import Identity
-    from ccm_agent.resources.contract import Decision
 
 
 async def earlier(

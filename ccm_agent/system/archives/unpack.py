@@ -8,7 +8,9 @@ out.
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import lzma
 import os
 import posixpath
@@ -19,7 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from msgspec.structs import replace
 
@@ -27,16 +29,13 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.formats.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 from ccm_agent.model.ports import Packed
 from ccm_agent.system.accounts import LARGEST_ID
-from ccm_agent.system.archives.archive_entries import ArchiveEntry, tar_entry, zip_entry
+from ccm_agent.system.archives.archive_entries import ArchiveEntry, Reader, tar_entry, zip_entry
 from ccm_agent.system.atomic_write import make_sure_of_room, new_file, write_all
 from ccm_agent.system.commit_marker import marker_written_last
 from ccm_agent.system.file_inspection import why_unread
 from ccm_agent.system.threads import CancelFlag, Threads
 from ccm_agent.system.trees.directory import Directory
 from ccm_agent.system.trees.tree import OpenTree, open_tree, replacing
-
-if TYPE_CHECKING:
-    from ccm_agent.system.archives.archive_entries import Reader
 
 HONEST_RATIO = 200
 """The largest ratio of unpacked to packed size, beyond HONEST_BYTES."""
@@ -194,12 +193,8 @@ def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
     head = file.read(6)
     file.seek(0)
     if kind == "tar.gz" or head.startswith(b"\x1f\x8b"):
-        import gzip
-
         return cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
     if head.startswith(b"BZh"):
-        import bz2
-
         return bz2.BZ2File(file)
     if head.startswith(b"\xfd7zXZ\0"):
         return lzma.LZMAFile(file)

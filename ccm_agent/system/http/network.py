@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import DownloadError
@@ -11,7 +12,6 @@ from ccm_agent.model.network import HttpRequest, HttpResponse
 from ccm_agent.system.http.http import ClientRequest, HttpClient, os_reason
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable
 
     from aiohttp import ClientResponse
@@ -99,8 +99,6 @@ async def _answer(response: ClientResponse, limit_bytes: int) -> HttpResponse:
 
 def _tls(ask: HttpRequest) -> ssl.SSLContext:
     """Build the TLS context of a request. Call it in a thread, because it reads files."""
-    import ssl
-
     try:
         context = ssl.create_default_context(cafile=ask.ca_file or None)
         if not ask.verifies:

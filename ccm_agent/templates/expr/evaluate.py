@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ccm_agent.model.errors import CcmError, ExpressionLimitError
 from ccm_agent.templates.expr import operators
 from ccm_agent.templates.expr.binary_operators import binary_operator, literal_range, sum_of_range
 from ccm_agent.templates.expr.collections import is_nil
@@ -358,8 +359,6 @@ def _boolean(value: Any, sign: str, offset: int) -> bool:
 
 def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
     """Call a function of the environment; its errors get the place of the call."""
-    from ccm_agent.model.errors import CcmError, ExpressionLimitError
-
     try:
         return function(*values)
     except EvaluationError as fault:

@@ -12,6 +12,7 @@ from ccm_agent.templates.expr.evaluate import Compiler
 from ccm_agent.templates.expr.evaluation_errors import EvaluationError, EvaluationLimitError, located
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.functions import FUNCTIONS
+from ccm_agent.templates.expr.operators import describe
 from ccm_agent.templates.expr.parser import parse
 from ccm_agent.templates.expr.static_types import ANY, INT, MAP, STRING, STRING_MAP, StaticType
 from ccm_agent.templates.text_cache import TextCache
@@ -123,7 +124,6 @@ def _as_condition(value: Any) -> bool:
         return False
     if value is True or value is False:
         return bool(value)
-    from ccm_agent.templates.expr.operators import describe
 
     raise EvaluationError(f"a condition must give a boolean, and this gave {describe(value)}")
 

@@ -13,6 +13,7 @@ from ccm_agent.templates.expr.collections import NilList
 from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.operators import describe, to_int
+from ccm_agent.templates.gojson import JSONError, read
 from ccm_agent.templates.scan import GO_SPACE
 from ccm_agent.templates.values import (
     byte_length,
@@ -170,8 +171,6 @@ def to_json(frame: Frame, value: Any) -> str:
 
 
 def from_json(frame: Frame, text: Any) -> Any:
-    from ccm_agent.templates.gojson import JSONError, read
-
     text = as_text("fromJSON", text)
     frame.write(size_of(text))
     frame.grow(text.count(",") + text.count("[") + text.count("{"))

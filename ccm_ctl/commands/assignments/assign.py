@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.subjects import assignment_key, format_scope
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import fold_names, plural
@@ -30,6 +31,7 @@ from ccm_ctl.commands.assignments.assignment_options import (
 from ccm_ctl.commands.assignments.conflicts import check_name, refuse_overlaps
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
+from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
@@ -44,6 +46,7 @@ from ccm_ctl.commands.runs.targets import (
     yes_option,
 )
 from ccm_ctl.fleet.assignments.staging import check_settled
+from ccm_ctl.fleet.nodes.discovery import lasting_scope, resolve
 from ccm_ctl.render.record_types.assignments import AssignmentLine
 
 if TYPE_CHECKING:
@@ -147,7 +150,6 @@ def assign(application: Application, given: AssignOptions) -> Exit:
     are offline get it when they return during the rollout, or when all waves have ended. After an abort, nodes keep the
     revision that they have; `ccmctl rollback NAME` returns them to the one before.
     """
-    from ccm_ctl.commands.runs.manifest_check import read_checked
     from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.data.git_commit import read_commit
 
@@ -176,7 +178,6 @@ async def _assign(
 ) -> Exit:
     from ccm_ctl.fleet.assignments.assignments import read_assignments
     from ccm_ctl.fleet.assignments.bundles import look_into
-    from ccm_ctl.fleet.nodes.discovery import lasting_scope, resolve
 
     inventory, resolved = await resolve(fleet, given.nodes.spec(), is_whole=True)
     refuse_older_agents(resolved, "an assignment")
@@ -255,7 +256,6 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
     Raises:
         UsageError: The name is assigned to other nodes of the same layer, and neither --move nor --beside was given.
     """
-    from ccm_agent.bus.subjects import format_scope
     from ccm_ctl.fleet.assignments.assignments import find_layer
 
     layer = find_layer(assignment.scope)
@@ -322,7 +322,6 @@ class _Change:
         packed: bytes,
         base: Sequence[Base],
     ) -> None:
-        from ccm_agent.bus.subjects import assignment_key
         from ccm_ctl.fleet.assignments.assignments import LATEST, Standing
 
         self._application, self._fleet, self._inventory, self._known = application, fleet, inventory, known
@@ -335,7 +334,6 @@ class _Change:
 
     async def make(self, given: AssignOptions) -> Exit:
         """Check, ask, and store the assignment, or start its rollout."""
-        from ccm_agent.bus.subjects import format_scope
         from ccm_ctl.fleet.assignments.assignments import remove_assignment, store_assignment
 
         application, fleet, name = self._application, self._fleet, self._standing.name
@@ -388,8 +386,6 @@ class _Change:
 
     async def _tell(self, nodes: list[str]) -> None:
         """Show, before the prompt, what is replaced, what is removed, and which nodes keep another assignment."""
-        from ccm_agent.bus.subjects import format_scope
-
         terminal = self._application.terminal
         name = self._standing.name
         if self._before is not None:

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import clock, natural, one_line, plural, short_id, span
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignments.assignment_options import (
     assignment_fields,
@@ -29,6 +30,7 @@ from ccm_ctl.fleet.assignments.assignment_description import (
     format_targets,
     short,
 )
+from ccm_ctl.fleet.trust.node_state import warn_of_length
 from ccm_ctl.render.record_types.assignments import AssignmentLine, StandingLine
 
 if TYPE_CHECKING:
@@ -82,7 +84,6 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.assignments.assignment_rollouts import read_bringing, wait_bringing
         from ccm_ctl.fleet.assignments.convergence import read_standings, wait_standings
-        from ccm_ctl.fleet.trust.node_state import warn_of_length
 
         inventory, known = await read_marked_fleet(fleet)
         warn_of_length(fleet, len(inventory.nodes))
@@ -114,7 +115,6 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import clock, one_line
         from ccm_ctl.fleet.assignments.assignment_history import find_past
         from ccm_ctl.fleet.assignments.assignments import read_assignments
 
@@ -165,8 +165,6 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 
 def _format_origin(assignment: Assignment) -> str:
     """How a revision came about, besides being assigned."""
-    from ccm_agent.clikit.text import short_id
-
     if assignment.next is not None:
         return f"begins the rollout {short_id(assignment.next.rollout)} of {short(assignment.next.bundle.digest)}"
     if assignment.rolled_back_from:
@@ -201,7 +199,6 @@ class _WaitProgress:
 
     def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
         """Name new failures, and draw where all nodes are."""
-        from ccm_agent.clikit.text import natural
         from ccm_ctl.render.outcome import wait_line
 
         for one in sorted(found, key=lambda one: natural(one.node)):
@@ -242,7 +239,6 @@ def _show(
     bringing: Mapping[str, BringingRollout],
 ) -> None:
     from ccm_agent.clikit.table import Column, Rows
-    from ccm_agent.clikit.text import plural
 
     terminal = application.terminal
     for one in standing:
@@ -276,7 +272,6 @@ def _show(
 
 def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
     from ccm_agent.clikit.table import Amount, Cell, elapsed
-    from ccm_agent.clikit.text import one_line, span
 
     meaning = "good" if one.is_converged else "bad" if one.has_failed else "quiet" if one.away else "change"
     again = None

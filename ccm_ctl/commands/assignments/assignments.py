@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.subjects import format_scope
+from ccm_agent.clikit.text import ago
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.commands.assignments.assignment_options import assignment_fields, count_states, read_fleet
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import author_cell
@@ -64,10 +67,7 @@ assignments = verb("assignments", examples=_EXAMPLES)(list_assignments)
 
 
 def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[str | Cell]:
-    from ccm_agent.bus.subjects import format_scope
     from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.text import ago
-    from ccm_agent.model.formats.durations import format_duration
 
     assignment = standing.assignment
     targets, scope = format_targets(assignment), format_scope(assignment.scope)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.bus.subjects import format_scope
 from ccm_agent.clikit.text import fold_names, plural, short_id
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignments.assignment_options import (
     assignment_fields,
@@ -54,7 +56,6 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
     place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.subjects import format_scope
         from ccm_ctl.fleet.assignments.assignments import remove_assignment
 
         inventory, known = await read_fleet(fleet)
@@ -95,7 +96,6 @@ async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
     Raises:
         UsageError: A rollout is open.
     """
-    from ccm_agent.model.errors import UsageError
     from ccm_ctl.fleet.assignments.assignment_rollouts import read_bringing
 
     for one in (await read_bringing(fleet, [standing])).values():
@@ -123,7 +123,6 @@ async def _remove_lost(
     application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]], message: str
 ) -> Exit:
     """Delete the keys of an assignment that is missing in the bucket: nodes keep it until an operator removes it."""
-    from ccm_agent.bus.subjects import format_scope
     from ccm_ctl.fleet.assignments.assignments import remove_key
 
     for key, nodes in sorted(lost.items()):

@@ -8,6 +8,7 @@ import click
 
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.bus.subjects import check_key, owner_of
+from ccm_agent.clikit.text import ago, plural, size
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.checks import check_before_storing, force_option
@@ -27,6 +28,7 @@ from ccm_ctl.commands.data.following import yes_to_followers
 from ccm_ctl.commands.data.hiera import explain
 from ccm_ctl.commands.data.protecting import EVERY_NODE, protect
 from ccm_ctl.commands.runs.targets import message_option
+from ccm_ctl.fleet.data.documents import Documents
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -111,8 +113,6 @@ def _get(application: Application, key: str) -> Exit:
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.data.documents import Documents
-
         terminal = application.terminal
         document = await Documents(fleet, fleet.data, DATA_BUCKET).read(key)
         if document.body is None:
@@ -138,8 +138,6 @@ def _list(application: Application, prefix: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Cell, Column
-        from ccm_agent.clikit.text import ago, plural, size
-        from ccm_ctl.fleet.data.documents import Documents
 
         terminal = application.terminal
         documents = await Documents(fleet, fleet.data, DATA_BUCKET).read_all(prefix)

@@ -24,6 +24,7 @@ from ccm_ctl.commands.data.documents import (
 )
 from ccm_ctl.commands.data.following import NOT_STORED, yes_to_followers
 from ccm_ctl.commands.runs.targets import message_option
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.render.record_types.data import DocumentLine
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
     read: list[StoredDocument] = []
 
     async def look(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.data.documents import Documents
-
         [stored] = [await Documents(fleet, fleet.data, DATA_BUCKET).read(key)]
         if stored.body is not None:
             stored.verified(f"`ccmctl data put {key} FILE` stores the document from your own file")

@@ -14,6 +14,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import DATA_BUCKET, read_document_history
 from ccm_ctl.commands.data.following import find_followers
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.render.record_types.data import DocumentLine
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.data.documents import Documents
-
         terminal = application.terminal
         kept = await read_document_history(fleet, key)
         if kept[-1].body is None:

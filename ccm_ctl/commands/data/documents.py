@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.bus.subjects import owner_of
+from ccm_agent.clikit.text import clock, one_line, size
 from ccm_agent.model.codec import as_text, decode_document
 from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
 from ccm_agent.model.exits import Exit
@@ -193,7 +194,6 @@ def author_cell(written_by: str, unverified: str) -> str | Cell:
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
     """Show the stored revisions of a document, newest first; `shown` formats the content of each in a line."""
     from ccm_agent.clikit.table import Column
-    from ccm_agent.clikit.text import clock, one_line, size
 
     terminal = application.terminal
     rows = []

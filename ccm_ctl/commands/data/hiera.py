@@ -8,11 +8,19 @@ import click
 import msgspec
 
 from ccm_agent.bus.subjects import check_key
+from ccm_agent.clikit.text import one_line
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import read_source
-from ccm_ctl.fleet.data.hiera_explain import DEFAULT_DATA, has_value, layer_fields, list_sources, masked
+from ccm_ctl.fleet.data.hiera_explain import (
+    DEFAULT_DATA,
+    explain_value,
+    has_value,
+    layer_fields,
+    list_sources,
+    masked,
+)
 from ccm_ctl.render.record_types.data import ExplainedLayer, ExplainedLine
 
 if TYPE_CHECKING:
@@ -71,8 +79,6 @@ def explain(application: Application, key: str, node: str, data: tuple[str, ...]
     files = {url: read_source(url) for url in urls if "://" not in url}
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.data.hiera_explain import explain_value
-
         explained = await explain_value(fleet, key, node, urls, files)
         _tell(application, explained, node, show_secrets=show_secrets)
         if not data:
@@ -129,8 +135,6 @@ def _row(one: Candidate, shown: Any) -> list[str | Cell]:
 
 
 def _sentence(explained: Explained, node: str, shown: Any) -> str:
-    from ccm_agent.clikit.text import one_line
-
     name = ".".join(explained.key)
     if not explained.is_found:
         return f"{name} is not set for {node}: no matching layer defines it."

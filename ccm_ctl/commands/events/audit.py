@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.text import clock, one_line, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
@@ -118,7 +119,6 @@ def _fits(one: AuditRecord, run: str, kinds: Sequence[str], *, is_refused: bool)
 
 def _show_records(application: Application, found: Sequence[AuditRecord], *, limit: int) -> None:
     from ccm_agent.clikit.table import Column
-    from ccm_agent.clikit.text import one_line
 
     terminal = application.terminal
     shown = found[:limit] if limit else found
@@ -170,7 +170,6 @@ def _print_entry(terminal: Terminal, one: AuditRecord) -> None:
 
 def _row(one: AuditRecord) -> list[str | Cell]:
     from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.text import clock
 
     entry = f"{one.kind} {one.action}".strip() if one.kind != "decision" else one.action
     is_good = one.status == "verified"
@@ -244,7 +243,6 @@ def _report(application: Application, trail: AuditTrail) -> None:
 
 def author_sentences(one: AuditAuthor) -> list[str]:
     """What is wrong with an author's entries, or worth knowing."""
-    from ccm_agent.clikit.text import plural
     from ccm_ctl.fleet.trust.audit_trail import AuditStatus
 
     found = []

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.bus.subjects import check_node, run_pattern, stored_patterns
 from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import ExpressionError, NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.verdicts import BAD
+from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import check_selectors, no_fold_option
-from ccm_ctl.fleet.trust.authors import read_authors
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.nodes.inventory import require_nodes
+from ccm_ctl.fleet.trust.authors import learn_records, read_authors
 from ccm_ctl.render.record_types.runs import EventLine
 
 if TYPE_CHECKING:
@@ -134,7 +138,6 @@ def events(
     condition = _parse_where(where)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.subjects import check_node
         from ccm_ctl.fleet.runs.find_run import find_id
 
         # without streams agents publish nothing, and following would wait forever
@@ -208,8 +211,6 @@ async def _verify(
 
 async def _resolve(fleet: Fleet, targets: tuple[str, ...]) -> list[str]:
     """The nodes that match a selector now; [] without a selector."""
-    from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
-
     if not targets:
         return []
     _, resolved = await resolve(fleet, TargetSpec(targets=targets))
@@ -258,7 +259,6 @@ async def _judge(
 ) -> dict[int, Verdict]:
     """The verdicts on stored events by sequence: all events of a node, or those of a run."""
     from ccm_ctl.fleet.runs.proof import judge_run
-    from ccm_ctl.fleet.trust.authors import learn_records
     from ccm_ctl.fleet.trust.verification import find_node, judge_events
 
     if is_run:
@@ -274,8 +274,6 @@ async def _look_for(application: Application, fleet: Fleet, node: str, *, needed
     Raises:
         NoTargetError: It does not exist, and is `needed`.
     """
-    from ccm_ctl.fleet.nodes.inventory import require_nodes
-
     if await fleet.nodes.get(f"node.{node}") is not None:
         return
     try:
@@ -372,9 +370,6 @@ class _Shown:
 
 
 def _patterns(run: str) -> list[str]:
-    from ccm_agent.bus.subjects import run_pattern, stored_patterns
-    from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS
-
     if run:
         return [run_pattern(run)]
     return [*stored_patterns(), f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>"]

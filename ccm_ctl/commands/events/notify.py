@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import shlex
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.ids import new_id
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.notify.rules import DEFAULT_AFTER, RULES_LIMIT, NotificationRule, check_rule, default_rules_path
+from ccm_ctl.notify.rules import (
+    DEFAULT_AFTER,
+    RULES_LIMIT,
+    NotificationRule,
+    check_rule,
+    default_rules_path,
+    read_rules,
+    write_rules,
+)
 from ccm_ctl.render.record_types.administration import MadeLine, NotificationRuleLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
 
 URL_LIMIT = 4096
 
@@ -127,7 +135,6 @@ def notify(application: Application) -> None:
 def _add(application: Application, given: NotifyAddOptions) -> Exit:
     """Add a rule. A running server reads it within seconds."""
     from ccm_ctl.notify.messages import format_message
-    from ccm_ctl.notify.rules import read_rules, write_rules
 
     name, rule = given.name, _rule(given)
     check_rule(name, rule)
@@ -178,7 +185,6 @@ def _rule(given: NotifyAddOptions) -> NotificationRule:
 def _list(application: Application, file: str) -> Exit:
     """List the rules. Secrets in URLs are not shown."""
     from ccm_agent.clikit.table import Column
-    from ccm_ctl.notify.rules import read_rules
 
     rows: list[list[Any]] = []
     path = _path(application, file)
@@ -199,8 +205,6 @@ def _list(application: Application, file: str) -> Exit:
 )
 def _rm(application: Application, name: str, file: str) -> Exit:
     """Remove a rule. Its undelivered notifications are dropped."""
-    from ccm_ctl.notify.rules import read_rules, write_rules
-
     path = _path(application, file)
     rules = read_rules(path)
     _need(rules, name, path)
@@ -221,12 +225,8 @@ def _test(application: Application, name: str, file: str) -> Exit:
 
     Exit codes: 0 it was delivered; 1 it was not.
     """
-    from datetime import UTC, datetime
-
-    from ccm_agent.model.ids import new_id
     from ccm_ctl.notify.channels import Notification, deliver
     from ccm_ctl.notify.messages import format_message
-    from ccm_ctl.notify.rules import read_rules
 
     path = _path(application, file)
     rules = read_rules(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from typing import TYPE_CHECKING, Any
@@ -335,8 +336,6 @@ def _note_joined(application: Application, keys: Keys, name: str) -> None:
 
 def _push(application: Application, keys: Keys, accounts: Collection[str]) -> list[str]:
     """Have running servers apply accounts of the folder; returns the servers that did, none if they cannot be reached."""
-    import asyncio
-
     from ccm_ctl.fleet.keys.system_account import push_accounts
 
     servers: list[str] = []
@@ -379,7 +378,6 @@ def _ask_broker(
 
     Keys are created without a broker, too. Without other credentials, those of the first operator are used.
     """
-    import asyncio
 
     async def ask() -> Exit:
         async with asyncio.timeout(BROKER_S), application.broker() as broker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -110,8 +111,6 @@ def _context(application: Application, broker: Broker | None, folder: str) -> Do
 
 
 def _show(application: Application, results: Sequence[CheckResult], code: Exit, *, show_all: bool) -> None:
-    from collections import Counter
-
     from ccm_ctl.render.doctor import CheckLine, screen
 
     terminal = application.terminal

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import Duration
-from ccm_agent.model.errors import UsageError
+from ccm_agent.clikit.text import plural
+from ccm_agent.model.errors import BusError, CcmError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.commands.command_tree import verb
@@ -157,7 +158,6 @@ def init(
 async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:
     """The audit streams, created in their own account; none, with a note, if that is not possible here or yet."""
     from ccm_agent.bus.layout import make_audit
-    from ccm_agent.model.errors import BusError, CcmError
     from ccm_ctl.fleet.keys.system_account import audit_connection
 
     keys = keys_in(application, folder)
@@ -177,8 +177,6 @@ async def _make_audit(application: Application, layout: LayoutOptions, folder: s
 
 
 async def _publish_signers(application: Application, broker: Broker, folder: str) -> None:
-    from ccm_agent.clikit.text import plural
-
     found = signers_in(application, folder)
     if found.exist() and await publish_list(broker, found):
         signers = plural(len(found.read().signers), "operator")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import clock, one_line
 from ccm_agent.model.errors import BusDeniedError, InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
@@ -103,7 +104,6 @@ def _serve(application: Application, valid: int, keys: str) -> Exit:
 
 def _show(application: Application, outcome: JoinOutcome) -> None:
     from ccm_agent.bus.signatures.join import fingerprint
-    from ccm_agent.clikit.text import one_line
     from ccm_agent.model.records.join import JoinState
 
     terminal = application.terminal
@@ -180,7 +180,6 @@ def _chosen(waiting: Sequence[JoinedNode], name: str, mark: str) -> JoinedNode:
 def _show_waiting(application: Application, waiting: Sequence[JoinedNode]) -> None:
     from ccm_agent.bus.signatures.join import fingerprint
     from ccm_agent.clikit.table import Column
-    from ccm_agent.clikit.text import clock
 
     for node in waiting:
         application.terminal.record(JoinLine, node=node.name, state="waiting", key=node.key, token=node.token)

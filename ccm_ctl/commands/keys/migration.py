@@ -10,6 +10,7 @@ import msgspec
 
 from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.commands.keys.credentials import first_credentials, first_operator
 from ccm_ctl.commands.keys.keys_folder import keys_in
 from ccm_ctl.render.record_types.administration import LeftLine, MadeLine
@@ -63,8 +64,6 @@ def _put_aside(creds: Path) -> None:
 
 
 def _tell_begun(application: Application, keys: Keys, creds: Path, seconds: int) -> None:
-    from ccm_agent.model.formats.durations import format_duration
-
     application.terminal.show(
         f"Accounts for nodes and operators, and a root key, were created in {keys.folder}. Streams keep their account.\n"
         f"Old credentials stay valid for {format_duration(seconds)} at most, so agents keep working.\n\n"

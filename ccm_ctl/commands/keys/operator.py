@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group
 from ccm_ctl.commands.keys.credentials import add_operator, revoke_operator
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
 
 
 @group(

@@ -12,12 +12,17 @@ from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import fold_names, one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.rollout_records import RolloutState
+from ccm_agent.model.records.run_records import SecretStage
+from ccm_agent.model.wire import MANIFEST_APPLY, NODE_CONVERGE, MaintenanceRequest, ManifestRequest
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.secret_values import make_value, read_value
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
+from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.render.record_types.secrets import SecretLine
 
 if TYPE_CHECKING:
@@ -175,7 +180,6 @@ class _Job:
 
     async def _bring(self) -> Exit:
         """Bring the newest revision to the nodes that may use an older one."""
-        from ccm_agent.model.records.rollout_records import RolloutState
         from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
         state = await self._rotation.settle(self._name)
@@ -202,8 +206,6 @@ class _Job:
         return await self._finish(code)
 
     async def _prepare(self, nodes: list[str], revision: int) -> tuple[Launch, RolloutPlan]:
-        from ccm_agent.model.records.run_records import SecretStage
-        from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
         from ccm_ctl.fleet.runs.run_request import prepare_own
 
         stored = await self._rotation.read(self._name, with_nodes=False)
@@ -216,13 +218,6 @@ class _Job:
         return replace(launch, record=record, base=[*launch.base, proof]), plan
 
     def _request(self) -> Request:
-        from ccm_agent.model.wire import (
-            MANIFEST_APPLY,
-            NODE_CONVERGE,
-            MaintenanceRequest,
-            ManifestRequest,
-        )
-
         message, content = self._given.message, self._content
         if content is None:
             why = f"the secret {self._name} has a new value"
@@ -273,7 +268,6 @@ def _only(found: TargetSet, nodes: list[str]) -> TargetSet:
 
 def _read_manifest(application: Application, path: str | None) -> Content | None:
     """A manifest as a bundle, because another driver can only send again what is stored."""
-    from ccm_ctl.commands.runs.manifest_check import read_checked
     from ccm_ctl.fleet.content import as_bundle
 
     return as_bundle(read_checked(application, path)) if path else None

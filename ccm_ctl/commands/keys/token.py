@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import time
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.render.record_types.access import TokenLine
@@ -120,8 +123,6 @@ def _create(
     folder = keys_in(application, keys)
 
     async def work(fleet: Fleet) -> Exit:
-        import asyncio
-
         from ccm_agent.bus.signatures.join import new_token_id
         from ccm_ctl.fleet.keys.join_records import JoinRecords, TokenRecord
 
@@ -178,8 +179,6 @@ def _make(
 
 
 def _show_created(application: Application, name: str, made: JoinToken, expires: int) -> None:
-    from ccm_agent.clikit.text import clock
-
     line = f"ccm join {made.as_text()}"
     terminal = application.terminal
     terminal.record(TokenLine, token=name, state="valid", command=line, expires=_time(expires), used=0)
@@ -201,8 +200,6 @@ def _list(application: Application) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import clock
-        from ccm_agent.model.formats.durations import format_duration
         from ccm_ctl.fleet.keys.join_records import JoinRecords
 
         now, rows = int(fleet.clock.now().timestamp()), list[list[Any]]()

@@ -6,7 +6,8 @@ Diagnose a node: the main reason for its state in one sentence, and the commands
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -14,17 +15,10 @@ from msgspec import Struct
 from ccm_agent.bus.layout import ASSIGNMENTS, FACTS
 from ccm_agent.clikit.text import ago, clock, ended, lasting, one_line, plural, shortened, span
 from ccm_agent.model.ids import is_id, short_id
-from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
+from ccm_agent.model.outcome import FailedResource
+from ccm_agent.model.wire import DUPLICATE_IDENTITY, AgentEvent, Disabled, NodeState
 from ccm_ctl.fleet.nodes import node_condition as condition
-from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, SILENT, decide_node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-
-    from ccm_agent.model.outcome import FailedResource
-    from ccm_agent.model.wire import AgentEvent, Disabled
-    from ccm_ctl.fleet.nodes.node_diagnostics import Evidence, Status
+from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, SILENT, Evidence, Status, decide_node
 
 UNIT = "ccm-agent"
 """The agent's service, as the packages install it."""

@@ -15,6 +15,8 @@ from ccm_ctl.commands.command_tree import group as command_group
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.commands.runs.targets import check_selectors, message_option
+from ccm_ctl.fleet.nodes.discovery import lacking_facts
+from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
 from ccm_ctl.render.record_types.nodes import GroupLine
 
 if TYPE_CHECKING:
@@ -106,9 +108,7 @@ def _set(application: Application, name: str, targets: tuple[str, ...], message:
     _check_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.discovery import lacking_facts
         from ccm_ctl.fleet.nodes.groups import check_targets, write_group
-        from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
 
         selectors = check_targets(targets)
         is_new = await write_group(fleet, name, targets, message)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.text import clock, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render.record_types.past import SessionLine
@@ -47,7 +48,6 @@ def history(
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
-        from ccm_agent.clikit.text import clock, plural
         from ccm_ctl.fleet.nodes.inventory import require_nodes
         from ccm_ctl.fleet.nodes.node_past import PastSession, read_past
 

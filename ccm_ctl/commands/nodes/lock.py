@@ -9,6 +9,7 @@ import click
 
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.text import clock, one_line
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
@@ -20,6 +21,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import command_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, require_agents, target_options, yes_option
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.inventory import read_inventory
 from ccm_ctl.render.record_types.nodes import LockLine
 
 if TYPE_CHECKING:
@@ -154,8 +156,6 @@ def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
 async def _list(application: Application, fleet: Fleet) -> Exit:
     """Show what is locked, node by node."""
     from ccm_agent.clikit.table import Column, table
-    from ccm_agent.clikit.text import clock, one_line
-    from ccm_ctl.fleet.nodes.inventory import read_inventory
     from ccm_ctl.fleet.nodes.slot_holders import find_locks
 
     rows = []

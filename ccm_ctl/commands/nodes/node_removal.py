@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from ccm_agent.bus.layout import FACTS
+from ccm_agent.bus.subjects import node_scope
+from ccm_agent.clikit.text import ago, plural
 from ccm_agent.model.errors import BusDeniedError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.credentials import still_certified
 from ccm_ctl.commands.keys.keys_folder import keys_option
 from ccm_ctl.commands.runs.targets import yes_option
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.nodes.inventory import require_nodes
 from ccm_ctl.render.record_types.nodes import NodeLine
 
 if TYPE_CHECKING:
@@ -56,9 +61,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
     certified = still_certified(application, keys, names)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.layout import FACTS
         from ccm_ctl.fleet.assignments.assignments import remove_assignment
-        from ccm_ctl.fleet.data.documents import Documents
         from ccm_ctl.fleet.keys.leaving import remove_data_keys
 
         held = await _held(fleet, names)
@@ -117,9 +120,7 @@ def reset_nodes(application: Application, names: tuple[str, ...], yes: bool, for
 
 
 async def _held(fleet: Fleet, names: Sequence[str]) -> list[Holding]:
-    from ccm_agent.bus.subjects import node_scope
     from ccm_ctl.fleet.assignments.assignments import read_assignments
-    from ccm_ctl.fleet.nodes.inventory import require_nodes
 
     inventory = await require_nodes(fleet, names)
     nodes = [inventory.need(name) for name in dict.fromkeys(names)]
@@ -146,7 +147,6 @@ async def _agreed(
 ) -> bool:
     if yes:
         return True
-    from ccm_agent.clikit.text import plural
 
     for one in held:
         application.terminal.note(_format_removal(one, now, whole=what == "Remove"))
@@ -156,8 +156,6 @@ async def _agreed(
 
 def _format_removal(one: Holding, now: datetime, *, whole: bool) -> str:
     """Describe what will be removed."""
-    from ccm_agent.clikit.text import ago, plural
-
     node, record = one.node, one.node.record
     run = f", last run {record.last_state} {ago(record.last_time, now)}" if record and record.last_run else ""
     parts = [f"{node.name}: {node.state}{run}"]

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.text import natural, plural, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.nodes.node_removal import remove_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
+from ccm_ctl.fleet.nodes.discovery import resolve
+from ccm_ctl.fleet.nodes.inventory import read_inventory, read_twins
+from ccm_ctl.fleet.trust.node_state import mark_unverified, warn_of_length
 from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
 
 if TYPE_CHECKING:
@@ -33,11 +37,7 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column, Rows
-        from ccm_agent.clikit.text import natural, plural
-        from ccm_ctl.fleet.nodes.discovery import resolve
-        from ccm_ctl.fleet.nodes.inventory import read_inventory, read_twins
         from ccm_ctl.fleet.nodes.overview import read_conditions
-        from ccm_ctl.fleet.trust.node_state import mark_unverified, warn_of_length
 
         terminal = application.terminal
         wish = given.spec()
@@ -148,8 +148,6 @@ def is_disputed(node: Node) -> bool:
 
 def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     """Return the note about a node; two agents with one identity are distinguished by machine and start time."""
-    from ccm_agent.clikit.text import short_id
-
     notes = []
     if node.record and node.record.conflict:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)

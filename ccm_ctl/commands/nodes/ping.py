@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.text import plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_PING
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.render.record_types.nodes import ReplyLine
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ def ping(application: Application, given: TargetOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import plural
-        from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
         from ccm_ctl.fleet.runs.gather import gather
 
         terminal = application.terminal

@@ -9,20 +9,21 @@ import msgspec
 
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import counted, one_line, short_id
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, maintenance_options
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, no_fold_option
-from ccm_ctl.fleet.nodes.node_commands import DONE, NOTHING
+from ccm_ctl.fleet.nodes.discovery import resolve
+from ccm_ctl.fleet.nodes.node_commands import DONE, NOTHING, converge
 from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.record_types.nodes import ReplyLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.clikit.table import Cell
     from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.nodes.node_commands import Convergences, ManifestResult, NodeConvergence
@@ -64,9 +65,6 @@ def run_now(application: Application, given: RunNowOptions) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.discovery import resolve
-        from ccm_ctl.fleet.nodes.node_commands import converge
-
         terminal = application.terminal
         _, resolved = await resolve(fleet, given.nodes.spec())
         if not await confirm(application, "converge now on", resolved, yes=given.yes):
@@ -107,8 +105,6 @@ class _View:
 
 
 def _show(application: Application, found: Sequence[NodeConvergence]) -> None:
-    from ccm_agent.clikit.table import Column
-
     terminal = application.terminal
     for one in found:
         if one.state == NodeState.OFFLINE:
@@ -123,8 +119,6 @@ def _show(application: Application, found: Sequence[NodeConvergence]) -> None:
 
 
 def _row(one: NodeConvergence) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-
     meaning = MEANINGS.get(NodeState(one.state), "") if one.state in set(NodeState) else "good"
     runs = " ".join(short_id(result.run) for result in one.results if result.run)
     return [one.node, Cell(one.state, meaning), _what(one), runs]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
@@ -49,7 +50,6 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
-        from ccm_agent.clikit.text import clock
         from ccm_ctl.fleet.nodes.inventory import require_nodes
         from ccm_ctl.fleet.nodes.node_past import find_states, read_past
 
@@ -79,7 +79,6 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
 
 def _show(terminal: Terminal, node: str, name: str, manifest: PastManifest, now: datetime) -> None:
     from ccm_agent.clikit.table import Column
-    from ccm_agent.clikit.text import ago, one_line, plural, short_id
 
     session = manifest.session
     terminal.show(
@@ -116,7 +115,6 @@ def _print_record(terminal: Terminal, node: str, manifest: str, resource: str, p
 
 def _row(resource: str, past: PastResource, now: datetime) -> list[str | Cell]:
     from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.text import ago, short_id
     from ccm_ctl.commands.nodes.history import format_session_starter
     from ccm_ctl.render.event import MEANINGS
 

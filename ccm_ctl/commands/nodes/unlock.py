@@ -13,6 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.lock import UnlockOptions, check_references, require_locks
 from ccm_ctl.commands.nodes.maintenance import command_nodes
 from ccm_ctl.commands.runs.targets import target_options, yes_option
+from ccm_ctl.fleet.nodes.discovery import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,8 +53,6 @@ def unlock(application: Application, given: UnlockOptions) -> Exit:
     spec = given.spec()
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.discovery import resolve
-
         inventory, resolved = await resolve(fleet, spec)
         nodes = [inventory.nodes[name].record for name in resolved.nodes]
         code: Exit | None = None

@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from ccm_agent.clikit.text import (
+    ago,
+    clock,
+    counted,
+    fold_names,
+    lasting,
+    one_line,
+    plural,
+    short_id,
+    size,
+    span,
+)
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.ids import is_id
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render.record_types.why import WhyLine
 
@@ -79,8 +93,6 @@ def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) 
 
 def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
     """Return all of it for programs."""
-    import msgspec
-
     from ccm_ctl.commands.assignments.assignment import standing_fields
     from ccm_ctl.commands.nodes.diagnosis import explain
     from ccm_ctl.commands.nodes.nodes import node_fields
@@ -126,8 +138,6 @@ def _rollout_record(one: NodeRollout) -> dict[str, Any]:
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Return the details, in the order of interest."""
-    from ccm_agent.clikit.text import ago, clock, one_line, short_id
-    from ccm_agent.model.ids import is_id
     from ccm_ctl.commands.nodes.diagnosis import format_disabled, is_duplicate, open_refusal
     from ccm_ctl.render.why import Fact
 
@@ -195,7 +205,6 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
     from ccm_agent.bus.subjects import format_scope
-    from ccm_agent.clikit.text import lasting, short_id
     from ccm_ctl.commands.nodes.diagnosis import format_due
 
     since = lasting(judged.since, now)
@@ -214,7 +223,6 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
 
 def _format_rollout(one: NodeRollout) -> str:
     """`3MVT (apply work by op1) is paused: 1 node failed; it has not asked this node`."""
-    from ccm_agent.clikit.text import one_line, short_id
     from ccm_agent.model.records.rollout_records import Phase
 
     record, state = one.record, one.state
@@ -229,7 +237,6 @@ def _format_rollout(one: NodeRollout) -> str:
 
 def _format_slot(slot: NodeSlot, node: str) -> str:
     """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`, or `waits for pg, which web2 holds`."""
-    from ccm_agent.clikit.text import fold_names, one_line
     from ccm_ctl.commands.rollouts.slots import release_command
 
     if slot.position:
@@ -260,8 +267,6 @@ def _format_manifest(own: LocalManifest, now: datetime) -> str:
 
 def _last_run(evidence: Evidence, now: datetime) -> str:
     """The newest finished run: when, of what, how."""
-    from ccm_agent.clikit.text import ago, short_id
-
     record = evidence.node.record
     if record is None or not record.last_run:
         return "none yet" if record is not None else ""
@@ -271,8 +276,6 @@ def _last_run(evidence: Evidence, now: datetime) -> str:
 
 
 def _format_summary(summary: SessionSummary) -> str:
-    from ccm_agent.clikit.text import counted, span
-
     counts = {
         "failed": summary.failed_resources,
         "changed": summary.changed_resources,
@@ -294,7 +297,6 @@ def _format_summary(summary: SessionSummary) -> str:
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Return presence, and the answer of the agent."""
-    from ccm_agent.clikit.text import ago, plural, size
     from ccm_ctl.commands.nodes.diagnosis import format_current_run
     from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, DENIED
     from ccm_ctl.render.why import Fact

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.text import plural
+from ccm_agent.clikit.text import plural, short_ids
+from ccm_agent.model.errors import BusError, BusUnavailableError, CcmError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import short_id
 from ccm_ctl.commands.command_tree import group, verb
@@ -49,7 +50,6 @@ def _list(application: Application) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import short_ids
         from ccm_ctl.commands.rollouts.rollout_drive import print_rollout
         from ccm_ctl.fleet.rollout.starts import read_servers
         from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -153,7 +153,6 @@ async def _seal_and_settle(application: Application, fleet: Fleet, sealing: Sign
 
 async def settle_secrets(application: Application, fleet: Fleet) -> None:
     """Remove the old values of rotated secrets that no node uses any longer. It needs no sealing key."""
-    from ccm_agent.model.errors import CcmError
     from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
 
     if fleet.trust is None or fleet.signatory is None:
@@ -177,7 +176,6 @@ async def settle_secrets(application: Application, fleet: Fleet) -> None:
 
 async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
     """Seal each secret to the nodes that match by now. What cannot be sealed is reported, and the others are sealed."""
-    from ccm_agent.model.errors import CcmError
     from ccm_ctl.fleet.keys.secrets import FleetSecrets
 
     if sealing is None:
@@ -221,7 +219,6 @@ async def _check_trust(application: Application, fleet: Fleet) -> None:
 
 async def _announce(application: Application, fleet: Fleet) -> None:
     """Say that this server is there, until cancelled; `ccmctl schedule add` and `rollout list` read it."""
-    from ccm_agent.model.errors import BusError
     from ccm_ctl.fleet.rollout.starts import announce
 
     said = ""
@@ -244,7 +241,6 @@ async def _notify(application: Application, fleet: Fleet, rules: str, state: str
     """Deliver notifications; without a usable state file the rollouts are driven all the same."""
     from pathlib import Path
 
-    from ccm_agent.model.errors import CcmError
     from ccm_agent.model.state_directory import state_directory
     from ccm_ctl.notify.rules import default_rules_path, read_rules
     from ccm_ctl.notify.server import NotificationServer
@@ -269,7 +265,6 @@ async def _notify(application: Application, fleet: Fleet, rules: str, state: str
 
 async def serve(application: Application, fleet: Fleet, *, once: bool = False) -> None:
     """Start scheduled rollouts that are due, and drive each rollout that waits for a driver, in a task of its own."""
-    from ccm_agent.model.errors import BusUnavailableError
     from ccm_ctl.fleet.rollout.starter import RolloutStarter
     from ccm_ctl.fleet.rollout.store import RolloutStore
 
@@ -308,7 +303,6 @@ def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
 
 async def _drive_one(application: Application, fleet: Fleet, run: str, said: dict[str, str]) -> None:
     """Drive one rollout to its end; a failure is said once, and another attempt follows."""
-    from ccm_agent.model.errors import CcmError
     from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
     from ccm_ctl.fleet.runs.history import History
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,19 +13,14 @@ from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.options import Options
 from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_agent.model.records.rollout_records import RolloutPlan
 from ccm_agent.model.secret import mask_urls
 from ccm_ctl.commands.runs.open_rollouts import alongside_option
 from ccm_ctl.commands.runs.targets import parse_deadline
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.rollout import plan
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_agent.model.records.rollout_records import RolloutPlan
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 
 ROLLOUT = "Rollout"
 """The section of options that make a run a rollout."""

@@ -14,6 +14,7 @@ from ccm_agent.clikit.selection import SelectionOptions, selection_options
 from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
@@ -23,6 +24,7 @@ from ccm_agent.model.wire import (
 from ccm_ctl.commands.assignments.conflicts import assignment_name, warn_of_assignments
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials, rollout_options
+from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
@@ -35,6 +37,7 @@ from ccm_ctl.commands.runs.targets import (
     require_agents,
     run_options,
 )
+from ccm_ctl.fleet.nodes.discovery import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -139,8 +142,6 @@ def apply(application: Application, given: ApplyRunOptions) -> Exit:
     Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed, refused or was stopped; 3 a node was
     offline, unreachable, lost or expired.
     """
-    from ccm_ctl.commands.runs.manifest_check import read_checked
-
     if given.noop and given.monitor_only:
         raise UsageError("--noop and --monitor-only cannot be combined")
     given.selected.selection()  # refuses malformed options before anything is read
@@ -207,7 +208,6 @@ async def send_manifest(
     """Send a manifest to the nodes that the options or a saved plan mean, watch the run, and show the impact of a plan."""
     from ccm_ctl.commands.runs.run_view import start_and_watch
     from ccm_ctl.fleet.content import as_bundle
-    from ccm_ctl.fleet.nodes.discovery import resolve
     from ccm_ctl.fleet.runs.plan_file import resolve_plan
     from ccm_ctl.fleet.runs.run_request import prepare_own
 
@@ -370,7 +370,6 @@ async def roll_out(
     offline_ok: bool = False,
 ) -> Exit:
     """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `RolloutFlags.make_plan`."""
-    from ccm_agent.model.records.rollout_records import RolloutState
     from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
     plan, order = rollout

@@ -27,6 +27,7 @@ from ccm_ctl.commands.runs.targets import (
     parse_deadline,
     run_options,
 )
+from ccm_ctl.fleet.nodes.discovery import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +169,6 @@ def ensure(application: Application, given: EnsureRunOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.nodes.discovery import resolve
         from ccm_ctl.fleet.runs.run_request import prepare
 
         inventory, resolved = await resolve(fleet, start.spec)

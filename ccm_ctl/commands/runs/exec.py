@@ -21,6 +21,7 @@ from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_crede
 from ccm_ctl.commands.runs.apply import roll_out
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import NOT_AGREED, RunOptions, confirm, parse_deadline, run_options
+from ccm_ctl.fleet.nodes.discovery import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,6 @@ def exec(application: Application, given: ExecRunOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.nodes.discovery import resolve
         from ccm_ctl.fleet.runs.run_request import prepare
 
         inventory, resolved = await resolve(fleet, start.spec)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.text import short_id
+from ccm_agent.model.errors import Place
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, TransactionEvent
 from ccm_agent.model.wire import REPORTING, NodeState
@@ -62,7 +63,6 @@ def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str)
     if placed is None:
         return ()
     from ccm_agent.manifest.findings import ERROR, Finding, format_finding
-    from ccm_agent.model.errors import Place
 
     place = Place(placed["source"], int(placed["line"]), int(placed["column"]))
     message = node.reason[placed.end() :]

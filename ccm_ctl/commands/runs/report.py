@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.text import natural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.runs.stored_runs import run_argument
+from ccm_ctl.commands.runs.node_results import format_reason
+from ccm_ctl.commands.runs.stored_runs import format_heading, look, pick_up, run_argument
 from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
@@ -58,7 +60,6 @@ def report(application: Application, run: str, html_path: str | None, junit_path
         raise UsageError("name a file with --html or --junit")
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.runs.stored_runs import look, pick_up
         from ccm_ctl.render.report_junit import render_junit
         from ccm_ctl.render.report_page import render_page
 
@@ -73,9 +74,6 @@ def report(application: Application, run: str, html_path: str | None, junit_path
 
 
 def _build(fleet: Fleet, recorded: Recorded, state: Run, watch: RunView) -> ReportedRun:
-    from ccm_agent.clikit.text import natural
-    from ccm_ctl.commands.runs.node_results import format_reason
-    from ccm_ctl.commands.runs.stored_runs import format_heading
     from ccm_ctl.render.report_page import ReportedNode, ReportedRun
 
     now = fleet.clock.now()

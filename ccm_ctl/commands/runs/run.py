@@ -8,6 +8,7 @@ import click
 
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.rollout_records import Phase
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.runs.run_diff import diff_command
 from ccm_ctl.commands.runs.run_list import list_command
@@ -16,6 +17,9 @@ from ccm_ctl.commands.runs.run_retry import retry
 from ccm_ctl.commands.runs.run_stop import stop
 from ccm_ctl.commands.runs.stored_runs import look, pick_up, run_argument, show_stored
 from ccm_ctl.commands.runs.targets import no_fold_option
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.open_runs import close_ended
+from ccm_ctl.render.rollout import rollout_status
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -48,10 +52,6 @@ def _show(application: Application, run: str, events: bool) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.records.rollout_records import Phase
-        from ccm_ctl.fleet.rollout.store import RolloutStore
-        from ccm_ctl.fleet.runs.open_runs import close_ended
-
         recorded, state, watch, follower = await pick_up(application, fleet, run, offline_ok=True)
         await look(follower, state, recorded)
         is_ended = await close_ended(fleet, recorded, state)
@@ -88,10 +88,6 @@ def _watch(application: Application, run: str, offline: str, timeout: int | None
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.records.rollout_records import Phase
-        from ccm_ctl.fleet.rollout.store import RolloutStore
-        from ccm_ctl.render.rollout import rollout_status
-
         recorded, state, watch, follower = await pick_up(
             application, fleet, run, offline_ok=offline == "ok", timeout_s=timeout
         )

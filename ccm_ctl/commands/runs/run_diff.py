@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import no_fold_option
@@ -42,7 +43,6 @@ def diff_command(application: Application, a: str, b: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.text import plural
         from ccm_ctl.commands.runs.stored_runs import format_heading
         from ccm_ctl.fleet.runs.run_diff import compare_runs
 
@@ -87,7 +87,6 @@ async def _look(application: Application, fleet: Fleet, word: str) -> tuple[Reco
 
 def _show_table(application: Application, differences: Sequence[NodeDifference]) -> None:
     from ccm_agent.clikit.table import Cell, Column
-    from ccm_agent.clikit.text import fold_names
     from ccm_ctl.render.outcome import MEANINGS
 
     terminal = application.terminal

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.bus.subjects import check_node
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.table import Column
+from ccm_agent.clikit.text import ago, clock, fold_names, one_line, plural, short_ids
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.command_tree import verb
@@ -14,6 +17,7 @@ from ccm_ctl.commands.runs.stored_runs import format_outcome, format_starter, ph
 from ccm_ctl.fleet.runs.stream_runs import CAUSES
 from ccm_ctl.render import records
 from ccm_ctl.render.record_types.runs import RunLine
+from ccm_ctl.render.records import run_fields
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -110,7 +114,6 @@ def list_command(
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.subjects import check_node
         from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
 
         now = fleet.clock.now()
@@ -136,9 +139,6 @@ def list_command(
 
 
 def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime) -> None:
-    from ccm_agent.clikit.table import Column
-    from ccm_agent.clikit.text import plural, short_ids
-
     shorts = short_ids(one.record.run for one in listed.runs)
     has_messages = any(one.record.message for one in listed.runs)
     rows = []
@@ -156,8 +156,6 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
 
 def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> None:
     """Say from when on runs of schedules and assignments are complete, where that is later than was asked for."""
-    from ccm_agent.clikit.text import clock, fold_names
-
     if listed.crowding:
         terminal.note(
             f"left out: runs that only {fold_names(listed.crowding)} reported, to leave room for others; --node lists them"
@@ -174,8 +172,6 @@ def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> N
 
 
 def _print_record(terminal: Terminal, one: ListedRun) -> None:
-    from ccm_ctl.render.records import run_fields
-
     terminal.record(
         RunLine,
         **run_fields(one.record),
@@ -192,8 +188,6 @@ def _print_record(terminal: Terminal, one: ListedRun) -> None:
 
 
 def _row(one: ListedRun, run: str, now: datetime, *, has_messages: bool) -> list[str]:
-    from ccm_agent.clikit.text import ago, one_line
-
     record = one.record
     unverified = f" (unverified: {one_line(one.unverified)})" if one.unverified else ""
     starter = format_starter(one.cause, one.origin, record.requester)

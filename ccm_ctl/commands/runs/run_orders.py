@@ -9,8 +9,11 @@ import click
 
 from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.rollout_records import OrderKind, Phase
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.open_rollouts import alongside_option, warn_of_open
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 
 if TYPE_CHECKING:
     from ccm_agent.model.records.rollout_records import Lease, RolloutState
@@ -35,7 +38,6 @@ def pause_run(application: Application, run: str, why: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.records.rollout_records import OrderKind
         from ccm_ctl.fleet.rollout.orders import Orders
 
         state = await Orders(fleet, await _find(fleet, run)).give(OrderKind.PAUSE, why=why)
@@ -78,10 +80,8 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
     Raises:
         RunError: It has ended, or is not a rollout.
     """
-    from ccm_agent.model.records.rollout_records import OrderKind
     from ccm_ctl.commands.runs.stored_runs import format_busy
     from ccm_ctl.fleet.rollout.orders import Orders
-    from ccm_ctl.fleet.runs.history import History
     from ccm_ctl.fleet.runs.open_runs import settle_aborted
     from ccm_ctl.fleet.runs.run_request import send_stop
 
@@ -176,7 +176,6 @@ async def continue_rollout(
     Raises:
         RunError: It has ended, or another driver holds it.
     """
-    from ccm_agent.model.records.rollout_records import OrderKind
     from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
     from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
     from ccm_ctl.fleet.rollout.handover import check_can_hand_over
@@ -202,9 +201,7 @@ async def continue_rollout(
 
 async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, is_promoted: bool) -> None:
     """Wait until the lease of a dead driver has run out, with a countdown."""
-    from ccm_agent.model.records.rollout_records import Phase
     from ccm_ctl.fleet.rollout.lease import wait_out
-    from ccm_ctl.fleet.rollout.store import RolloutStore
 
     store, terminal, told = RolloutStore(fleet), application.terminal, list[str]()
 
@@ -228,8 +225,6 @@ async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, 
 
 
 async def _find(fleet: Fleet, word: str) -> Recorded:
-    from ccm_ctl.fleet.runs.history import History
-
     history = History(fleet)
     return await history.load(await history.find(word))
 

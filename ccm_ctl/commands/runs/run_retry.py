@@ -15,8 +15,14 @@ from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, ManifestReque
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.run_view import start_and_watch
 from ccm_ctl.commands.runs.stored_runs import format_starter, run_argument
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, parse_deadline, run_message_option, yes_option
+from ccm_ctl.fleet.nodes.inventory import read_verified
+from ccm_ctl.fleet.rollout.plan import plan_again
+from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
+from ccm_ctl.fleet.runs.find_run import find_run
+from ccm_ctl.fleet.runs.run_again import known_ends, prepare_retry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -92,9 +98,6 @@ def retry(application: Application, given: RetryOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.runs.apply import roll_out
-        from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.runs.find_run import find_run
-        from ccm_ctl.fleet.runs.run_again import known_ends, prepare_retry
 
         recorded = await find_run(fleet, given.run)
         until = parse_deadline(given.deadline, fleet.clock.now())
@@ -128,10 +131,6 @@ async def _plan(
         UsageError: The options make no sense for these nodes.
         RunError: The waves of the rollout are not known, because its state is unverified.
     """
-    from ccm_ctl.fleet.nodes.inventory import read_verified
-    from ccm_ctl.fleet.rollout.plan import plan_again
-    from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
-
     found = await RolloutStore(fleet).look(recorded.record.run) if recorded.is_on_record else None
     if flags.has_waves or (found is None and flags.is_rollout):
         return flags.make_plan(await read_verified(fleet, launch.resolved.nodes), launch.resolved)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.text import ago, clock, fold_names, one_line, plural, short_id
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.rollouts.rollout_drive import RolloutWatch, format_driver
@@ -147,8 +148,6 @@ def show_stored(
 
 def format_busy(nodes: Sequence[str], run: str) -> str:
     """Name the nodes that still run a resource, and the command that ends it."""
-    from ccm_agent.clikit.text import fold_names, short_id
-
     is_are = "is" if len(nodes) == 1 else "are"
     return (
         f"still at work: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
@@ -191,8 +190,6 @@ def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutSta
 
     Without `now` it is not said how long ago that was, as in a file that is read later.
     """
-    from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
-
     record, state = recorded.record, recorded.state
     when = f", {clock(record.time)}" if record.time else ""
     if record.time and now:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import click
 
@@ -12,18 +13,12 @@ from ccm_agent.clikit.options import Options
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_agent.model.wire import NodeRecord
 from ccm_ctl.app import Application
 from ccm_ctl.commands.runs.manifest_check import force_option
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import datetime
-
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_agent.model.wire import NodeRecord
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
-
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 
 TARGETS = "Targets"
 """The section of options that select nodes."""

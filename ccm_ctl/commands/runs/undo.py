@@ -13,6 +13,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignments.conflicts import warn_of_resources
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.run_view import start_and_watch
 from ccm_ctl.commands.runs.stored_runs import format_heading, run_argument
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
@@ -150,8 +151,6 @@ def _launch(
 async def _watch(
     application: Application, fleet: Fleet, launch: Launch, given: UndoOptions, **hooks: Any
 ) -> Exit:
-    from ccm_ctl.commands.runs.run_view import start_and_watch
-
     offline_ok, timeout_s = given.start.offline_ok, given.timeout
     return await start_and_watch(
         application, fleet, launch, offline_ok=offline_ok, timeout_s=timeout_s, **hooks

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.subjects import format_scope
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.text import clock, fold_names, one_line
@@ -19,6 +21,7 @@ from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.rollouts.rollout_options import rollout_options
+from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import alongside_option, warn_of_open
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
@@ -36,6 +39,7 @@ from ccm_ctl.commands.schedules.schedule_rollout import (
     run_rollout_now,
 )
 from ccm_ctl.commands.schedules.schedule_status import status_command
+from ccm_ctl.fleet.nodes.discovery import requested_targets, resolve
 from ccm_ctl.render.record_types.runs import ScheduleLine
 
 if TYPE_CHECKING:
@@ -124,8 +128,6 @@ def _add(application: Application, given: ScheduleAddOptions) -> Exit:
     The broker sends it to all nodes at once. With --batch, --canary, --rollout or a limit it is a rollout, which a rollout
     server (`ccmctl rollout serve`) starts and drives.
     """
-    from ccm_ctl.commands.runs.manifest_check import read_checked
-
     if not _NAME.fullmatch(given.name):
         raise UsageError(f"{given.name!r}: no name of a schedule; use letters, digits, `-` and `_`")
     when, zone = parse_when(given.cron, given.tz, given.every, given.at, datetime.now(UTC))
@@ -221,8 +223,6 @@ async def _store_rollout(application: Application, broker: Broker, new: _NewSche
 
 async def _resolve(fleet: Fleet, new: _NewSchedule) -> tuple[Inventory, TargetSet]:
     """The nodes that match now, and their agents know schedules."""
-    from ccm_ctl.fleet.nodes.discovery import resolve
-
     inventory, resolved = await resolve(fleet, new.given.nodes.spec())
     refuse_older_agents(resolved, "a schedule")
     return inventory, resolved
@@ -267,8 +267,6 @@ def _show_stored(
 
 
 def _format_refusal(name: str, scope: str, older: list[str]) -> str:
-    from ccm_agent.bus.subjects import format_scope
-
     return (
         f"{fold_names(older)}: the agent is too old for a second schedule of {format_scope(scope)} and refuses {name}; "
         "upgrade it, or remove the other schedule first"
@@ -386,10 +384,7 @@ def _run(application: Application, name: str, message: str, yes: bool, alongside
     """Run a schedule now and watch the run. This command drives the waves of a rollout."""
 
     async def work(broker: Broker) -> Exit:
-        import msgspec
-
         from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.nodes.discovery import requested_targets, resolve
         from ccm_ctl.fleet.runs.run_request import prepare
 
         fleet = broker.fleet

@@ -11,9 +11,12 @@ from ccm_agent.clikit.options import Options
 from ccm_agent.clikit.text import clock, one_line, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials
 from ccm_ctl.commands.runs.targets import ManifestOptions, TargetOptions
+from ccm_ctl.fleet.rollout.plan import make_plan
+from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.render.record_types.runs import ScheduledStartLine
 
 if TYPE_CHECKING:
@@ -81,7 +84,6 @@ def make_rollout(
     Raises:
         UsageError: The options or the file make no sense for these nodes.
     """
-    from ccm_ctl.fleet.rollout.plan import make_plan
     from ccm_ctl.fleet.rollout.scheduled import START_WITHIN_S, ScheduledRollout
 
     refuse_credentials(given.source.data)
@@ -115,9 +117,7 @@ async def run_rollout_now(
     inventory: Inventory,
 ) -> Exit:
     """Start the rollout of a schedule now, and drive it; a prepared run says what."""
-    from ccm_agent.model.records.rollout_records import RolloutState
     from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
-    from ccm_ctl.fleet.rollout.plan import make_plan
 
     plan, order = make_plan(rollout.definition, inventory, launch.resolved)
     launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
@@ -130,7 +130,6 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
     from ccm_ctl.commands.runs.run_view import choose_exit
     from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
     from ccm_ctl.fleet.rollout.starts import StartsStore
-    from ccm_ctl.fleet.runs.history import History
 
     assert one.rollout is not None
     terminal = application.terminal

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.model.errors import NotFoundError
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import no_fold_option
 
@@ -47,7 +48,6 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.errors import NotFoundError
         from ccm_ctl.commands.runs.run_view import choose_exit
         from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
         from ccm_ctl.commands.schedules.schedule_rollout import show_rollout_status

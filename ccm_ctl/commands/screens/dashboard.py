@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 
 if TYPE_CHECKING:
-    import ssl
-
     from ccm_ctl.app import Application
     from ccm_ctl.dashboard.access import Access, DashboardUser
     from ccm_ctl.dashboard.oidc_pages import OidcPages
@@ -186,8 +185,6 @@ def _access(fleet: Fleet, users: dict[str, DashboardUser], provider: str, *, may
 
 
 def _tls(certificate: str, key: str) -> ssl.SSLContext:
-    import ssl
-
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for path in (certificate, key):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
 
 
 @verb(

@@ -7,6 +7,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.text import clock, one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
@@ -74,7 +75,6 @@ async def node_page(fleet: Fleet, name: str, width: int) -> str:
 async def run_page(application: Application, fleet: Fleet, run: str, width: int) -> str:
     """The waves and the results of a run, without color."""
     from ccm_agent.clikit.table import Style
-    from ccm_agent.clikit.text import clock, one_line, plural, short_id
     from ccm_ctl.commands.runs.node_results import build_result
     from ccm_ctl.commands.runs.stored_runs import look, pick_up
     from ccm_ctl.fleet.rollout.store import RolloutStore

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import owner_of
+from ccm_agent.model import merge
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.fleet.assignments.assignments import read_assignments
@@ -164,7 +165,6 @@ def _try(
 ) -> Iterator[str]:
     """Return the rules that the documents break on a node."""
     from ccm_agent.hiera import resolve, rules
-    from ccm_agent.model import merge
 
     data: dict[str, Any] = {}
     for document in documents:

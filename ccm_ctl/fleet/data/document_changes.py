@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -10,9 +11,6 @@ from ccm_agent.model import codec
 from ccm_agent.model.formats.json_text import json_safe
 from ccm_agent.model.secret import MASK
 from ccm_ctl.fleet.data.hiera_explain import mask_data, masker_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 VALUE_CHARACTERS = 2000
 """Characters of one value that are given."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ccm_agent.bus.connection.messages import ServerInfo
 from ccm_ctl.fleet.doctor.audit_checks import audit_checks
 from ccm_ctl.fleet.doctor.broker_checks import broker_checks
 from ccm_ctl.fleet.doctor.key_checks import key_checks
 from ccm_ctl.fleet.doctor.node_checks import node_checks
+from ccm_ctl.fleet.doctor.results import Check
 from ccm_ctl.fleet.doctor.secret_checks import secret_checks
 from ccm_ctl.fleet.doctor.signer_checks import signer_checks
 from ccm_ctl.fleet.doctor.stream_checks import stream_checks
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.connection.messages import ServerInfo
-    from ccm_ctl.fleet.doctor.results import Check
 
 
 def all_checks(server: ServerInfo | None) -> list[Check]:

@@ -10,12 +10,9 @@ Source: A. Schrijver, Combinatorial Optimization, 2003, sections 39.4 and 40.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class CandidateNode(Struct, frozen=True, kw_only=True):

@@ -13,28 +13,22 @@ accounts and the root key stay offline.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.access.credentials import new_root, scoped_jwt, token_credentials
+from ccm_agent.bus.access.credentials import Credentials, new_root, scoped_jwt, token_credentials
 from ccm_agent.bus.access.permissions import node_permissions
 from ccm_agent.bus.signatures.join import sign_answer
 from ccm_agent.bus.signatures.signing import SigningKey
 from ccm_agent.bus.signatures.trust import allow_certifier, certify_node
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
-from ccm_ctl.fleet.keys.keys import USERS
+from ccm_agent.model.records.join import JoinAnswer
+from ccm_agent.model.secret import Secret
+from ccm_ctl.fleet.keys.keys import USERS, Keys
 from ccm_ctl.fleet.whole_file import PUBLIC, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.bus.access.credentials import Credentials
-    from ccm_agent.model.records.join import JoinAnswer
-    from ccm_agent.model.secret import Secret
-    from ccm_ctl.fleet.keys.keys import Keys
 
 CERTIFIER = "certifier"
 _PERMISSION = "certifier.json"

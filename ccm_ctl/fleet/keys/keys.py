@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -42,18 +42,13 @@ from ccm_agent.bus.access.credentials import (
     table_mark,
     user_credentials,
 )
-from ccm_agent.bus.access.permissions import audit_permissions, operator_permissions
+from ccm_agent.bus.access.permissions import Permissions, Role, audit_permissions, operator_permissions
+from ccm_agent.bus.signatures.trust import Trust
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.keys.signers import Signers, build_signer
 from ccm_ctl.fleet.whole_file import PUBLIC, create_file, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ccm_agent.bus.access.permissions import Permissions, Role
-    from ccm_agent.bus.signatures.trust import Trust
 
 CONFIGURATION = "nats-security.conf"
 USERS = "users.jsonl"

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusError
-from ccm_ctl.fleet.nodes.inventory_file import KnownEntries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ccm_agent.model.ports import KeyChanges, KeyValueEntry
-    from ccm_ctl.fleet.nodes.inventory_file import InventoryFile
+from ccm_agent.model.ports import KeyChanges, KeyValueEntry
+from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, KnownEntries
 
 log = logging.getLogger(__name__)
 

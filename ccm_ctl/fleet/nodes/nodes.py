@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -14,9 +15,6 @@ from ccm_agent.model.suggestions import nearest
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.nodes.node_clock import find_wrong_clock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 ASSIGNED = "assigned"
 """The kind of entry that an operator signs: the facts that are assigned to a node."""

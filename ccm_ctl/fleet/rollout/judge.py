@@ -8,30 +8,25 @@ there. What does not count changes nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signatures.signing import SignatureKind
-from ccm_agent.bus.signatures.verified import Unverified, Verified
+from ccm_agent.bus.signatures.trust import Signer
+from ccm_agent.bus.signatures.verified import Unverified, Verified, Verifier
 from ccm_agent.bus.subjects import decode_token, encode_token, key_subject
 from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.records.rollout_records import GivenOrder, OrderKind, Phase, RolloutOrder, RolloutState
-from ccm_agent.model.wire import RUN_STOP
+from ccm_agent.model.records.run_records import RunRecord
+from ccm_agent.model.wire import RUN_STOP, NodeState
 from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
 from ccm_ctl.fleet.runs.run_signatures import refuse_protocol, refuse_request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ccm_agent.bus.signatures.trust import Signer
-    from ccm_agent.bus.signatures.verified import Verifier
-    from ccm_agent.model.ports import KeyValueEntry
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_agent.model.wire import NodeState
 
 ORDER = "order"
 """The kind of key of an order."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.records.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
 from ccm_agent.templates.selector import parse_selector
 from ccm_ctl.fleet.rollout.gate import check_gate
@@ -240,8 +240,6 @@ def plan_from_file(
     Raises:
         UsageError: A wave is empty, two waves have a node in common, or a node is in none.
     """
-    from ccm_agent.model.formats.durations import parse_duration
-
     if not 1 <= len(file.waves) <= WAVES_LIMIT:
         raise UsageError(f"a rollout has 1 to {WAVES_LIMIT} waves, not {len(file.waves)}")
     chosen = _choose(file.waves, nodes, matches)

@@ -8,22 +8,16 @@ knows every node that may have been asked. Requests are repeated freely: an agen
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.records.rollout_records import Phase, RolloutState
+from ccm_agent.model.records.rollout_records import Budgets, Phase, RolloutState, Wave
 from ccm_agent.model.wire import NodeState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from ccm_agent.model.records.rollout_records import Budgets, Wave
 
 
 class RolloutStep(Struct, frozen=True, kw_only=True):

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccm_agent.model.outcome import STOPPED_CODE, SessionStart, SessionSummary, TransactionEvent, end_state
+from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.wire import (
     CARRIED_OUT,
     PROGRESS_INTERVAL_S,
@@ -41,11 +42,6 @@ from ccm_ctl.fleet.runs.node_run import (
     PendingActions,
     StateChange,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from ccm_agent.model.resource_diff import ResourceDiff
 
 RESEND_AFTER_S = 1.0
 """Seconds after which, and after twice which, the request is repeated for nodes that have not answered."""

@@ -9,11 +9,10 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import DownloadError, FileError
 from ccm_agent.model.formats.durations import parse_duration
-from ccm_agent.model.ports import Download, Files, Packed, Transfer, Transferred, Unpack
+from ccm_agent.model.ports import Download, FileInfo, Files, Packed, Transfer, Transferred, Unpack
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import Secret, mask_url
 from ccm_agent.resources.archive.model import (
@@ -24,9 +23,6 @@ from ccm_agent.resources.archive.model import (
     ArchiveState,
 )
 from ccm_agent.resources.contract import OutputCallback
-
-if TYPE_CHECKING:
-    from ccm_agent.model.ports import FileInfo
 
 PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import FileError
@@ -127,7 +128,6 @@ class Crond:
     async def _local_zone(self) -> ZoneInfo:
         """Return the zone that cron uses."""
         if self._zone is None:
-            from io import BytesIO
             from zoneinfo import ZoneInfo
 
             try:

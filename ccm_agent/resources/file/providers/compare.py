@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from ccm_agent.model.ports import Files
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import ContentInfo
@@ -73,6 +75,4 @@ def _new(wanted: FileProperties, found: FileState, content: bytes | None) -> Con
 
 
 def _digest(content: bytes | None) -> str:
-    from hashlib import sha256
-
     return sha256(content).hexdigest() if content is not None else ""

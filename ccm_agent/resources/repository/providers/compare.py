@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ccm_agent.model.ports import Files
 from ccm_agent.model.resource import PRESENT
@@ -16,9 +16,6 @@ from ccm_agent.resources.repository.model import (
     RepositoryState,
 )
 from ccm_agent.resources.secret_signs import find_sign
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WHY = "keys are not compared line by line"
 
