@@ -7,12 +7,14 @@ it cannot use. The argument is "" for `ccm import TYPE`.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
 from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.ports import TreeEntry
 from ccm_agent.model.resource import PRESENT, CommonProperties
 
 P = TypeVar("P", bound=CommonProperties)
@@ -27,12 +29,19 @@ class ExistingResource(Struct, frozen=True, kw_only=True):
         properties: Its properties as a manifest has them, without the name.
         kind: Its type; "" for the type that was asked for.
         content: The content of a file. `ccm import` stores it beside the manifest, and sets `source`. None: there is none.
+        tree: The files and directories of a directory, a directory before its content; likewise.
     """
 
     name: str
     properties: dict[str, Any]
     kind: str = ""
     content: bytes | None = None
+    tree: tuple[TreeEntry, ...] = ()
+
+    @property
+    def has_source(self) -> bool:
+        """Whether there is something to store beside the manifest."""
+        return self.content is not None or bool(self.tree)
 
 
 class LeftOutResource(Struct, frozen=True, kw_only=True):
@@ -73,14 +82,28 @@ class ExistingBuilder(Generic[P]):
         self._resources: list[ExistingResource] = []
         self._left_out: list[LeftOutResource] = []
 
-    def add(self, name: str, properties: dict[str, Any]) -> None:
+    def add(
+        self,
+        name: str,
+        properties: dict[str, Any],
+        *,
+        content: bytes | None = None,
+        tree: tuple[TreeEntry, ...] = (),
+    ) -> None:
         """Add a resource, or leave it out because a manifest could not describe it."""
+        resource = ExistingResource(name=name, properties=properties, content=content, tree=tree)
+        source = {"source": "source"} if resource.has_source else {}
         try:
-            self._check(self._properties(name=name, **{"ensure": PRESENT, **properties}))
+            self._check(self._properties(name=name, **{"ensure": PRESENT, **properties, **source}))
         except InputError as err:
             self.leave_out(name, err.message)
         else:
-            self._resources.append(ExistingResource(name=name, properties=properties))
+            self._resources.append(resource)
+
+    def add_found(self, found: ExistingResources) -> None:
+        """Add what another type found that these resources need."""
+        self._resources += found.resources
+        self._left_out += found.left_out
 
     def leave_out(self, name: str, reason: str) -> None:
         """Name what the manifest does not manage, and why."""
@@ -96,3 +119,10 @@ def refuse_argument(type_name: str, argument: str) -> None:
     """Raise UsageError if there is an argument for a type that has none."""
     if argument:
         raise UsageError(f"{type_name}:{argument}: `{type_name}` has no argument; write `{type_name}`")
+
+
+def refuse_relative(type_name: str, argument: str, example: str) -> None:
+    """Raise UsageError unless the argument is the normal, absolute path of something below /."""
+    is_normal = posixpath.normpath(argument) == argument and argument.startswith("/")
+    if not is_normal or argument in ("/", "//") or argument[1] == "/":
+        raise UsageError(f"{type_name}:{argument}: name an absolute path, such as {type_name}:{example}")

@@ -155,3 +155,100 @@ def test_accounts_jobs_parameters_and_file_systems_are_restored(
     restored = machine.run("sh", "-c", OBSERVED).stdout
     # the parameter that was left out is not in the file any more
     assert restored == before.replace("net.ipv4.conf.lo.forwarding = 1\n", "")
+
+
+SET = """\
+set -e
+echo '192.0.2.7 db.example.net db' >>/etc/hosts
+echo '127.0.1.1 web1' >>/etc/hosts
+hostname web1 && echo web1 >/etc/hostname
+ln -sfn ../usr/share/zoneinfo/Europe/Berlin /etc/localtime && rm -f /etc/timezone
+mkdir -p /etc/systemd/system/t-one.service.d /srv/www/css /srv/www/bin
+units=/etc/systemd/system
+rm -f $units/t-app.service
+printf '[Service]\\nExecStart=/bin/true\\n[Install]\\nWantedBy=multi-user.target\\n' >$units/t-one.service
+printf '[Service]\\nNice=5\\n' >/etc/systemd/system/t-one.service.d/nice.conf
+printf '[Service]\\nEnvironment=API_TOKEN=hunter2222\\nExecStart=/bin/true\\n' >/etc/systemd/system/t-two.service
+ln -s /dev/null /etc/systemd/system/t-off.service
+chmod 0644 /etc/systemd/system/t-*.service /etc/systemd/system/t-one.service.d/*
+systemctl daemon-reload && systemctl enable t-one 2>/dev/null
+echo '<p>' >/srv/www/index.html && echo 'a {}' >/srv/www/css/a.css && echo '#!/bin/sh' >/srv/www/bin/run
+ln -s index.html /srv/www/start.html
+echo 'password = hunter2222' >/srv/www/local.ini
+chown -R www-data:www-data /srv/www && chmod 0755 /srv/www /srv/www/css /srv/www/bin /srv/www/bin/run
+chmod 0644 /srv/www/index.html /srv/www/css/a.css /srv/www/local.ini
+"""
+GONE = """\
+set -e
+sed -i /db.example.net/d /etc/hosts
+ln -sfn ../usr/share/zoneinfo/UTC /etc/localtime
+systemctl disable t-one 2>/dev/null
+rm -r /etc/systemd/system/t-one.service /etc/systemd/system/t-one.service.d /srv/www
+systemctl daemon-reload
+"""
+SEEN = """\
+cat /etc/hosts /etc/hostname /etc/systemd/system/t-one.service /etc/systemd/system/t-one.service.d/nice.conf
+hostname; readlink /etc/localtime; systemctl show -P Nice t-one; cat /repository
+find /srv/www ! -name local.ini -printf '%p %y %m %u %g %l\\n' | sort; cat /srv/www/index.html /srv/www/css/a.css /srv/www/bin/run
+"""
+REPOSITORY = {
+    "apt": {"uris": ["file:/srv/apt"], "suites": ["./"], "trusted": True},
+    "dnf": {"uris": ["file:///srv/rpm"], "trusted": True, "priority": 20},
+}
+REPOSITORY_FILE = {"apt": "/etc/apt/sources.list.d/t-own.sources", "dnf": "/etc/yum.repos.d/t-own.repo"}
+
+
+@pytest.mark.parametrize("kind", ["apt", "dnf"])
+def test_hosts_settings_units_repositories_and_directories_are_restored(
+    only: Callable[[str], testenv.Node], program: str, kind: str
+) -> None:
+    machine = only(kind)
+    machine.run("sh", "-c", SET)
+    repository = {"ccm": {"resources": [{"repository": [{"t-own": REPOSITORY[kind]}]}]}}
+    machine.path("/root/repository.yaml").write_text(json.dumps(repository))
+    machine.run(program, "apply", "/root/repository.yaml", timeout=120)
+    seen = SEEN.replace("/repository", REPOSITORY_FILE[kind])
+    before = machine.run("sh", "-c", seen).stdout
+
+    types = "directory:/srv/www,systemd_unit,host,system,repository"
+    told = json.loads(machine.run(program, "import", types, "-o", "/root/site3", "--json").stdout)
+
+    assert [(one["type"], one["name"]) for one in told["resources"]] == [
+        ("repository", "t-own"),
+        ("directory", "/srv/www"),
+        ("symlink", "/srv/www/start.html"),
+        ("systemd_unit", "t-one.service"),
+        ("systemd_unit", "t-one.service.d/nice.conf"),
+        ("host", "server"),  # of the machine itself
+        ("host", "db.example.net"),
+        ("system", "hostname"),
+        ("system", "timezone"),
+    ]
+    left_out = {one["name"]: one["reason"] for one in told["left_out"]}
+    assert left_out["t-two.service"] == "contains what looks like a password or token"
+    assert left_out["t-off.service"] == "is masked, which this type does not do"
+    assert left_out["/srv/www/local.ini"] == "contains what looks like a password or token"
+    assert machine.run("grep", "-rl", "hunter2222", "/root/site3", check=False).stdout == ""
+
+    machine.run("sh", "-c", GONE)
+    machine.run("rm", REPOSITORY_FILE[kind])
+    apply = (program, "apply", "/root/site3/manifest.yaml", "--json")
+    first, again = (machine.run(*apply, timeout=120).stdout for _ in range(2))
+
+    assert _changed(first) == [
+        ("repository", "t-own"),
+        ("directory", "/srv/www"),
+        ("symlink", "/srv/www/start.html"),
+        ("systemd_unit", "t-one.service"),
+        ("systemd_unit", "t-one.service.d/nice.conf"),
+        ("host", "db.example.net"),
+        ("system", "timezone"),
+    ]
+    assert _changed(again) == []
+    # an entry that was removed from the middle of the file returns at its end
+    assert sorted(machine.run("sh", "-c", seen).stdout.splitlines()) == sorted(before.splitlines())
+
+
+def _changed(output: str) -> list[tuple[str, str]]:
+    events = [line["event"] for line in map(json.loads, output.splitlines()) if line["record"] == "event"]
+    return [(one["type"], one["name"]) for one in events if one["changed"]]

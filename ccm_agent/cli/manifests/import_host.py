@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
 
 BETWEEN_TYPES = re.compile(r",(?=[a-z][a-z0-9_]*(?:[:,]|$))")
-FIRST = ("package", "group", "user")
+FIRST = ("repository", "package", "group", "user")
 """Other resources need them, so they are written first."""
+LAST = ("service",)
+"""They need others, such as their unit and their files."""
 MARKERS = ("{{", "{%", "{#")
 """Text with these would be read as a template."""
 
@@ -63,6 +65,7 @@ class ImportedResources(Struct, kw_only=True):
     epilog=examples(
         "ccm import package,service,file:/etc/nginx --out site",
         "ccm import group,user,cron,sysctl,mount --out site",
+        "ccm import repository,host,system,systemd_unit,directory:/srv/www --out site",
     ),
 )
 @click.argument("types", metavar="TYPE[:ARGUMENT]...", nargs=-1, required=True)
@@ -100,7 +103,9 @@ def command(given: ImportFlags) -> Exit:
 
 
 def _rank(word: str) -> int:
-    return FIRST.index(word) if word in FIRST else len(FIRST)
+    if word in FIRST:
+        return FIRST.index(word)
+    return len(FIRST) + (word in LAST)
 
 
 async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> ImportedResources:

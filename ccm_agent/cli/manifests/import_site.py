@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,8 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.resources.existing import ExistingResource
 
 MANIFEST = "manifest.yaml"
-FILES = "files"
-"""The folder of files' contents."""
+FOLDERS = {"file": "files", "directory": "directories", "systemd_unit": "units"}
+"""Where the contents of each type are."""
 
 
 class SiteWriter:
@@ -57,12 +58,13 @@ class SiteWriter:
     def write(self, resources: Mapping[tuple[str, str], ExistingResource]) -> None:
         """Write the manifest and the contents; what an earlier call wrote is replaced."""
         try:
-            shutil.rmtree(self._draft / FILES, ignore_errors=True)
+            for folder in FOLDERS.values():
+                shutil.rmtree(self._draft / folder, ignore_errors=True)
             listed: list[dict[str, list[dict[str, Any]]]] = []
             for (kind, name), resource in resources.items():
                 properties = dict(resource.properties)
-                if resource.content is not None:
-                    properties["source"] = self._store(name, resource.content)
+                if resource.has_source:
+                    properties["source"] = self._store(kind, resource)
                 if not listed or kind not in listed[-1]:
                     listed.append({kind: []})
                 listed[-1][kind].append({name: properties})
@@ -78,16 +80,24 @@ class SiteWriter:
         except OSError as err:
             raise UsageError(f"--out {self._out}: {err.strerror}") from err
 
-    def _store(self, name: str, content: bytes) -> str:
-        source = f"{FILES}/{name.lstrip('/')}"
+    def _store(self, kind: str, resource: ExistingResource) -> str:
+        source = f"{FOLDERS[kind]}/{resource.name.lstrip('/')}"
         target = self._draft / source
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(target, content)
+        if resource.content is not None:
+            _write(target, resource.content)
+            return source
+        target.mkdir(mode=0o700, exist_ok=True)
+        for entry in resource.tree:
+            if entry.kind == "directory":
+                (target / entry.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+            else:
+                _write(target / entry.path, entry.content, is_program=bool(entry.mode & stat.S_IXUSR))
         return source
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, is_program: bool = False) -> None:
     """Write a file that only its owner can read, because the host's files may be private."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700 if is_program else 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

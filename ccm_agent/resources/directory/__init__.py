@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
@@ -17,11 +17,20 @@ from ccm_agent.resources.directory.model import DirectoryProperties, DirectorySt
 from ccm_agent.resources.directory.resource import check, decide, reach
 from ccm_agent.resources.directory.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_posix(context: ResourceContext) -> Any:
     from ccm_agent.resources.directory.providers.posix import PosixDirectory
 
     return PosixDirectory(context)
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.directory.providers.existing import find_directory
+
+    return await find_directory(context, argument)
 
 
 TYPE: ResourceType[DirectoryProperties, DirectoryState] = ResourceType(
@@ -48,5 +57,5 @@ TYPE: ResourceType[DirectoryProperties, DirectoryState] = ResourceType(
         ),
         hidden=frozenset({"diff"}),
     ),
-    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
+    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1, find_existing=_find_existing),),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
@@ -16,11 +16,20 @@ from ccm_agent.resources.host.model import HostProperties, HostState
 from ccm_agent.resources.host.resource import check, decide, reach
 from ccm_agent.resources.host.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_hosts_file(context: ResourceContext) -> Any:
     from ccm_agent.resources.host.providers.hosts_file import HostsFile
 
     return HostsFile(context.files, context.port("locks"))
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.host.providers.existing import find_hosts
+
+    return await find_hosts(context, argument)
 
 
 TYPE: ResourceType[HostProperties, HostState] = ResourceType(
@@ -43,5 +52,7 @@ TYPE: ResourceType[HostProperties, HostState] = ResourceType(
             "db.example.net --ensure absent",
         ),
     ),
-    providers=(ProviderSpec(name="hosts_file", make=_make_hosts_file, rank=10),),
+    providers=(
+        ProviderSpec(name="hosts_file", make=_make_hosts_file, rank=10, find_existing=_find_existing),
+    ),
 )

@@ -24,17 +24,26 @@ async def earlier(
         return EarlierState(why_not=FOREIGN)
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
-    content = found.content
-    if content is None or not found.file.is_public:
+    described = described_properties(found)
+    if described is None:
         return EarlierState(why_not=FOREIGN)
-    properties = {**_properties(content), "ensure": PRESENT, "refresh": wanted.refresh}
-    if content.signed_by == FORMATS[found.manager].key_path(wanted.name):
-        if not found.key or not found.key_file.is_public:
-            return EarlierState(why_not=FOREIGN)
-        properties |= {"key": found.key, "key_fingerprint": found.key_fingerprint}
-        del properties["signed_by"]
+    properties = {**described, "ensure": PRESENT, "refresh": wanted.refresh}
     back = RepositoryProperties(name=wanted.name, **properties)
     return checked_state("its earlier files", properties, partial(check, back))
+
+
+def described_properties(found: RepositoryState) -> dict[str, Any] | None:
+    """Return the properties that make the repository's files as they are; None if this type did not write them."""
+    content = found.content
+    if content is None or not found.file.is_public:
+        return None
+    properties = _properties(content)
+    if content.signed_by == FORMATS[found.manager].key_path(found.name):
+        if not found.key or not found.key_file.is_public:
+            return None
+        properties |= {"key": found.key, "key_fingerprint": found.key_fingerprint}
+        del properties["signed_by"]
+    return properties
 
 
 def _properties(content: RepositoryContent) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType, UndoRules
@@ -10,11 +10,20 @@ from ccm_agent.resources.system.model import SystemProperties, SystemState
 from ccm_agent.resources.system.resource import check, decide, reach
 from ccm_agent.resources.system.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_etc(context: ResourceContext) -> Any:
     from ccm_agent.resources.system.providers.etc import Etc
 
     return Etc(context.runner, context.files, context.port("kernel"), context.port("locks"))
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.system.providers.existing import find_settings
+
+    return await find_settings(context, argument)
 
 
 TYPE: ResourceType[SystemProperties, SystemState] = ResourceType(
@@ -37,5 +46,5 @@ TYPE: ResourceType[SystemProperties, SystemState] = ResourceType(
             "locale de_DE.UTF-8 --noop",
         ),
     ),
-    providers=(ProviderSpec(name="etc", make=_make_etc, rank=10),),
+    providers=(ProviderSpec(name="etc", make=_make_etc, rank=10, find_existing=_find_existing),),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
@@ -17,6 +17,9 @@ from ccm_agent.resources.contract import (
 from ccm_agent.resources.systemd_unit.model import SystemdUnitProperties, SystemdUnitState
 from ccm_agent.resources.systemd_unit.resource import check, decide, reach
 from ccm_agent.resources.systemd_unit.undo import earlier, identify
+
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
 
 
 def _make_systemd(context: ResourceContext) -> Any:
@@ -33,6 +36,12 @@ def _make_systemd(context: ResourceContext) -> Any:
 
 def _has_systemd(facts: Mapping[str, Any], probe: Probe) -> bool:
     return probe.has_program("systemctl")
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.systemd_unit.providers.existing import find_units
+
+    return await find_units(context, argument)
 
 
 TYPE: ResourceType[SystemdUnitProperties, SystemdUnitState] = ResourceType(
@@ -54,5 +63,9 @@ TYPE: ResourceType[SystemdUnitProperties, SystemdUnitState] = ResourceType(
             "backup.timer absent",
         ),
     ),
-    providers=(ProviderSpec(name="systemd", make=_make_systemd, rank=10, is_usable=_has_systemd),),
+    providers=(
+        ProviderSpec(
+            name="systemd", make=_make_systemd, rank=10, is_usable=_has_systemd, find_existing=_find_existing
+        ),
+    ),
 )

@@ -129,7 +129,8 @@ def test_what_a_user_wrote_does_not_become_a_template() -> None:
         (["exec", "--out", "site"], "resources of the type `exec` cannot be imported"),
         (
             ["edit", "--out", "site"],
-            "types that can be: cron, file, group, mount, package, service, sysctl, user",
+            "types that can be: cron, directory, file, group, host, mount, package, repository, service, sysctl, "
+            "system, systemd_unit, user",
         ),
         (["fil:/etc", "--out", "site"], "fil"),
         (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),

@@ -1,4 +1,4 @@
-"""What `ccm import` finds of users, groups, jobs, kernel parameters and file systems."""
+"""What `ccm import` finds of users, groups, jobs, kernel parameters, file systems, hosts and settings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.cron.providers.existing import find_jobs
 from ccm_agent.resources.existing import ExistingResources
 from ccm_agent.resources.group.providers.existing import find_groups
+from ccm_agent.resources.host.providers.existing import find_hosts
 from ccm_agent.resources.mount.providers.existing import find_mounts
 from ccm_agent.resources.sysctl.providers.existing import find_parameters
+from ccm_agent.resources.system.model import KERNEL_HOSTNAME
+from ccm_agent.resources.system.providers.existing import find_settings
 from ccm_agent.resources.user.providers.existing import find_users
 from ccm_agent.testing.files import FakeFiles
+from ccm_agent.testing.kernel import FakeKernel
 from ccm_agent.testing.key_files import FakeKeyFiles
 from ccm_agent.testing.locks import FakeLocks
 from ccm_agent.testing.runner import FakeRunner
@@ -64,6 +68,7 @@ class Host:
         found = "ccm_agent.resources.registry.HostProbe.has_program"
         monkeypatch.setattr(found, lambda _self, name: name == "dpkg-query")
         self.owners, self.conffiles = "", ""
+        self.kernel = FakeKernel()
 
     async def find(
         self, find: Callable[[ResourceContext, str], Awaitable[ExistingResources]], argument: str = ""
@@ -71,9 +76,16 @@ class Host:
         self.runner.when("dpkg-query", "--search", stdout=self.owners, code=1)
         self.runner.when("dpkg-query", "-W", stdout=self.conffiles)
         self.runner.when("dpkg-query", "--control-show", code=1)
-        ports = {"locks": FakeLocks(), "key_files": self.keys, "trees": FakeTrees(self.files)}
-        context = SimpleNamespace(runner=self.runner, files=self.files, port=ports.__getitem__)
-        found = await find(cast("ResourceContext", cast("Any", context)), argument)
+        ports = {
+            "locks": FakeLocks(),
+            "key_files": self.keys,
+            "trees": FakeTrees(self.files),
+            "kernel": self.kernel,
+        }
+        context = SimpleNamespace(
+            runner=self.runner, files=self.files, port=ports.__getitem__, directory="/root"
+        )
+        self.found = found = await find(cast("ResourceContext", cast("Any", context)), argument)
         return (
             {one.name: one.properties for one in found.resources},
             [(one.name, one.reason) for one in found.left_out],
@@ -85,7 +97,10 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(monkeypatch)
 
 
-@pytest.mark.parametrize("find", [find_users, find_groups, find_jobs, find_parameters, find_mounts])
+@pytest.mark.parametrize(
+    "find",
+    [find_users, find_groups, find_jobs, find_parameters, find_mounts, find_hosts, find_settings],
+)
 async def test_an_argument_is_refused(host: Host, find: Any) -> None:
     with pytest.raises(UsageError, match="has no argument; write `"):
         await host.find(find, "alice")
@@ -315,3 +330,99 @@ async def test_entries_of_fstab_are_found_without_those_of_the_installer(host: H
     }
     assert [name for name, _ in left_out] == ["/mnt/nas", "/mnt/b", "/mnt/ceph", "/mnt/bad", "/swap"]
     assert "hunter2222" not in str((found, left_out))
+
+
+async def test_hosts_are_found_without_those_of_the_distribution(host: Host) -> None:
+    host.files.put(
+        "/etc/hosts",
+        "# a comment\n127.0.0.1 localhost localhost4\n::1 localhost ip6-localhost\nff02::1 ip6-allnodes\n"
+        "127.0.1.1 web1.example.net web1\n192.0.2.7 db.example.net db db-main # rack 3\n"
+        "192.0.2.8 Mail.example.net\n2001:db8:0::8 mail.EXAMPLE.net\n"
+        "192.0.2.9 odd a\n192.0.2.10 odd b\n192.0.2.11 two\n192.0.2.11 two\n192.0.2.12 bad/name\nnot-an-address x\n",
+    )
+
+    found, left_out = await host.find(find_hosts)
+
+    assert found == {
+        "db.example.net": {"address": "192.0.2.7", "aliases": ["db", "db-main"]},
+        "mail.example.net": {"address": ["192.0.2.8", "2001:db8::8"]},
+    }
+    assert [name for name, _ in left_out] == ["odd", "two", "bad/name"]
+    assert left_out[0][1] == "its lines have different aliases"
+    assert "the address 192.0.2.11 is given twice" in left_out[1][1]
+
+
+async def test_an_alias_that_was_added_to_localhost_is_found(host: Host) -> None:
+    host.files.put("/etc/hosts", "127.0.0.1 localhost app.test\n")
+
+    found, _ = await host.find(find_hosts)
+
+    assert found == {"localhost": {"address": "127.0.0.1", "aliases": ["app.test"]}}
+
+
+async def test_a_huge_hosts_file_is_an_error(host: Host) -> None:
+    host.files.put("/etc/hosts", "192.0.2.1 a\n" * (1 << 19))
+
+    with pytest.raises(FileError, match="/etc/hosts: is larger than"):
+        await host.find(find_hosts)
+
+
+SETTINGS = {"hostname": "web1\n", "default/locale": "LANG=de_DE.UTF-8\n", "debian_version": "12.5\n"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "zone", "files", "expected", "left_out"),
+    [
+        pytest.param(
+            "web1",
+            "../usr/share/zoneinfo/Europe/Berlin",
+            SETTINGS,
+            {"hostname": "web1", "timezone": "Europe/Berlin", "locale": "de_DE.UTF-8"},
+            [],
+            id="everything was chosen",
+        ),
+        pytest.param(
+            "localhost",
+            "/usr/share/zoneinfo/Etc/UTC",
+            {"hostname": "localhost", "timezone": "Etc/UTC", "locale.conf": "LANG=C.UTF-8"},
+            {},
+            [],
+            id="nothing was chosen",
+        ),
+        pytest.param("", "", {}, {}, [], id="nothing is set"),
+        pytest.param(
+            "web1",
+            "../usr/share/zoneinfo/Europe/Berlin",
+            {"hostname": "web2", "timezone": "Asia/Tokyo"},
+            {},
+            [
+                f"has different values: web1 in {KERNEL_HOSTNAME}, web2 in /etc/hostname",
+                "has different values: Europe/Berlin in /etc/localtime, Asia/Tokyo in /etc/timezone",
+            ],
+            id="the places differ",
+        ),
+        pytest.param(
+            "web1\x1b[2J",
+            "/srv/zones/mine",
+            {"hostname": "web1\x1b[2J", "locale.conf": "LANG=../../etc/passwd"},
+            {},
+            ["is not a host name", "is not a time zone", "is not a locale"],
+            id="hostile values",
+        ),
+    ],
+)
+async def test_settings_that_were_chosen_are_found(
+    host: Host, kernel: str, zone: str, files: dict[str, str], expected: dict[str, str], left_out: list[str]
+) -> None:
+    host.kernel.values[KERNEL_HOSTNAME] = kernel
+    host.files.put_directory("/etc/default")
+    for name, text in files.items():
+        host.files.put(f"/etc/{name}", text)
+    if zone:
+        host.files.put_symlink("/etc/localtime", zone)
+
+    found, named = await host.find(find_settings)
+
+    assert found == {name: {"value": value} for name, value in expected.items()}
+    assert len(named) == len(left_out)
+    assert all(sentence in reason for sentence, (_, reason) in zip(left_out, named, strict=True))

@@ -5,11 +5,16 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
-from ccm_agent.model.errors import FileError, UsageError
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
 from ccm_agent.resources.checks import why_no_path
 from ccm_agent.resources.contract import ResourceContext
-from ccm_agent.resources.existing import ExistingResource, ExistingResources, LeftOutResource
+from ccm_agent.resources.existing import (
+    ExistingResource,
+    ExistingResources,
+    LeftOutResource,
+    refuse_relative,
+)
 from ccm_agent.resources.file.model import DIRECTORY
 from ccm_agent.resources.packaged import find_unchanged
 from ccm_agent.resources.secret_signs import find_sign
@@ -33,8 +38,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
         UsageError: The path is not absolute.
         FileError: It does not exist, cannot be read, or holds too much.
     """
-    if posixpath.normpath(path) != path or not path.startswith("/") or path in ("/", "//") or path[1] == "/":
-        raise UsageError(f"file:{path}: name an absolute path, such as file:/etc/nginx")
+    refuse_relative("file", path, "/etc/nginx")
     entries = await _read(context, path)
     looks = {
         look.path: look for look in await context.files.inspect(sorted(entries), digest=False, follow=False)

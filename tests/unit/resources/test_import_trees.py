@@ -1,0 +1,295 @@
+"""What `ccm import` finds of units, repositories and directories."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ccm_agent.model.errors import FileError, UsageError
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.directory.providers.existing import find_directory
+from ccm_agent.resources.existing import ExistingResources
+from ccm_agent.resources.repository.formats import FORMATS
+from ccm_agent.resources.repository.model import APT, DNF, RepositoryProperties
+from ccm_agent.resources.repository.providers.apt import make_apt
+from ccm_agent.resources.repository.providers.dnf import make_dnf
+from ccm_agent.resources.repository.providers.existing import find_repositories
+from ccm_agent.resources.systemd_unit.providers.existing import find_units
+from tests.unit.resources.test_import_types import Host
+
+UNITS = "/etc/systemd/system"
+UNIT = "[Service]\nExecStart=/bin/true\n"
+URL = "https://packages.example.net/debian"
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(monkeypatch)
+
+
+# ---- units ----
+
+
+async def test_units_and_drop_ins_are_found_with_their_content(host: Host) -> None:
+    host.files.put(f"{UNITS}/t-app.service", UNIT)
+    host.files.put(f"{UNITS}/ssh.service.d/limits.conf", "[Service]\nLimitNOFILE=9\n")
+
+    found, left_out = await host.find(find_units)
+
+    assert found == {
+        "ssh.service.d/limits.conf": {"unit": "ssh.service", "drop_in": "limits.conf"},
+        "t-app.service": {},
+    }
+    assert {one.name: one.content for one in host.found.resources}["t-app.service"] == UNIT.encode()
+    assert left_out == []
+
+
+async def test_symlinks_of_enable_and_units_of_packages_are_not_found(host: Host) -> None:
+    host.files.put(f"{UNITS}/vendor.service", UNIT)
+    host.owners = f"vendor: {UNITS}/vendor.service\n"
+    host.conffiles = (
+        f" {UNITS}/vendor.service {hashlib.md5(UNIT.encode(), usedforsecurity=False).hexdigest()}\n"
+    )
+    for name, target in (
+        ("multi-user.target.wants/cron.service", "/usr/lib/systemd/system/cron.service"),
+        ("sshd.service", "/lib/systemd/system/ssh.service"),
+        ("app.target.requires/t-app.service", "../t-app.service"),
+    ):
+        host.files.put_symlink(f"{UNITS}/{name}", target)
+
+    assert await host.find(find_units) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "mode", "reason"),
+    [
+        ("t.service", UNIT, 0o600, "is private (mode 0600)"),
+        ("t.service", UNIT, 0o755, "has mode 0755, and this type writes 0644"),
+        (
+            "t.service",
+            "[Service]\nEnvironment=API_TOKEN=hunter2222\n",
+            0o644,
+            "contains what looks like a password or token",
+        ),
+        ("t.service", "", 0o644, "is empty, so the unit is masked"),
+        ("t.service", "#" * (1 << 20) + "\n", 0o644, "is larger than 1 MiB, so it is not a unit"),
+        ("t.service.d/notes.txt", "hello\n", 0o644, "is not the name of a drop-in"),
+        ("-t.service", UNIT, 0o644, "is not a unit of systemd"),
+        ("notes", "hello\n", 0o644, "is not a unit of systemd"),
+        ("service.d/a.conf", UNIT, 0o644, "is not a unit of systemd"),
+        ("t.service.wants/a.service", UNIT, 0o644, "is in a folder in which systemd has no units"),
+        ("t.service.d/deep/a.conf", UNIT, 0o644, "is in a folder in which systemd has no units"),
+        ("t\x1b[2J.service", UNIT, 0o644, "the name must be printable"),
+    ],
+)
+async def test_a_file_that_cannot_be_managed_is_named(
+    host: Host, name: str, content: str, mode: int, reason: str
+) -> None:
+    host.files.put(f"{UNITS}/{name}", content, mode=mode)
+
+    found, left_out = await host.find(find_units)
+
+    assert found == {}
+    assert [one for one, _ in left_out] == [name.replace("\x1b", "\ufffd")]
+    assert reason in left_out[0][1]
+    assert "hunter2222" not in str(left_out)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "reason"),
+    [
+        ("t.service", "/dev/null", "is masked, which this type does not do"),
+        (
+            "t.service",
+            "/opt/app/t.service",
+            f"is a symlink to another file; use `ccm import file:{UNITS}`",
+        ),
+        (
+            "t.service.d/a.conf",
+            "../shared.conf",
+            f"is a symlink to another file; use `ccm import file:{UNITS}/t.service.d`",
+        ),
+    ],
+)
+async def test_a_symlink_that_enable_does_not_make_is_named(
+    host: Host, name: str, target: str, reason: str
+) -> None:
+    host.files.put_symlink(f"{UNITS}/{name}", target)
+
+    assert await host.find(find_units) == ({}, [(name, reason)])
+
+
+async def test_a_host_without_systemd_has_no_units(host: Host) -> None:
+    assert await host.find(find_units) == ({}, [])
+
+
+# ---- repositories ----
+
+
+async def find_with(manager: str, context: ResourceContext, argument: str) -> ExistingResources:
+    class Context:
+        """The context of the test, with a port that no test uses."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(context, name)
+
+    made: Any = Context()
+    provider = make_apt(made) if manager == APT else make_dnf(made)
+    return await find_repositories(context, argument, manager, provider)
+
+
+def written(manager: str, name: str, **properties: Any) -> bytes:
+    return FORMATS[manager].content(RepositoryProperties(name=name, ensure="present", **properties))
+
+
+async def test_repositories_as_this_type_writes_them_are_found(host: Host) -> None:
+    own: dict[str, Any] = {"uris": [URL], "suites": ["bookworm"], "components": ["main"]}
+    content = written(APT, "tools", **own, signed_by="/usr/share/keyrings/tools.gpg", enabled=False)
+    host.files.put("/etc/apt/sources.list.d/tools.sources", content)
+    host.files.put("/usr/share/keyrings/tools.gpg", b"\x99public")
+
+    found, left_out = await host.find(partial(find_with, APT))
+
+    assert found["tools"] == {
+        **own,
+        "enabled": False,
+        "signed_by": "/usr/share/keyrings/tools.gpg",
+    }
+    key, repository = host.found.resources
+    assert (key.name, key.content) == ("/usr/share/keyrings/tools.gpg", b"\x99public")
+    assert repository.name == "tools"
+    assert left_out == []
+
+
+async def test_repositories_of_dnf_are_found(host: Host) -> None:
+    content = written(DNF, "tools", uris=["file:///srv/rpm"], trusted=True, priority=10)
+    host.files.put("/etc/yum.repos.d/tools.repo", content)
+
+    found, left_out = await host.find(partial(find_with, DNF))
+
+    assert found == {
+        "tools": {
+            "uris": ["file:///srv/rpm"],
+            "priority": 10,
+            "trusted": True,
+        }
+    }
+    assert left_out == []
+
+
+async def test_other_repositories_are_named(host: Host) -> None:
+    folder = "/etc/apt/sources.list.d"
+    content = written(APT, "tools", uris=[URL], suites=["./"], trusted=True)
+    host.files.put(f"{folder}/debian.sources", f"Types: deb\nURIs: {URL}\n")  # the installer writes it
+    host.files.put(f"{folder}/docker.list", f"deb {URL} bookworm main\n")
+    host.files.put(f"{folder}/other.sources", f"Types: deb\nURIs: {URL}\n")
+    host.files.put(f"{folder}/paid.sources", "URIs: https://me:hunter2222@packages.example.net/\n")
+    host.files.put(f"{folder}/private.sources", content, mode=0o600)
+    host.files.put(f"{folder}/-x.sources", content)
+    host.files.put(f"{folder}/lost-key.sources", written(APT, "lost-key", uris=[URL], suites=["./"], key="k"))
+
+    found, left_out = await host.find(partial(find_with, APT))
+
+    foreign = f"not as this type writes it; use `ccm import file:{folder}`"
+    assert found == {}
+    assert dict(left_out) == {
+        "-x.sources": foreign,
+        "docker.list": foreign,
+        "lost-key": foreign,
+        "other": foreign,
+        "paid.sources": "contains what looks like a URL with a password",
+        "private.sources": "is private (mode 0600)",
+    }
+
+
+# ---- directories ----
+
+
+async def test_a_directory_is_found_with_its_files(host: Host) -> None:
+    host.files.put("/srv/www/index.html", "<p>\n")
+    host.files.put("/srv/www/css/a.css", "a {}\n")
+    host.files.put_directory("/srv/www/empty")
+    host.files.put_symlink("/srv/www/start.html", "index.html")
+
+    found, left_out = await host.find(find_directory, "/srv/www")
+
+    assert found["/srv/www"] == {
+        "owner": "root",
+        "group": "root",
+        "file_mode": "0644",
+        "directory_mode": "0755",
+    }
+    assert found["/srv/www/start.html"] == {"target": "index.html", "owner": "root", "group": "root"}
+    tree = [(one.path, one.kind, one.content) for one in host.found.resources[0].tree]
+    assert tree == [
+        ("css", "directory", b""),
+        ("empty", "directory", b""),
+        ("css/a.css", "file", b"a {}\n"),
+        ("index.html", "file", b"<p>\n"),
+    ]
+    assert left_out == []
+
+
+async def test_attributes_that_differ_are_named(host: Host) -> None:
+    host.files.put("/srv/app/run", "#!/bin/sh\n", mode=0o755)
+    host.files.put("/srv/app/data", "x\n", uid=33)
+
+    found, left_out = await host.find(find_directory, "/srv/app")
+
+    assert found == {"/srv/app": {"group": "root", "directory_mode": "0755"}}
+    ((name, reason),) = left_out
+    assert name == "/srv/app"
+    # programs keep their mode without `file_mode`
+    assert reason.startswith("differ among its entries: `owner` (")
+    assert "file_mode" not in reason
+
+
+async def test_modes_that_no_new_file_gets_are_named(host: Host) -> None:
+    host.files.put("/srv/app/a", "x\n", mode=0o664)
+    host.files.put("/srv/app/b", "x\n", mode=0o644)
+
+    found, left_out = await host.find(find_directory, "/srv/app")
+
+    assert "file_mode" not in found["/srv/app"]
+    assert left_out[0][1].startswith("differ among its entries: `file_mode` (0644, 0664)")
+
+
+async def test_secrets_and_private_directories_are_named_and_not_kept(host: Host) -> None:
+    host.files.put("/srv/app/a", "x\n")
+    host.files.put("/srv/app/key", "password = hunter2222\n")
+    host.files.put_directory("/srv/app/private", mode=0o700)
+    host.files.put("/srv/app/private/inner/b", "x\n")
+
+    _, left_out = await host.find(find_directory, "/srv/app")
+
+    assert [one.path for one in host.found.resources[0].tree] == ["a"]
+    assert dict(left_out) == {
+        "/srv/app/private": "is a private directory",
+        "/srv/app/key": "contains what looks like a password or token",
+        "/srv/app/private/inner/b": "is in a private directory",
+    }
+
+
+async def test_a_directory_of_the_system_is_named(host: Host) -> None:
+    found, left_out = await host.find(find_directory, "/etc/cron.d")
+    assert found["/etc/cron.d"]["owner"] == "root"
+    assert left_out == []
+
+    host.files.put("/opt/a", "x\n")
+    found, left_out = await host.find(find_directory, "/opt")
+    assert found == {}
+    assert "is a directory of the system" in left_out[0][1]
+
+
+@pytest.mark.parametrize("argument", ["", "srv", "/", "//srv", "/srv/../etc", "/srv/", "/etc/passwd"])
+async def test_an_argument_that_is_no_directory_is_refused(host: Host, argument: str) -> None:
+    with pytest.raises(UsageError, match=f"^directory:{argument}: "):
+        await host.find(find_directory, argument)
+
+
+async def test_a_directory_that_is_not_there_is_an_error(host: Host) -> None:
+    with pytest.raises(FileError, match="/none: does not exist"):
+        await host.find(find_directory, "/none")
