@@ -242,7 +242,7 @@ def main() -> int:
         )
     building = None
     if "host" in why and not why["host"]:
-        building = subprocess.Popen(["bash", str(TESTENV / "build-rootfs.sh")], stdout=subprocess.DEVNULL)
+        building = subprocess.Popen(["bash", str(TESTENV / "prepare.sh")], stdout=subprocess.DEVNULL)
     total, lines = Result(), []
     for tier in chosen:
         if why[tier.name]:
