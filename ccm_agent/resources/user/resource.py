@@ -21,17 +21,26 @@ from ccm_agent.resources.user.model import UserChange, UserProperties, UserState
 def reach(wanted: UserProperties) -> HostAccess:
     """Return what the resource touches; see `ResourceType`. A home directory that is not named may be anywhere."""
     is_purged = wanted.purge_home and wanted.ensure == ABSENT
-    trees: tuple[str, ...] = ()
+    # usermod gives what the user owns in the home directory to the new number; `decide` refuses another directory
+    gives_home = wanted.ensure != ABSENT and any(
+        value not in (None, "") and field not in wanted.ignore
+        for field, value in (("uid", wanted.uid), ("gid", wanted.gid), ("group", wanted.group))
+    )
+    trees: tuple[str, ...] = (_usual_home(wanted.name),) if gives_home else ()
     paths: tuple[str, ...] = (PASSWD, SHADOW, GROUP, GSHADOW)
     # with an ignored `home`, the user's own counts
     if wanted.home and "home" not in wanted.ignore:
         paths = (*paths, wanted.home)
-        trees = (wanted.home,) if is_purged else ()
+        trees = (wanted.home,) if is_purged or gives_home else ()
         if wanted.authorized_keys is not None:
             paths = (*paths, f"{wanted.home}/.ssh/authorized_keys")
     elif is_purged or wanted.authorized_keys is not None:
         trees = ("/",)
     return HostAccess(paths=paths, trees=trees)
+
+
+def _usual_home(name: str) -> str:
+    return f"/home/{name}"
 
 
 def decide(wanted: UserProperties, found: UserState, context: DecisionContext) -> Decision:
@@ -67,9 +76,26 @@ def _why_refused(wanted: UserProperties, found: UserState) -> str:
     is_shadow_needed = wanted.password_hash is not None or wanted.locked is not None or wanted.expires
     if is_shadow_needed and secrets.password is None:
         return f"{SHADOW} has no readable entry for {name}; run it as root, and check the file with `pwck -r`"
-    if wanted.authorized_keys is not None and secrets.keys is not None:
+    if wanted.authorized_keys is not None and secrets.keys is not None and secrets.keys.error:
         return secrets.keys.error
-    return ""
+    return _why_not_renumbered(wanted, found)
+
+
+def _why_not_renumbered(wanted: UserProperties, found: UserState) -> str:
+    """Why a user keeps its numbers: the node's policy was asked about another home directory."""
+    home = found.metadata.home
+    is_same = wanted.uid in (None, found.metadata.uid) and _has_same_group(wanted, found)
+    if is_same or wanted.home or home == _usual_home(wanted.name):
+        return ""
+    return (
+        f"the user {wanted.name} keeps its numbers, because its files in {home} would change owner or group, too; confirm that "
+        f"with `home: {home}`"
+    )
+
+
+def _has_same_group(wanted: UserProperties, found: UserState) -> bool:
+    group = wanted.group if wanted.gid is None else str(wanted.gid)
+    return not group or is_same_owner(group, found.metadata.group, found.metadata.gid)
 
 
 def _why_not_purged(wanted: UserProperties, found: UserState) -> str:
@@ -118,7 +144,7 @@ class _Steps:
             self._add("Would have created the user", lambda p: p.create(wanted))
             self._change("ensure", ABSENT, wanted.ensure)
         group = wanted.group if wanted.gid is None else str(wanted.gid)
-        is_same_group = is_same_owner(group, metadata.group, metadata.gid) if group else True
+        is_same_group = _has_same_group(wanted, self._found)
         expires = wanted.expires if not wanted.locked else ""
         changed = {
             "uid": (

@@ -50,6 +50,9 @@ def home(kind: str = "directory", uid: int = 1000, **values: Any) -> FileInfo:
 
 
 PRESENT = found()
+HOME_ELSEWHERE = msgspec.structs.replace(
+    PRESENT, metadata=msgspec.structs.replace(PRESENT.metadata, home="/srv/a")
+)
 LOCKED = found(f"!{HASH}", "1970-01-02")
 EXPIRED, HALF_LOCKED = found(HASH, "1970-01-02"), found(f"!{HASH}")
 
@@ -71,6 +74,8 @@ ROWS: list[tuple[UserProperties, UserState, list[str]]] = [
     (user(group="01001"), PRESENT, []),
     (user(uid=7, shell="/bin/sh"), PRESENT, ["Would have changed uid, shell"]),
     (user(group="web"), PRESENT, ["Would have changed group"]),
+    (user(uid=7, home="/srv/a"), HOME_ELSEWHERE, ["Would have changed uid"]),
+    (user(uid=1000, group="alice"), HOME_ELSEWHERE, []),
     (user(gid=7), PRESENT, ["Would have changed group"]),
     (user(home="/srv/a"), PRESENT, ["Would have changed home"]),
     (
@@ -157,6 +162,9 @@ def test_a_difference_is_a_step(wanted: UserProperties, state: UserState, steps:
         (user(locked=False), found(password=None), "no readable entry for alice"),
         (user(expires="never"), found(password=None), "no readable entry for alice"),
         (user(authorized_keys=[A]), found(keys=KeyFile(error="x: is a symlink")), "x: is a symlink"),
+        (user(uid=7), HOME_ELSEWHERE, "files in /srv/a would change owner or group, too; confirm that with `home: /srv/a`"),
+        (user(gid=7), HOME_ELSEWHERE, "the user alice keeps its numbers"),
+        (user(group="web"), HOME_ELSEWHERE, "the user alice keeps its numbers"),
         (
             user(ensure="absent", purge_home=True),
             found(home=home(uid=0)),
@@ -257,6 +265,12 @@ def test_the_policy_sees_files_and_home() -> None:
     assert reach(user(home="/h", authorized_keys=[A])) == HostAccess(
         paths=(*accounts, "/h", "/h/.ssh/authorized_keys")
     )
+    assert reach(user(uid=7, home="/h")) == HostAccess(paths=(*accounts, "/h"), trees=("/h",))
+    for renumbered in (user(uid=7), user(gid=7), user(group="web")):
+        assert reach(renumbered) == HostAccess(paths=accounts, trees=("/home/alice",))
+    assert reach(user(uid=7, ignore=["uid"])) == HostAccess(paths=accounts)
+    assert reach(user(uid=7, home="/h", ignore=["home"])).trees == ("/home/alice",)
+    assert reach(user(ensure="absent", uid=7)) == HostAccess(paths=accounts)
     assert reach(user(authorized_keys=[A])) == HostAccess(paths=accounts, trees=("/",))
     assert reach(user(ensure="absent", purge_home=True, home="/h")).trees == ("/h",)
     assert reach(user(ensure="absent", purge_home=True)).trees == ("/",)
