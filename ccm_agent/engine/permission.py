@@ -116,7 +116,11 @@ class Permission:
         return None
 
     def _refuse_names(self, declared: ResolvedResource) -> PolicyError | None:
+        """Check packages, services and what runs programs."""
         reach = _reach_of(declared)
+        for command in reach.commands:
+            if refused := self._grant.refuse_command(command):
+                return refused
         for package in reach.packages:
             if refused := self._grant.refuse_package(package):
                 return refused

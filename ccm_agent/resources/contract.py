@@ -282,9 +282,9 @@ class HostAccess(Struct, frozen=True, kw_only=True):
     Attributes:
         paths: Absolute paths that it manages.
         trees: Absolute paths of directories that it manages with their content.
-        reads: Files and URLs whose content it uses; a relative path begins in the manifest's directory.
-        reads_trees: Directories whose content it uses.
+        reads, reads_trees: Files and URLs, and directories, whose content it uses; relative to the manifest's directory.
         packages, services: Names of packages and services that it manages.
+        commands: What runs a program besides properties with `RunsCommand`, as the beginning of a message: "`helper`".
     """
 
     paths: tuple[str, ...] = ()
@@ -293,6 +293,7 @@ class HostAccess(Struct, frozen=True, kw_only=True):
     reads_trees: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 def _always(facts: Mapping[str, Any], probe: Probe) -> bool:

@@ -196,6 +196,25 @@ async def test_no_command_that_the_policy_forbids_gets_into_a_unit(
     assert [one.code for one in refused.failed] == ["policy.command"]
 
 
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ({"fstype": "fuse", "device": f"touch {CANARY}#"}, "policy.command"),
+        ({"fstype": "fuse.sshfs", "device": "a:/"}, "policy.command"),
+        ({"fstype": "ext4", "device": "/dev/no-such", "options": "uhelper=x"}, "policy.command"),
+        ({"fstype": "ext4", "device": "/dev/no-such"}, "host.file"),
+    ],
+)
+async def test_no_mount_runs_a_program_that_the_policy_forbids(
+    host: Host, properties: dict[str, str], code: str
+) -> None:
+    # the mount point is a file, so that nothing is mounted or written even if the policy is not asked
+    failed = await host.apply(resources(one("mount", "@DIR@/child.json", **properties)), no_commands())
+
+    assert [one.code for one in failed.failed] == [code]
+    assert not host.has_canary
+
+
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.reach != "command"])
 async def test_no_other_goss_rule_runs_a_command_that_stands_in_it(host: Host, kind: str) -> None:
     touch = f"touch {CANARY}"

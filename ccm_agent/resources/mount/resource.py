@@ -18,6 +18,7 @@ from ccm_agent.resources.mount.model import (
     MountProperties,
     MountState,
 )
+from ccm_agent.resources.mount.programs import programs_of, units_of
 
 FSTAB = "/etc/fstab"
 KEPT = frozenset({"/", "/usr", "/proc", "/sys", "/dev", "/run"})
@@ -124,6 +125,8 @@ def reach(wanted: MountProperties) -> HostAccess:
         trees=(wanted.name, *(path for name, path in used if name in WRITTEN)),
         reads=tuple(path for name, path in used if name not in WRITTEN | SHOWN),
         reads_trees=tuple(path for name, path in used if name in SHOWN),
+        services=tuple(units_of(wanted)),
+        commands=tuple(programs_of(wanted)),
     )
 
 

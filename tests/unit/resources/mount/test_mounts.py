@@ -386,6 +386,48 @@ def test_the_policy_sees_the_paths_in_options(
     assert (access.trees, access.reads, access.reads_trees) == ((POINT, *trees), reads, reads_trees)
 
 
+@pytest.mark.parametrize(
+    ("properties", "commands"),
+    [
+        pytest.param({"fstype": "fuse"}, ["`fstype: fuse` runs `mount.fuse`, so it"], id="fuse"),
+        pytest.param(
+            {"fstype": "fuse.sshfs"}, ["`fstype: fuse.sshfs` runs `mount.fuse.sshfs`, so it"], id="subtype"
+        ),
+        pytest.param({"fstype": "davfs"}, ["`fstype: davfs` runs `mount.davfs`, so it"], id="another helper"),
+        pytest.param(
+            {"fstype": "fuse", "options": "bind"}, ["`fstype: fuse` runs `mount.fuse`, so it"], id="with bind"
+        ),
+        pytest.param(
+            {"fstype": "fuse", "ensure": "present"}, ["`fstype: fuse` runs `mount.fuse`, so it"], id="entry"
+        ),
+        pytest.param(
+            {"options": "ro,uhelper=x"}, ["`uhelper` in `options` runs a program, so it"], id="uhelper"
+        ),
+        pytest.param(
+            {"options": "helper=../x"}, ["`helper` in `options` runs a program, so it"], id="helper"
+        ),
+        pytest.param(
+            {"options": "x-systemd.makefs"},
+            ["`x-systemd.makefs` in `options` runs a program, so it"],
+            id="makefs",
+        ),
+        pytest.param({"options": "noatime,x-systemd.automount,nofail"}, [], id="the kernel's type"),
+        pytest.param({"device": "nas:/a", "fstype": "nfs4"}, [], id="a network share"),
+        pytest.param({"device": "/a", "fstype": "none", "options": "bind"}, [], id="a bind mount"),
+        pytest.param({"fstype": "fuse", "ensure": "absent"}, [], id="absent"),
+    ],
+)
+def test_the_policy_sees_what_runs_a_program(properties: dict[str, Any], commands: list[str]) -> None:
+    assert list(reach(wanted(**properties)).commands) == commands
+
+
+def test_the_policy_sees_the_units_that_are_started_with_a_mount() -> None:
+    options = "x-systemd.requires=evil.service,x-systemd.requires=/dev/sdc,x-systemd.after=network.target"
+
+    assert reach(wanted(options=options)).services == ("evil.service",)
+    assert reach(wanted(options=options, ensure="absent")).services == ()
+
+
 async def test_a_symlink_of_a_user_above_the_mount_point_is_refused() -> None:
     host = Host(has_directory=False)
     host.files.put_symlink("/srv/own", "/etc")
