@@ -50,3 +50,10 @@ class SystemState(CommonState, kw_only=True):
 
     values: dict[str, str] = {}
     is_available: bool = True
+
+    @property
+    def differing(self) -> str:
+        """The value in each place, for people; "" if all places have the same."""
+        if len(set(self.values.values())) == 1:
+            return ""
+        return ", ".join(f"{value or 'none'} in {place}" for place, value in self.values.items())

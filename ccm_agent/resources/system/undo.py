@@ -16,10 +16,9 @@ async def earlier(
     wanted: SystemProperties, found: SystemState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
     """Return the state before a change; see `UndoRules`."""
-    first, *others = set(found.values.values())
-    if others:
-        shown = ", ".join(f"{value or 'none'} in {place}" for place, value in found.values.items())
-        return EarlierState(why_not=f"it had different values: {shown}")
+    if found.differing:
+        return EarlierState(why_not=f"it had different values: {found.differing}")
+    first = next(iter(found.values.values()))
     properties: dict[str, Any] = {"ensure": PRESENT, "value": first} if first else {"ensure": ABSENT}
     back = SystemProperties(name=wanted.name, **properties)
     return checked_state("its earlier value", properties, partial(check, back))

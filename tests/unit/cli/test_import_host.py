@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,11 +81,35 @@ def test_the_site_restores_what_was_removed(tree: Path) -> None:
     assert (tree / "conf.d/a.conf").read_text() == "{{ not a template }}\n"
 
 
+def test_a_directory_is_one_resource_and_restored(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "run").write_text("#!/bin/sh\n")
+    (tree / "run").chmod(0o755)
+    (tree / "empty").mkdir()
+    (tree / "empty").chmod(0o755)
+
+    assert main.run(["import", f"directory:{tree}", "--out", "site"]) == 0
+    assert capsys.readouterr().out.startswith("site/manifest.yaml: 1 resource (1 directory)\nleft out:\n")
+    shutil.rmtree(tree)
+    assert main.run(["apply", "site/manifest.yaml"]) == 0
+
+    restored = {
+        str(path.relative_to(tree)): (path.is_file() and path.read_text(), f"{path.stat().st_mode & 0o777:o}")
+        for path in tree.rglob("*")
+    }
+    assert restored == {
+        "app.conf": ("listen 80\n", "644"),
+        "conf.d": (False, "755"),
+        "conf.d/a.conf": ("{{ not a template }}\n", "644"),
+        "empty": (False, "755"),
+        "run": ("#!/bin/sh\n", "755"),
+    }
+
+
 def test_only_its_owner_can_read_what_was_written(tree: Path) -> None:
-    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 0
+    assert main.run(["import", f"file:{tree},directory:{tree}", "--out", "site"]) == 0
 
     written = [Path("site"), *(path for path in Path("site").rglob("*") if path.is_file())]
-    assert len(written) == 4
+    assert len(written) == 6
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in written} == {0}
 
 

@@ -14,10 +14,12 @@ from ccm_agent.resources.directory.providers.existing import find_directory
 from ccm_agent.resources.existing import ExistingResources
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import APT, DNF, RepositoryProperties
+from ccm_agent.resources.repository.openpgp import parse_public_key
 from ccm_agent.resources.repository.providers.apt import make_apt
 from ccm_agent.resources.repository.providers.dnf import make_dnf
 from ccm_agent.resources.repository.providers.existing import find_repositories
 from ccm_agent.resources.systemd_unit.providers.existing import find_units
+from tests.support.openpgp_keys import FINGERPRINT, KEY
 from tests.unit.resources.test_import_types import Host
 
 UNITS = "/etc/systemd/system"
@@ -177,6 +179,20 @@ async def test_repositories_of_dnf_are_found(host: Host) -> None:
             "trusted": True,
         }
     }
+    assert left_out == []
+
+
+async def test_the_own_key_of_a_repository_is_found_with_its_fingerprint(host: Host) -> None:
+    own: dict[str, Any] = {"uris": [URL], "suites": ["./"], "key": KEY, "key_fingerprint": FINGERPRINT}
+    host.files.put("/etc/apt/sources.list.d/own.sources", written(APT, "own", **own))
+    host.files.put("/etc/apt/keyrings/own.asc", parse_public_key(KEY.encode()).armored())
+
+    found, left_out = await host.find(partial(find_with, APT))
+
+    assert list(found) == ["own"]
+    described = found["own"]
+    assert parse_public_key(described.pop("key").encode()).fingerprint == FINGERPRINT
+    assert described == {"uris": [URL], "suites": ["./"], "key_fingerprint": FINGERPRINT}
     assert left_out == []
 
 

@@ -32,9 +32,8 @@ async def find_settings(context: ResourceContext, argument: str) -> ExistingReso
         values = set(state.values.values())
         if values <= INSTALLED[state.name]:
             continue
-        if len(values) > 1:
-            shown = ", ".join(f"{value or 'none'} in {place}" for place, value in state.values.items())
-            builder.leave_out(state.name, f"has different values: {shown}")
+        if state.differing:
+            builder.leave_out(state.name, f"has different values: {state.differing}")
         else:
             builder.add(state.name, {"value": values.pop()})
     return builder.result()
