@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,15 @@ def lab(base: Path) -> Iterator[testenv.Lab]:
     """A bridge with machines on it."""
     with testenv.Lab(base) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def debian_packages(base: Path) -> Path:
+    """A repository with some of Debian's own packages."""
+    script = Path(testenv.__file__).parent / "packages/fetch-debs.sh"
+    done = subprocess.run(["bash", script, base], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,19 +19,10 @@ TIMES = re.compile(r"\bruntime=\S+|\bin [\d.]+m?s$", re.MULTILINE)
 Run = Callable[..., str]
 
 
-@pytest.fixture(scope="session")
-def packages(base: Path) -> Path:
-    """A repository with Debian's packages."""
-    script = Path(testenv.__file__).parent / "packages/fetch-debs.sh"
-    done = subprocess.run(["bash", script, base], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
-
-
 @pytest.fixture(scope="module")
-def host(lab: testenv.Lab, program_binds: dict[str, str], packages: Path) -> Iterator[testenv.Node]:
+def host(lab: testenv.Lab, program_binds: dict[str, str], debian_packages: Path) -> Iterator[testenv.Node]:
     """A machine that installs Debian's packages."""
-    node = lab.create("sites", {**program_binds, str(packages): "/srv/debian"}).start()
+    node = lab.create("sites", {**program_binds, str(debian_packages): "/srv/debian"}).start()
     node.run("sh", "-c", "rm /etc/apt/sources.list.d/*")
     node.path("/etc/apt/sources.list").write_text("deb [trusted=yes] file:/srv/debian ./\n")
     node.run("apt-get", "update", "-q")
