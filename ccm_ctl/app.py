@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from ccm_agent.bus.connection.settings import BusSettings
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
-    from ccm_agent.model.ports import KeyValueEntry, RenderWorker
+    from ccm_agent.model.ports import RenderWorker
     from ccm_ctl.fleet.keys.signers_timestamp import RenewalState
+    from ccm_ctl.fleet.nodes.stored_nodes import StoredNodes
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
@@ -303,17 +304,18 @@ def fleet_over(
     return fleet
 
 
-def _cached_nodes(settings: BusSettings, fleet: Fleet) -> Callable[[], Awaitable[list[KeyValueEntry]]]:
+def _cached_nodes(settings: BusSettings, fleet: Fleet) -> Callable[[], Awaitable[StoredNodes]]:
     """What reads all nodes, with a file for this broker and these credentials."""
 
-    async def read() -> list[KeyValueEntry]:
+    async def read() -> StoredNodes:
         from ccm_agent.bus.kv import NatsKeyValue
         from ccm_ctl.fleet.nodes.cached_nodes import CachedNodes
         from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, cache_folder
+        from ccm_ctl.fleet.nodes.stored_nodes import read_stored
 
         folder, bucket = cache_folder(os.environ), fleet.nodes
         if folder is None or settings.token is not None or not isinstance(bucket, NatsKeyValue):
-            return await bucket.matching(["node.>", "presence.>"])
+            return await read_stored(bucket)
         key = fleet.signatory.public_key if fleet.signatory is not None else ""
         names = (*settings.servers, settings.creds, settings.nkey, settings.user, settings.identity, key)
         return await CachedNodes(bucket, InventoryFile(folder, names)).read()

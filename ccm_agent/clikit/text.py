@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from ccm_agent.model.formats.patterns import lazy_pattern
+from ccm_agent.model.ids import natural as natural
 from ccm_agent.model.ids import short_id as short_id
 from ccm_agent.model.ids import short_ids as short_ids
 
@@ -120,13 +121,6 @@ def fold_names(names: Iterable[str], most: int = 8) -> str:
     if len(folded) > most:
         return ", ".join(folded[:most]) + f" and {len(folded) - most} more"
     return ", ".join(folded)
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts `web2` before `web10`."""
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
-    ]
 
 
 def _ranges(numbers: list[int], width: int) -> str:

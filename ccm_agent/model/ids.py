@@ -1,7 +1,8 @@
-"""KSUIDs: ids that sort by the second of their creation, and within this process by the order of their creation."""
+"""KSUIDs: ids that sort by the second of their creation, and in this process by the order of it; and how names are sorted."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -135,3 +136,10 @@ def short_ids(runs: Iterable[str]) -> dict[str, str]:
         left -= apart
         length += 1
     return shorts
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts `web2` before `web10`."""
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
+    ]

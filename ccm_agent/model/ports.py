@@ -748,7 +748,7 @@ class Clock(Protocol):
         ...
 
 
-class KeyValueEntry(Struct, frozen=True, kw_only=True):
+class KeyValueEntry(Struct, frozen=True, kw_only=True, gc=False):
     """
     One revision of a key.
 

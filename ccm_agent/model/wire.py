@@ -438,7 +438,7 @@ class SecretUse(Struct, frozen=True, kw_only=True):
     since: Moment
 
 
-class NodeRecord(Struct, kw_only=True, omit_defaults=True):
+class NodeRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
     """
     `node.<n>` in CCM_NODES: a small record, written when it changes.
 
@@ -510,7 +510,7 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
     facts: dict[str, Any] = {}
 
 
-class Presence(Struct, kw_only=True, omit_defaults=True):
+class Presence(Struct, kw_only=True, omit_defaults=True, gc=False):
     """
     `presence.<n>` in CCM_NODES; every heartbeat renews it, otherwise it expires.
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
     from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValueEntry, Objects
+    from ccm_agent.model.ports import BrokerConnection, Clock, Events, Objects
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.data.node_data import OperatorData
+    from ccm_ctl.fleet.nodes.stored_nodes import StoredNodes
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
     from ccm_ctl.fleet.trust.seen_signers import SeenSigners
@@ -134,7 +135,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     seen: SeenSigners | None = None
     confirm: Callable[[], Awaitable[object]] | None = None
     warn: Callable[[str], None] = _log_warning
-    all_nodes: Callable[[], Awaitable[list[KeyValueEntry]]] | None = None
+    all_nodes: Callable[[], Awaitable[StoredNodes]] | None = None
 
 
 class LocalClock:

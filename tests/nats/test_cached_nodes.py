@@ -41,7 +41,9 @@ async def test_a_cached_read_equals_a_whole_one(seed: int, tmp_path: Path) -> No
                 for _ in range(drawn.randrange(8)):
                     await _change(connection, bucket, drawn)
 
-                assert await nodes.read() == await bucket.matching(PATTERNS)
+                with await nodes.read() as stored:
+                    found = sorted(await stored.read(stored.names), key=lambda entry: entry.key)
+                assert found == await bucket.matching(PATTERNS)
 
 
 async def _change(connection: Connection, bucket: NatsKeyValue, drawn: random.Random) -> None:
@@ -76,10 +78,13 @@ async def test_a_cached_entry_that_its_node_did_not_sign_is_not_taken_for_a_veri
             assert isinstance(bucket, NatsKeyValue)
             fleet = replace(broker.fleet, all_nodes=CachedNodes(bucket, file, least=1).read)
             genuine = await read_inventory(fleet)
-            known = file.read()
-            assert known is not None
-            forged = replace(known.entries[f"node.{node_name(5)}"], value=b'{"node":"x","version":"9"}')
-            file.write(replace(known, entries=known.entries | {forged.key: forged}))
+            parts = file.open()
+            assert parts is not None
+            entries = [parts.read(place) for place in range(len(parts.index.keys))]
+            parts.close()
+            place = parts.index.keys.index(f"node.{node_name(5)}")
+            entries[place] = replace(entries[place], value=b'{"node":"x","version":"9"}')
+            file.write(parts.index.created, entries)
 
             found = await read_inventory(fleet)
             for inventory in (genuine, found):

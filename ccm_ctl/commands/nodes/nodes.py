@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ccm_agent.clikit.options import takes
-from ccm_agent.clikit.text import natural, plural, short_id
+from ccm_agent.clikit.text import plural, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.nodes.node_removal import remove_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
-from ccm_ctl.fleet.nodes.discovery import resolve
-from ccm_ctl.fleet.nodes.inventory import read_inventory, read_twins
-from ccm_ctl.fleet.trust.node_state import mark_unverified, warn_of_length
+from ccm_ctl.fleet.nodes.inventory import read_twins
 from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     import click
 
-    from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.table import Cell, Column
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes.node_list import ListedNode
     from ccm_ctl.fleet.nodes.nodes import DuplicateIdentity, Node
     from ccm_ctl.fleet.ports import Fleet
 
@@ -36,57 +37,89 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column, Rows
-        from ccm_ctl.fleet.nodes.overview import read_conditions
+        from ccm_agent.clikit.table_stream import TableStream
+        from ccm_ctl.fleet.nodes.node_list import open_list
 
-        terminal = application.terminal
-        wish = given.spec()
-        if wish.is_empty:
-            inventory = await read_inventory(fleet)
-            found = list(inventory.nodes.values())
-            await mark_unverified(fleet, found)
-            warn_of_length(fleet, len(found))
-        else:
-            inventory, resolved = await resolve(fleet, wish)
-            found = [inventory.nodes[name] for name in resolved.nodes]
-        found.sort(key=lambda node: natural(node.name))
-        conditions = await read_conditions(fleet, inventory, found)
-        now = fleet.clock.now()
-        twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
-        for node in found if terminal.json else ():
-            agents = as_agents(twins[node.name]) if node.name in twins else None
-            terminal.record(NodeLine, **node_fields(node, conditions[node.name]), agents=agents)
-        columns = [
-            Column("NODE", names=True),
-            Column("STATE"),
-            Column("AGENT"),
-            Column("FACTS", fold=True),
-            Column("LAST RUN"),
-        ]
-        columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
-        rows = Rows(found, lambda node: _row(node, conditions[node.name], twins.get(node.name, []), now))
-        terminal.table(columns, rows, NOBODY, unit="nodes", narrow="-t")
-        if not found:
-            return Exit.OK
-        absent = sum(not node.is_present for node in found)
-        unsigned = sum(node.record is not None and not node.record.signatures for node in found)
-        parts = [plural(len(found), "node")]
-        parts += [f"{absent} not present"] if absent else []
-        late = sum(one.is_late for one in conditions.values())
-        parts += [f"{late} missed a heartbeat"] if late else []
-        parts += (
-            [f"{'all' if unsigned == len(found) else unsigned} accept unsigned requests"] if unsigned else []
-        )
-        outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
-        parts += [f"{outdated} with plans only"] if outdated else []
-        mistimed = sum(bool(node.wrong_clock) for node in found)
-        parts += [f"{mistimed} with a wrong clock"] if mistimed else []
-        unverified = sum(bool(node.unverified) for node in found)
-        parts += [f"{unverified} with unverified entries"] if unverified else []
-        terminal.show(f"{', '.join(parts)}\n")
+        terminal, counts = application.terminal, _Counts()
+        async with open_list(fleet, given.spec()) as listed:
+            if not listed.names:
+                terminal.show(NOBODY)
+                return Exit.OK
+            now, total = fleet.clock.now(), len(listed.names)
+            table = TableStream(_list_columns(), total, terminal.style, unit="nodes", narrow="-t")
+            async for part in listed.parts():
+                counts.take(part)
+                twins = {
+                    one.node.name: await read_twins(fleet, one.node.name)
+                    for one in part
+                    if is_disputed(one.node)
+                }
+                if terminal.json:
+                    for one in part:
+                        agents = as_agents(twins[one.node.name]) if one.node.name in twins else None
+                        terminal.record(NodeLine, **node_fields(one.node, one.condition), agents=agents)
+                elif table.needs_rows:
+                    rows = [_row(one.node, one.condition, twins.get(one.node.name, []), now) for one in part]
+                    terminal.show("".join(table.add(rows)))
+            terminal.show("".join(table.end()))
+        terminal.show(f"{counts.sentence}\n")
         return Exit.OK
 
     return application.run(work)
+
+
+class _Counts(Struct):
+    """What the line below the list counts."""
+
+    nodes: int = 0
+    absent: int = 0
+    late: int = 0
+    unsigned: int = 0
+    outdated: int = 0
+    mistimed: int = 0
+    unverified: int = 0
+
+    def take(self, part: Sequence[ListedNode]) -> None:
+        """Count some nodes."""
+        for one in part:
+            node = one.node
+            self.nodes += 1
+            self.absent += not node.is_present
+            self.late += one.condition.is_late
+            if node.record is not None:
+                self.unsigned += not node.record.signatures
+                self.outdated += bool(node.record.plans_only)
+            self.mistimed += bool(node.wrong_clock)
+            self.unverified += bool(node.unverified)
+
+    @property
+    def sentence(self) -> str:
+        """The counts that an operator should know."""
+        unsigned = "all" if self.unsigned == self.nodes else self.unsigned
+        parts = [
+            plural(self.nodes, "node"),
+            f"{self.absent} not present" if self.absent else "",
+            f"{self.late} missed a heartbeat" if self.late else "",
+            f"{unsigned} accept unsigned requests" if self.unsigned else "",
+            f"{self.outdated} with plans only" if self.outdated else "",
+            f"{self.mistimed} with a wrong clock" if self.mistimed else "",
+            f"{self.unverified} with unverified entries" if self.unverified else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def _list_columns() -> list[Column]:
+    from ccm_agent.clikit.table import Column
+
+    return [
+        Column("NODE", names=True),
+        Column("STATE"),
+        Column("AGENT"),
+        Column("FACTS", fold=True),
+        Column("LAST RUN"),
+        Column("VERSION", spare=1),
+        Column("NOTE", fold=True),
+    ]
 
 
 _EXAMPLES = ["ccmctl node list", "ccmctl node list --targets 'role in (web,db)'", "ccmctl node list --json"]

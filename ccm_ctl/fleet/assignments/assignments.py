@@ -133,6 +133,7 @@ class Assignments:
         self.unreadable = list(unreadable)
         self._of_node: dict[str, dict[str, Standing]] = {}
         self._meant = {one.key: _Meant(one.assignment) for one in self.standing}
+        self._is_for_all = all(one.assignment.scope == ALL for one in self.standing)
 
     def named(self, name: str) -> list[Standing]:
         """Those of a name, by precedence."""
@@ -177,15 +178,17 @@ class Assignments:
         return found
 
     def _look_up(self, node: Node) -> dict[str, Standing]:
-        if not self.standing:
-            return {}
-        scopes, facts = _list_scopes(node), node.facts
+        scopes = {ALL} if self._is_for_all else _list_scopes(node)
+        facts: dict[str, Any] | None = None
         found: dict[str, Standing] = {}
         for one in self.standing:
-            is_reached = one.name not in found and one.assignment.scope in scopes
-            current = _on_node(one, node) if is_reached else one
+            if one.name in found or one.assignment.scope not in scopes:
+                continue
+            current = _on_node(one, node)
             meant = self._meant[one.key] if current is one else _Meant(current.assignment)
-            if is_reached and meant.means(node.name, facts):
+            if facts is None and not meant.is_for_all:
+                facts = node.facts
+            if meant.means(node.name, facts or {}):
                 found[one.name] = current
         return found
 
@@ -233,6 +236,11 @@ class _Meant:
             self._where = parse_where(assignment.where) if assignment.where else None
         except CcmError:
             self._is_broken = True
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether it has no selector, so that facts decide nothing."""
+        return not self.selectors and self._where is None
 
     def means(self, name: str, facts: Mapping[str, Any]) -> bool:
         if self._is_broken:

@@ -207,11 +207,13 @@ async def read_standings(
     return [judge(node, assignments.of_node(node)[name], now, away.get(node.name), newest) for node in meant]
 
 
-async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, AbsentSince]:
-    """Return since when offline nodes are offline."""
+async def read_away(
+    fleet: Fleet, nodes: Iterable[Node], goodbyes_most: int = SAID_GOODBYE_MOST
+) -> dict[str, AbsentSince]:
+    """Return since when offline nodes are offline; of so many of them, their goodbye events are read."""
     found: dict[str, AbsentSince] = {}
     gone = list(nodes)
-    goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:SAID_GOODBYE_MOST])
+    goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:goodbyes_most])
     for node in gone:
         goodbye, started = goodbyes.get(node.name), node.record.started if node.record else None
         # A start after the goodbye means that it disconnected again later. Both times are from its own clock.

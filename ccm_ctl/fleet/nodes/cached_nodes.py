@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from operator import attrgetter
 
+from msgspec import Struct
+
 from ccm_agent.model.errors import BusError
-from ccm_agent.model.ports import KeyChanges, KeyValueEntry
-from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, KnownEntries
+from ccm_agent.model.ports import BucketKeys, KeyChanges, KeyValueEntry
+from ccm_ctl.fleet.nodes.entry_parts import EntryParts, TornFileError
+from ccm_ctl.fleet.nodes.inventory_file import InventoryFile
+from ccm_ctl.fleet.nodes.stored_nodes import KINDS, CachedEntries, StoredNodes
 
 log = logging.getLogger(__name__)
-
-KINDS = ("node", "presence")
 
 LEAST_ENTRIES = 2_000
 """Fewer entries are read faster than a file is kept."""
@@ -49,80 +50,96 @@ class CachedNodes:
         self._file = file
         self._least = least
 
-    async def read(self) -> list[KeyValueEntry]:
+    async def read(self) -> StoredNodes:
         """
-        The newest entries of all nodes, as `matching` of the bucket returns them.
+        The newest entries of all nodes.
 
         Raises:
             BusError: The broker does not answer.
         """
-        known = await asyncio.to_thread(self._file.read)
+        known = await asyncio.to_thread(self._file.open)
         if known is None:
             return await self._read_all()
-        changed = 0
-        found: dict[str, KeyValueEntry] = {}
-        kept: dict[str, KeyValueEntry] = {}
         try:
-            for kind in KINDS:
-                mine = {key: entry for key, entry in known.entries.items() if key.startswith(f"{kind}.")}
-                count, up_to, now = await self._read_since(kind, mine, known.created)
-                changed += count
-                found |= now
-                # the next command reads on from the newest kept one, so earlier changes must have been read
-                kept |= {key: entry for key, entry in now.items() if entry.revision <= up_to}
+            return await self._read_on(known)
         except _ForeignError as err:
             log.debug("the cached nodes are not used", extra={"reason": str(err)})
+            known.close()
             await asyncio.to_thread(self._file.remove)
             return await self._read_all()
-        if changed * REWRITE_SHARE >= len(found):
-            await self._keep(known.created, kept)
-        return _present(found.values())
+        except BaseException:
+            known.close()
+            raise
 
-    async def _read_all(self) -> list[KeyValueEntry]:
+    async def _read_on(self, known: EntryParts) -> StoredNodes:
+        """
+        The newest entries, of which those that did not change stay in the file.
+
+        Raises:
+            _ForeignError: The known ones are not of this stream.
+            BusError: The broker does not answer.
+        """
+        changes = [await self._read_since(kind, known) for kind in KINDS]
+        entries = {key: entry for one in changes for key, entry in one.entries.items()}
+        places = {key: place for one in changes for key, place in one.places.items()}
+        cached = CachedEntries(parts=known, places=places, bucket=self._bucket, remove=self._file.remove)
+        stored = StoredNodes(entries, cached)
+        if sum(one.count for one in changes) * REWRITE_SHARE >= len(entries) + len(places):
+            # the next command reads on from the newest kept one, so earlier changes must have been read
+            limits = {kind: one.up_to for kind, one in zip(KINDS, changes, strict=True)}
+            await self._keep(known.index.created, stored, len(entries) + len(places), limits)
+        return stored
+
+    async def _read_all(self) -> StoredNodes:
         found = await self._bucket.matching([f"{kind}.>" for kind in KINDS], deletions=True)
+        stored = StoredNodes({entry.key: entry for entry in found})
         if len(found) >= self._least:
             try:
                 keys = await self._bucket.list_keys(f"{KINDS[0]}.>")
             except BusError as err:
                 log.debug("the nodes are not cached", extra={"reason": str(err)})
             else:
-                await self._keep(keys.created, {entry.key: entry for entry in found})
-        return _present(found)
+                await self._keep(keys.created, stored, len(found))
+        return stored
 
-    async def _read_since(
-        self, kind: str, known: dict[str, KeyValueEntry], created: str
-    ) -> tuple[int, int, dict[str, KeyValueEntry]]:
+    async def _read_since(self, kind: str, known: EntryParts) -> _Changes:
         """
-        How many entries of a kind are not the known ones, up to which revision all were read, and the entries by key.
-
-        Deletions are included. Keys that are read by name may have later revisions.
+        What became of the known entries of a kind. Deletions are included. Keys that are read by name may have later revisions.
 
         Raises:
             _ForeignError: The known ones are not of this stream.
             BusError: The broker does not answer.
         """
-        if not known:
+        index, pattern = known.index, f"{kind}.>"
+        mine = {key: place for place, key in enumerate(index.keys) if key.startswith(pattern[:-1])}
+        if not mine:
             raise _ForeignError(f"it has no entry of the kind {kind}")
-        last, pattern = max(known.values(), key=_revision), f"{kind}.>"
-        changes = await self._bucket.changes(pattern, last.revision, last.created)
+        last = max(mine.values(), key=index.revisions.__getitem__)
+        up_to = index.revisions[last]
+        changes = await self._bucket.changes(pattern, up_to, index.created_at(last))
         try:
             keys = await self._bucket.list_keys(pattern)
         except BusError as err:
             raise _ForeignError(f"the keys cannot be listed: {err}") from err
-        if keys.created != created or keys.revision < last.revision or keys.history != 1:
-            raise _ForeignError("the stream was made again, or put back")
-        if any(one.revision <= last.revision and known.get(one.key) != one for one in changes):
-            raise _ForeignError("the stream was put back and written to")
-        new = {one.key: one for one in changes if one.revision > last.revision and one.key in keys.keys}
-        up_to = max((last.revision, *map(_revision, changes)))
-        kept = {key: entry for key, entry in known.items() if key in keys.keys and key not in new}
+        _check_stream(keys, index.created, up_to)
+        for one in changes:
+            if one.revision <= up_to and (one.key not in mine or await _entry(known, mine[one.key]) != one):
+                raise _ForeignError("the stream was put back and written to")
+        new = {one.key: one for one in changes if one.revision > up_to and one.key in keys.keys}
+        kept = {key: place for key, place in mine.items() if key in keys.keys and key not in new}
         if kept:
-            await self._check_stored(max(kept.values(), key=_revision))
-        added = keys.keys - kept.keys() - new.keys()
+            newest = max(kept.values(), key=index.revisions.__getitem__)
+            await self._check_stored(await _entry(known, newest))
+        added = keys.keys.difference(kept, new)
         if len(added) > ADDED_MOST:
             raise _ForeignError("it lacks entries")
         new |= {one.key: one for one in await self._bucket.matching(sorted(added), deletions=True)}
-        return len(new) + len(known) - len(kept), up_to, kept | new
+        return _Changes(
+            entries=new,
+            places=kept,
+            count=len(new) + len(mine) - len(kept),
+            up_to=max((up_to, *map(_revision, changes))),
+        )
 
     async def _check_stored(self, entry: KeyValueEntry) -> None:
         """If the newest of the entries that did not change is in the stream, so are the earlier ones."""
@@ -133,17 +150,48 @@ class CachedNodes:
         if stored != entry:
             raise _ForeignError(f"the stream has another {entry.key}")
 
-    async def _keep(self, created: str, found: dict[str, KeyValueEntry]) -> None:
-        if len(found) < self._least:
+    async def _keep(
+        self, created: str, stored: StoredNodes, count: int, limits: dict[str, int] | None = None
+    ) -> None:
+        """Write the file: the entries up to the revision of their kind, without `limits` all of them."""
+
+        def is_kept(entry: KeyValueEntry) -> bool:
+            return not limits or entry.revision <= limits[entry.key.partition(".")[0]]
+
+        if count < self._least:
             await asyncio.to_thread(self._file.remove)
         else:
-            await asyncio.to_thread(self._file.write, KnownEntries(created=created, entries=found))
+            await asyncio.to_thread(self._file.write, created, stored.entries(is_kept))
+
+
+class _Changes(Struct, frozen=True, kw_only=True):
+    """
+    What became of the known entries of a kind.
+
+    Attributes:
+        entries: The changed and added ones, by key.
+        places: The places of those that did not change, by key.
+        count: How many are not as they were known.
+        up_to: Up to which revision all changes were read.
+    """
+
+    entries: dict[str, KeyValueEntry]
+    places: dict[str, int]
+    count: int
+    up_to: int
 
 
 class _ForeignError(Exception):
     """The cached entries are not an earlier state of this stream; the text says why."""
 
 
-def _present(entries: Iterable[KeyValueEntry]) -> list[KeyValueEntry]:
-    """The entries that are there, as `matching` returns them."""
-    return sorted((entry for entry in entries if entry.value), key=attrgetter("key"))
+def _check_stream(keys: BucketKeys, created: str, revision: int) -> None:
+    if keys.created != created or keys.revision < revision or keys.history != 1:
+        raise _ForeignError("the stream was made again, or put back")
+
+
+async def _entry(known: EntryParts, place: int) -> KeyValueEntry:
+    try:
+        return await asyncio.to_thread(known.read, place)
+    except TornFileError as err:
+        raise _ForeignError(str(err)) from err

@@ -8,6 +8,7 @@ removed. Assigned facts count at once, even if the node has not received them ye
 from __future__ import annotations
 
 import functools
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,16 +20,21 @@ from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeR
 from ccm_ctl.fleet.data.documents import decode_document
 from ccm_ctl.fleet.nodes.node_clock import clock_off_s
 from ccm_ctl.fleet.nodes.nodes import ASSIGNED, DuplicateIdentity, Inventory, Node
+from ccm_ctl.fleet.nodes.stored_nodes import add_names, read_stored
 from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
+    from ccm_ctl.fleet.nodes.stored_nodes import StoredNodes
     from ccm_ctl.fleet.ports import Fleet
 
 
 FACTS_AT_ONCE = 200
 """Keys per request, because replies are large."""
+
+AT_ONCE = 500
+"""Nodes whose entries are decoded together."""
 
 NAMED_LIMIT = 1_000
 """Of more nodes than this, reading all entries is cheaper than naming each of them."""
@@ -37,12 +43,59 @@ NAMED_LIMIT = 1_000
 async def read_inventory(fleet: Fleet) -> Inventory:
     """Read every node that has connected or has assigned facts, without its gathered facts."""
     nodes: dict[str, Node] = {}
-    read = fleet.all_nodes or functools.partial(fleet.nodes.matching, ["node.>", "presence.>"])
-    for entry in await read():
-        _take_in(nodes, entry)
+    with await (fleet.all_nodes or functools.partial(read_stored, fleet.nodes))() as stored:
+        for begin in range(0, len(stored.names), AT_ONCE):
+            for entry in await stored.read(stored.names[begin : begin + AT_ONCE]):
+                _take_in(nodes, entry)
     for entry in await fleet.facts.matching([">"]):
         _take_assigned(nodes, entry)
     return Inventory(dict(sorted(nodes.items())))
+
+
+class NodeReader:
+    """
+    Every node that `read_inventory` returns, some at a time, so that a long list needs no memory for all of them.
+
+    Attributes:
+        names: Their names, in natural order.
+    """
+
+    def __init__(self, stored: StoredNodes, assigned: Iterable[KeyValueEntry]) -> None:
+        """Take the entries of nodes, and the assigned facts."""
+        self._stored = stored
+        self._assigned = {entry.key: entry for entry in assigned}
+        missing = self._assigned.keys() - set(stored.names)
+        expected: dict[str, Node] = {}
+        for name in missing:
+            _take_assigned(expected, self._assigned[name])
+        self.names = add_names(list(stored.names), expected)
+
+    async def read(self, names: Sequence[str]) -> Inventory:
+        """
+        Read some of the nodes, in the order of the names.
+
+        Raises:
+            BusError: The broker does not answer.
+        """
+        nodes: dict[str, Node] = {}
+        for entry in await self._stored.read(names):
+            _take_in(nodes, entry)
+        for name in names:
+            if name in self._assigned:
+                _take_assigned(nodes, self._assigned[name])
+        return Inventory({name: nodes[name] for name in names if name in nodes})
+
+
+@asynccontextmanager
+async def node_reader(fleet: Fleet) -> AsyncIterator[NodeReader]:
+    """
+    What reads every node, some at a time.
+
+    Raises:
+        BusError: The broker does not answer.
+    """
+    with await (fleet.all_nodes or functools.partial(read_stored, fleet.nodes))() as stored:
+        yield NodeReader(stored, await fleet.facts.matching([">"]))
 
 
 async def read_nodes(fleet: Fleet, names: Iterable[str]) -> Inventory:
@@ -114,9 +167,11 @@ async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
 def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
     """Decode a record; an unreadable one is skipped, so that one broken node does not hide the others."""
     kind, _, name = entry.key.partition(".")
-    if not is_node(name):
-        return
-    node = nodes.setdefault(name, Node(name=name))
+    node = nodes.get(name)
+    if node is None:
+        if not is_node(name):
+            return
+        node = nodes[name] = Node(name=name)
     node.entries[kind] = entry
     try:
         if kind == "node":

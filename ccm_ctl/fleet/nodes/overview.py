@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_ctl.fleet.assignments.assignments import Assignments, read_assignments
-from ccm_ctl.fleet.assignments.convergence import NodeStanding, judge, read_away
+from ccm_ctl.fleet.assignments.convergence import SAID_GOODBYE_MOST, NodeStanding, judge, read_away
 from ccm_ctl.fleet.assignments.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.nodes.discovery import lacking_facts, select
 from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
@@ -68,11 +68,15 @@ async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> Fleet
 
 
 async def judge_nodes(
-    fleet: Fleet, nodes: list[Node], assignments: Assignments, data: FollowedData | None = None
+    fleet: Fleet,
+    nodes: list[Node],
+    assignments: Assignments,
+    data: FollowedData | None = None,
+    goodbyes_most: int = SAID_GOODBYE_MOST,
 ) -> dict[str, dict[str, NodeStanding]]:
     """Return how each of these nodes stands to the assignments that apply to it, by node and by name."""
     newest = await (data or FollowedData(fleet.data)).newest(followed_keys(nodes, assignments))
-    away = await read_away(fleet, (node for node in nodes if not node.is_present))
+    away = await read_away(fleet, (node for node in nodes if not node.is_present), goodbyes_most)
     now = fleet.clock.now()
     return {
         node.name: {
@@ -85,11 +89,37 @@ async def judge_nodes(
 
 async def read_conditions(fleet: Fleet, inventory: Inventory, nodes: list[Node]) -> dict[str, NodeCondition]:
     """Return the state of these nodes of an inventory, by name."""
-    assignments = await read_assignments(fleet)
-    await assignments.fill_in(fleet, inventory)
-    standings = await judge_nodes(fleet, nodes, assignments)
-    now = fleet.clock.now()
-    return {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
+    return await (await ConditionReader.open(fleet)).read(inventory, nodes)
+
+
+class ConditionReader:
+    """Reads the states of nodes, some at a time; of the first offline ones, since when."""
+
+    def __init__(self, fleet: Fleet, assignments: Assignments) -> None:
+        """Take a fleet and its assignments."""
+        self._fleet = fleet
+        self._assignments = assignments
+        self._data = FollowedData(fleet.data)
+        self._goodbyes_left = SAID_GOODBYE_MOST
+
+    @classmethod
+    async def open(cls, fleet: Fleet) -> ConditionReader:
+        """
+        Read the assignments.
+
+        Raises:
+            BusError: The broker does not answer.
+        """
+        return cls(fleet, await read_assignments(fleet))
+
+    async def read(self, inventory: Inventory, nodes: list[Node]) -> dict[str, NodeCondition]:
+        """Return the state of these nodes of an inventory, by name."""
+        await self._assignments.fill_in(self._fleet, inventory)
+        standings = await judge_nodes(self._fleet, nodes, self._assignments, self._data, self._goodbyes_left)
+        absent = sum(not node.is_present and node.record is not None for node in nodes)
+        self._goodbyes_left = max(self._goodbyes_left - absent, 0)
+        now = self._fleet.clock.now()
+        return {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
 
 
 async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.errors import BusDeniedError
 from ccm_agent.model.ports import BucketKeys, KeyValueEntry
 from ccm_ctl.fleet.nodes.cached_nodes import CachedNodes
+from ccm_ctl.fleet.nodes.entry_parts import AT_ONCE
 from ccm_ctl.fleet.nodes.inventory_file import InventoryFile
 
 PATTERNS = ["node.>", "presence.>"]
@@ -72,6 +73,12 @@ def cached(stream: Stream, folder: Path) -> CachedNodes:
     return CachedNodes(stream, InventoryFile(folder / "ccm", ["nats://a", "op"]), least=1)  # type: ignore[arg-type]
 
 
+async def read(nodes: CachedNodes) -> list[KeyValueEntry]:
+    """All entries, as `matching` of a bucket returns them."""
+    with await nodes.read() as stored:
+        return sorted(await stored.read(stored.names), key=lambda one: one.key)
+
+
 def happen(stream: Stream, backups: list[Stream], drawn: random.Random) -> None:
     key = f"{drawn.choice(['node', 'presence', 'facts'])}.web{drawn.randrange(6)}"
     what = drawn.choices(
@@ -101,7 +108,7 @@ async def test_a_cached_read_equals_a_whole_one(seed: int, tmp_path: Path) -> No
         for _ in range(drawn.randint(0, EVENTS)):
             happen(stream, backups, drawn)
 
-        found = await cached(stream, tmp_path).read()
+        found = await read(cached(stream, tmp_path))
 
         assert found == await stream.matching(PATTERNS)
 
@@ -111,12 +118,12 @@ async def test_only_what_changed_is_read(tmp_path: Path) -> None:
     for number in range(50):
         stream.put(f"node.web{number}", b"record")
         stream.put(f"presence.web{number}", b"here")
-    await cached(stream, tmp_path).read()
+    await read(cached(stream, tmp_path))
     stream.reads.clear()
     stream.put("presence.web7", b"here again")
     stream.entries.pop("presence.web8")
 
-    found = await cached(stream, tmp_path).read()
+    found = await read(cached(stream, tmp_path))
 
     assert stream.reads == []
     assert {one.key: one.value for one in found}["presence.web7"] == b"here again"
@@ -127,7 +134,7 @@ async def test_what_is_written_while_a_command_reads_is_read_by_the_next_one(tmp
     stream = Stream()
     for key in ("node.web1", "node.web2", "presence.web1"):
         stream.put(key, b"old")
-    await cached(stream, tmp_path).read()
+    await read(cached(stream, tmp_path))
     list_keys = stream.list_keys
 
     async def write_before_the_keys_are_listed(pattern: str) -> BucketKeys:
@@ -137,10 +144,10 @@ async def test_what_is_written_while_a_command_reads_is_read_by_the_next_one(tmp
         return await list_keys(pattern)
 
     stream.list_keys = write_before_the_keys_are_listed  # type: ignore[method-assign]
-    await cached(stream, tmp_path).read()
+    await read(cached(stream, tmp_path))
     stream.list_keys = list_keys  # type: ignore[method-assign]
 
-    found = await cached(stream, tmp_path).read()
+    found = await read(cached(stream, tmp_path))
 
     assert found == await stream.matching(PATTERNS)
 
@@ -150,12 +157,12 @@ async def test_where_the_keys_do_not_tell_everything_all_is_read(problem: str, t
     stream = Stream()
     stream.put("node.web1", b"record")
     stream.put("presence.web1", b"here")
-    await cached(stream, tmp_path).read()
+    await read(cached(stream, tmp_path))
     stream.history = 5 if problem == "history" else 1
     stream.denies_lists = problem == "denied"
     stream.reads.clear()
 
-    found = await cached(stream, tmp_path).read()
+    found = await read(cached(stream, tmp_path))
 
     assert (found, stream.reads[:2]) == (await stream.matching(PATTERNS), PATTERNS)
 
@@ -164,6 +171,48 @@ async def test_few_entries_are_not_kept(tmp_path: Path) -> None:
     stream = Stream()
     stream.put("node.web1", b"record")
 
-    await CachedNodes(stream, InventoryFile(tmp_path / "ccm", []), least=2).read()  # type: ignore[arg-type]
+    await read(CachedNodes(stream, InventoryFile(tmp_path / "ccm", []), least=2))  # type: ignore[arg-type]
 
     assert not (tmp_path / "ccm").exists()
+
+
+async def test_of_a_torn_part_the_entries_are_read_from_the_broker(tmp_path: Path) -> None:
+    stream = Stream()
+    for number in range(AT_ONCE):
+        stream.put(f"node.web{number}", b"record")
+        stream.put(f"presence.web{number}", b"here")
+    await read(cached(stream, tmp_path))
+    [path] = (tmp_path / "ccm").iterdir()
+    body = path.read_bytes()
+    path.write_bytes(body.replace(b"record", b"forged", 1))
+    stream.reads.clear()
+
+    found = await read(cached(stream, tmp_path))
+
+    assert found == await stream.matching(PATTERNS)
+    assert "node.web0" in stream.reads
+    assert not path.exists()
+
+
+async def test_nodes_are_in_natural_order_wherever_their_entries_come_from(tmp_path: Path) -> None:
+    stream = Stream()
+    for name in ("web10", "web9", "web1"):
+        stream.put(f"node.{name}", b"record")
+        stream.put(f"presence.{name}", b"here")
+    await read(cached(stream, tmp_path))
+    stream.put("node.web2", b"joined")
+    stream.put("node.web9", b"")
+    stream.put("presence.web9", b"")
+    stream.put("node.Web3", b"no node has such a name")
+
+    with await cached(stream, tmp_path).read() as stored:
+        names = stored.names
+        found = [entry.key async for name in _each(names) for entry in await stored.read([name])]
+
+    assert names == ["web1", "web2", "web10"]
+    assert found == ["node.web1", "presence.web1", "node.web2", "node.web10", "presence.web10"]
+
+
+async def _each(names: Sequence[str]) -> AsyncIterator[str]:
+    for name in names:
+        yield name

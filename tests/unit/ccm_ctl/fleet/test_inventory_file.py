@@ -11,11 +11,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, KnownEntries, cache_folder
+from ccm_ctl.fleet.nodes.entry_parts import TornFileError
+from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, cache_folder
 
 ENTRY = KeyValueEntry(
     key="node.web1",
@@ -26,13 +26,27 @@ ENTRY = KeyValueEntry(
     certificate="a certificate",
     note="a note",
 )
-KNOWN = KnownEntries(created="2026-01-01T00:00:00.000000001Z", entries={ENTRY.key: ENTRY})
+CREATED = "2026-01-01T00:00:00.000000001Z"
+KNOWN = (CREATED, [ENTRY])
+
+
+def read(file: InventoryFile) -> tuple[str, list[KeyValueEntry]] | None:
+    """What is in a file; None if it is not used."""
+    parts = file.open()
+    if parts is None:
+        return None
+    try:
+        return parts.index.created, [parts.read(place) for place in range(len(parts.index.keys))]
+    except TornFileError:
+        return None
+    finally:
+        parts.close()
 
 
 def written(folder: Path) -> tuple[InventoryFile, Path]:
     """A file with KNOWN, and its path."""
     file = InventoryFile(folder / "ccm", ["nats://a", "op"])
-    file.write(KNOWN)
+    file.write(*KNOWN)
     [path] = (folder / "ccm").iterdir()
     return file, path
 
@@ -40,10 +54,10 @@ def written(folder: Path) -> tuple[InventoryFile, Path]:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     file, path = written(tmp_path)
 
-    assert file.read() == KNOWN
+    assert read(file) == KNOWN
     assert [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)] == [0o600, 0o700]
-    assert InventoryFile(tmp_path / "ccm", ["nats://a", "another"]).read() is None
-    assert InventoryFile(tmp_path / "nowhere", ["nats://a", "op"]).read() is None
+    assert read(InventoryFile(tmp_path / "ccm", ["nats://a", "another"])) is None
+    assert read(InventoryFile(tmp_path / "nowhere", ["nats://a", "op"])) is None
 
 
 def test_a_torn_file_is_not_used(tmp_path: Path) -> None:
@@ -52,12 +66,12 @@ def test_a_torn_file_is_not_used(tmp_path: Path) -> None:
 
     for length in range(len(body)):
         path.write_bytes(body[:length])
-        assert file.read() is None
+        assert read(file) is None
     for place in range(len(body)):
         path.write_bytes(body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :])
-        assert file.read() is None
+        assert read(file) is None
     path.write_bytes(body + b"\0")
-    assert file.read() is None
+    assert read(file) is None
 
 
 def _open_file(path: Path) -> None:
@@ -102,7 +116,7 @@ def test_a_file_that_others_can_open_or_put_there_is_not_used(
 
     change(path)
 
-    assert file.read() is None
+    assert read(file) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -112,9 +126,9 @@ def test_a_file_of_another_user_is_neither_used_nor_replaced(is_folder: bool, tm
     os.chown(path.parent if is_folder else path, 65534, 65534)
     before = path.read_bytes()
 
-    assert file.read() is None
+    assert read(file) is None
     if is_folder:
-        file.write(msgspec.structs.replace(KNOWN, created="later"))
+        file.write("later", [ENTRY])
         assert path.read_bytes() == before
 
 
@@ -125,33 +139,33 @@ def test_nothing_is_written_through_a_symlink(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(victim)
 
-    file.write(KNOWN)
+    file.write(*KNOWN)
 
-    assert (victim.read_text(), file.read()) == ("precious", KNOWN)
+    assert (victim.read_text(), read(file)) == ("precious", KNOWN)
 
 
 def test_a_folder_that_cannot_be_made_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     file = InventoryFile(tmp_path / "file" / "ccm", [])
 
-    file.write(KNOWN)
+    file.write(*KNOWN)
     file.remove()
 
-    assert file.read() is None
+    assert read(file) is None
 
 
 _WRITER = """
 import pathlib, sys
 from datetime import UTC, datetime
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, KnownEntries
+from ccm_ctl.fleet.nodes.inventory_file import InventoryFile
 file = InventoryFile(pathlib.Path(sys.argv[1]), ["nats://a", "op"])
-entries = {
-    key: KeyValueEntry(key=key, value=b"x" * 4000, revision=7, created=datetime(2026, 1, 1, tzinfo=UTC))
+entries = [
+    KeyValueEntry(key=key, value=b"x" * 4000, revision=7, created=datetime(2026, 1, 1, tzinfo=UTC))
     for key in (f"node.web{number}" for number in range(2000))
-}
+]
 while True:
-    file.write(KnownEntries(created="a", entries=entries))
+    file.write("a", entries)
     print("written", flush=True)
 """
 
@@ -169,9 +183,9 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
         program.wait()
         program.stdout.close()
 
-        known = file.read()
+        known = read(file)
         assert known is not None
-        assert len(known.entries) == 2000
+        assert len(known[1]) == 2000
 
 
 def test_what_a_killed_writer_left_is_removed_by_and_by(tmp_path: Path) -> None:
@@ -181,7 +195,7 @@ def test_what_a_killed_writer_left_is_removed_by_and_by(tmp_path: Path) -> None:
         one.write_text("")
     os.utime(old, (0, 0))
 
-    file.write(KNOWN)
+    file.write(*KNOWN)
 
     assert (old.exists(), new.exists()) == (False, True)
 

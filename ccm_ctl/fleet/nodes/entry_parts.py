@@ -1,0 +1,224 @@
+"""
+The format of the file of cached nodes: parts of entries, then an index with the digest of each part.
+
+A part is decoded when one of its entries is needed, so that a list of many nodes needs neither the time nor the memory for all
+of them before its first row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.ports import KeyValueEntry
+
+AT_ONCE = 500
+"""The number of entries in one part."""
+
+SIZE_LIMIT_BYTES = 1 << 30
+"""More than AT_ONCE entries of the size that the broker allows."""
+
+_MAGIC = b"ccm nodes 2\n"
+_DIGEST = hashlib.sha256
+_DIGEST_BYTES = 32
+_SIZE_BYTES = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIT = timedelta(microseconds=1)
+
+StoredEntry = tuple[str, bytes, int, int, str, str, str]
+"""Key, value, revision, time in microseconds since 1970, signature, certificate and note."""
+
+_PART = msgspec.msgpack.Decoder(list[StoredEntry])
+
+
+class TornFileError(Exception):
+    """The file is not whole; the text says which part of it."""
+
+
+class Part(Struct, frozen=True, gc=False):
+    """Where a part is, and its digest."""
+
+    offset: int
+    size_bytes: int
+    digest: bytes
+
+
+class _StoredIndex(Struct, frozen=True, array_like=True):
+    """The index as it is stored; the numbers of entries are in the order of their keys, 8 bytes each."""
+
+    created: str
+    parts: list[Part]
+    keys: str
+    revisions: bytes
+    moments: bytes
+    deleted: list[int]
+
+
+class EntryIndex(Struct, frozen=True, kw_only=True):
+    """
+    What is known of the entries without decoding them; each has a place, from 0.
+
+    Attributes:
+        created: When the stream was made, as the broker writes it: another stream has other entries.
+        keys: Their keys, by place.
+        revisions: Their revisions, by place.
+        moments: When they were written, by place, in microseconds since 1970.
+        deleted: The places of deletions.
+        parts: The parts of the file, each with the next AT_ONCE entries.
+    """
+
+    created: str
+    keys: list[str]
+    revisions: array[int]
+    moments: array[int]
+    deleted: frozenset[int]
+    parts: list[Part]
+
+    def created_at(self, place: int) -> datetime:
+        """When an entry was written."""
+        return _EPOCH + self.moments[place] * _UNIT
+
+
+class EntryParts:
+    """An open file of entries. It stays as it is if another command replaces it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """
+        Read the index.
+
+        Raises:
+            TornFileError: The file is torn, or of another version.
+            OSError: It cannot be read.
+        """
+        self._file = file
+        self.index = _read_index(file)
+        self._number, self._part = -1, list[KeyValueEntry]()
+
+    def read(self, place: int) -> KeyValueEntry:
+        """
+        The entry at a place.
+
+        Raises:
+            TornFileError: Its part is torn.
+        """
+        number, position = divmod(place, AT_ONCE)
+        if number != self._number:
+            self._part, self._number = self._read_part(number), number
+        return self._part[position]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read_part(self, number: int) -> list[KeyValueEntry]:
+        index, part = self.index, self.index.parts[number]
+        first = number * AT_ONCE
+        try:
+            body = _read(self._file, part.offset, part.size_bytes, part.digest)
+            found = [_entry(stored) for stored in _PART.decode(body)]
+        except (OSError, ValueError, OverflowError) as err:  # msgspec's errors are ValueErrors
+            raise TornFileError(f"part {number}: {err}") from err
+        if [one.key for one in found] != index.keys[first : first + AT_ONCE]:
+            raise TornFileError(f"part {number} has other entries than the index")
+        return found
+
+
+def write_parts(created: str, entries: Iterable[KeyValueEntry]) -> Iterator[bytes]:
+    """
+    The content of a file of these entries.
+
+    Raises:
+        ValueError: A key cannot be stored.
+    """
+    yield _MAGIC
+    keys, revisions, moments = list[str](), array("Q"), array("q")
+    deleted, parts, offset = list[int](), list[Part](), len(_MAGIC)
+    rest = iter(entries)
+    while some := [_stored(entry) for entry in islice(rest, AT_ONCE)]:
+        body = msgspec.msgpack.encode(some)
+        parts.append(Part(offset, len(body), _DIGEST(body).digest()))
+        offset += len(body)
+        deleted += [len(keys) + place for place, one in enumerate(some) if not one[1]]
+        keys += [one[0] for one in some]
+        revisions.extend(one[2] for one in some)
+        moments.extend(one[3] for one in some)
+        yield body
+    if any("\n" in key for key in keys):
+        raise ValueError("a key has several lines")
+    stored = _StoredIndex(created, parts, "\n".join(keys), revisions.tobytes(), moments.tobytes(), deleted)
+    index = msgspec.msgpack.encode(stored)
+    yield index
+    yield len(index).to_bytes(_SIZE_BYTES)
+    yield _DIGEST(index).digest()
+
+
+def _read_index(file: IO[bytes]) -> EntryIndex:
+    trailer_bytes = _SIZE_BYTES + _DIGEST_BYTES
+    end = file.seek(0, os.SEEK_END) - trailer_bytes
+    file.seek(0)
+    if file.read(len(_MAGIC)) != _MAGIC or end < len(_MAGIC):
+        raise TornFileError("it is of another version")
+    file.seek(end)
+    trailer = file.read(trailer_bytes)
+    size_bytes = int.from_bytes(trailer[:_SIZE_BYTES])
+    try:
+        body = _read(file, end - size_bytes, size_bytes, trailer[_SIZE_BYTES:])
+        stored = msgspec.msgpack.decode(body, type=_StoredIndex)
+        keys = stored.keys.split("\n") if stored.keys else []
+        revisions, moments = array("Q", stored.revisions), array("q", stored.moments)
+    except (ValueError, OverflowError) as err:
+        raise TornFileError(f"the index: {err}") from err
+    if not len(keys) == len(revisions) == len(moments) or len(stored.parts) != -(-len(keys) // AT_ONCE):
+        raise TornFileError("the index does not fit together")
+    return EntryIndex(
+        created=stored.created,
+        keys=keys,
+        revisions=revisions,
+        moments=moments,
+        deleted=frozenset(stored.deleted),
+        parts=stored.parts,
+    )
+
+
+def _read(file: IO[bytes], offset: int, size_bytes: int, digest: bytes) -> bytes:
+    if not (offset >= 0 and 0 <= size_bytes <= SIZE_LIMIT_BYTES):
+        raise ValueError("it is not in the file")
+    file.seek(offset)
+    body = file.read(size_bytes)
+    if _DIGEST(body).digest() != digest:
+        raise ValueError("it is torn")
+    return body
+
+
+def _stored(entry: KeyValueEntry) -> StoredEntry:
+    microseconds = (entry.created - _EPOCH) // _UNIT
+    return (
+        entry.key,
+        entry.value,
+        entry.revision,
+        microseconds,
+        entry.signature,
+        entry.certificate,
+        entry.note,
+    )
+
+
+def _entry(stored: StoredEntry) -> KeyValueEntry:
+    key, value, revision, microseconds, signature, certificate, note = stored
+    return KeyValueEntry(
+        key=key,
+        value=value,
+        revision=revision,
+        created=_EPOCH + microseconds * _UNIT,
+        signature=signature,
+        certificate=certificate,
+        note=note,
+    )

@@ -1,0 +1,155 @@
+"""The entries of all nodes in the order of their names, of which a reader of a long list needs only some at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import insort
+from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import is_node
+from ccm_agent.model.ids import natural
+from ccm_ctl.fleet.nodes.entry_parts import TornFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ccm_agent.model.ports import KeyReader, KeyValueEntry
+    from ccm_ctl.fleet.nodes.entry_parts import EntryParts
+
+log = logging.getLogger(__name__)
+
+KINDS = ("node", "presence")
+
+INSERTED_MOST = 1_000
+"""So many names are put into a sorted list one by one; with more, it is sorted again."""
+
+
+class CachedEntries(Struct, frozen=True, kw_only=True):
+    """
+    Entries in a file that are still the newest.
+
+    Attributes:
+        parts: The file.
+        places: Their places in it, by key.
+        bucket: Has the entries of a torn part.
+        remove: Removes the file, because a part of it is torn.
+    """
+
+    parts: EntryParts
+    places: dict[str, int]
+    bucket: KeyReader
+    remove: Callable[[], None]
+
+
+class StoredNodes:
+    """
+    The entries of all nodes, in memory or in a file.
+
+    Attributes:
+        names: The nodes that have entries, in natural order.
+    """
+
+    def __init__(self, entries: dict[str, KeyValueEntry], cached: CachedEntries | None = None) -> None:
+        """
+        Take the entries.
+
+        Args:
+            entries: Those in memory, by key. Those without a value are deletions.
+            cached: The others; None: there are none.
+        """
+        self._entries = entries
+        self._cached = cached
+        known = list(dict.fromkeys(_cached_names(cached))) if cached is not None else []
+        self.names = add_names(known, (_name(key) for key, entry in entries.items() if entry.value))
+
+    async def read(self, names: Iterable[str]) -> list[KeyValueEntry]:
+        """
+        The entries of some nodes, in the order of the names.
+
+        Raises:
+            BusError: The file is torn, and the broker does not answer.
+        """
+        keys = [f"{kind}.{name}" for name in names for kind in KINDS]
+        if self._cached is None:
+            return [entry for entry in self._find(keys) if entry.value]
+        try:
+            found = await asyncio.to_thread(self._find, keys)
+        except TornFileError as err:
+            found = await self._read_again(keys, str(err))
+        return [entry for entry in found if entry.value]
+
+    def entries(self, is_kept: Callable[[KeyValueEntry], bool]) -> Iterator[KeyValueEntry]:
+        """
+        All entries that are kept, deletions included, in the order for a file.
+
+        Raises:
+            TornFileError: They cannot be read.
+        """
+        places = self._cached.places if self._cached is not None else {}
+        names = {_name(key) for keys in (places, self._entries) for key in keys}
+        for name in sorted(names, key=natural):
+            yield from filter(is_kept, self._find([f"{kind}.{name}" for kind in KINDS]))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._cached is not None:
+            self._cached.parts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _find(self, keys: Sequence[str]) -> list[KeyValueEntry]:
+        found = []
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is None and self._cached is not None and key in self._cached.places:
+                entry = self._cached.parts.read(self._cached.places[key])
+            if entry is not None:
+                found.append(entry)
+        return found
+
+    async def _read_again(self, keys: Sequence[str], reason: str) -> list[KeyValueEntry]:
+        """Read entries from the broker."""
+        assert self._cached is not None
+        log.debug("a part of the cached nodes is read again", extra={"reason": reason})
+        await asyncio.to_thread(self._cached.remove)
+        return await self._cached.bucket.matching(list(keys))
+
+
+async def read_stored(bucket: KeyReader) -> StoredNodes:
+    """
+    The entries of all nodes, without a file.
+
+    Raises:
+        BusError: The broker does not answer.
+    """
+    found = await bucket.matching([f"{kind}.>" for kind in KINDS])
+    return StoredNodes({entry.key: entry for entry in found})
+
+
+def add_names(known: list[str], others: Iterable[str]) -> list[str]:
+    """Names in natural order, and others put among them, once each; names that no node can have are left out."""
+    added = {name for name in others if is_node(name)}.difference(known)
+    if len(added) > INSERTED_MOST:
+        return sorted([*known, *added], key=natural)
+    for name in added:
+        insort(known, name, key=natural)
+    return known
+
+
+def _cached_names(cached: CachedEntries) -> Iterator[str]:
+    """The names of nodes whose newest entries are in the file, in its order, some twice."""
+    index = cached.parts.index
+    for place, key in enumerate(index.keys):
+        if key in cached.places and place not in index.deleted and is_node(name := _name(key)):
+            yield name
+
+
+def _name(key: str) -> str:
+    return key.partition(".")[2]
