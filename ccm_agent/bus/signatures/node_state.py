@@ -24,7 +24,7 @@ from ccm_agent.bus.signatures.signing import (
     check_times,
     read_claims,
 )
-from ccm_agent.bus.signatures.trust import read_certificate
+from ccm_agent.bus.signatures.trust import read_certified
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.records.slots import BUCKET as SLOTS_BUCKET
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import KeyValueEntry
 
 TTL_HEADER = "Nats-TTL"
-
-_NODE_PREFIX = "node."
 
 
 class NodeStateBucket(NatsKeyValue):
@@ -175,11 +173,7 @@ def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
 
     The time is in milliseconds since 1970; 0: without end.
     """
-    subject = read_claims(certificate).subject
-    if not subject.startswith(_NODE_PREFIX):
-        raise SignatureError(f"the certificate of {key} names no node")
-    node = subject.removeprefix(_NODE_PREFIX)
-    certified = read_certificate(certificate, node, key, root)
+    node, certified = read_certified(certificate, key, root)
     return node, certified.expires, certified.key
 
 

@@ -27,12 +27,14 @@ from ccm_agent.bus.signatures.signing import (
     SignatureError,
     SignatureKind,
     SigningKey,
+    check_content,
     check_times,
     is_public_key,
+    read_claims,
     verify,
     verify_content,
 )
-from ccm_agent.bus.subjects import check_node, check_scope, key_subject, parse_assignment_key
+from ccm_agent.bus.subjects import check_node, check_scope, is_node, key_subject, parse_assignment_key
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.records.join import JOINS_BUCKET
@@ -56,6 +58,7 @@ GROUP_PREFIX = "group."
 BY_DETAIL = "by"
 """In a certificate or answer that another key than the root's signed: the root's permission for this key."""
 
+_NODE_PREFIX = "node."
 _CERTIFIER = "certifier"
 _FACTS = "CCM_FACTS"
 _ASSIGNMENTS = "CCM_ASSIGNMENTS"
@@ -310,7 +313,7 @@ def certify_node(
     """
     return signer.sign(
         SignatureKind.NODE,
-        f"node.{check_node(node)}",
+        f"{_NODE_PREFIX}{check_node(node)}",
         key.encode(),
         issued_ms=issued_ms,
         expires_ms=expires_ms,
@@ -336,11 +339,28 @@ def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims
     Raises:
         SignatureError: Neither has certified this key for this node.
     """
-    subject = f"node.{check_node(node)}"
+    subject = f"{_NODE_PREFIX}{check_node(node)}"
     claims = verify_content(certificate, SignatureKind.NODE, subject, key.encode())
     if claims.key != root:
         require_certifier(claims, root, subject)
     return claims
+
+
+def read_certified(certificate: str, key: str, root: str) -> tuple[str, Claims]:
+    """
+    As `read_certificate`, of a node that is not known before: its name and the claims. The signature is verified once.
+
+    Raises:
+        SignatureError: The certificate names no node, or not this key.
+    """
+    claims = read_claims(certificate)
+    node = claims.subject.removeprefix(_NODE_PREFIX)
+    if node == claims.subject or not is_node(node):
+        raise SignatureError(f"the certificate of {key} names no node")
+    check_content(claims, SignatureKind.NODE, claims.subject, key.encode())
+    if claims.key != root:
+        require_certifier(claims, root, claims.subject)
+    return node, claims
 
 
 def require_certifier(claims: Claims, root: str, subject: str) -> None:

@@ -71,6 +71,18 @@ def test_entry_that_a_certified_key_signed_is_of_its_node() -> None:
         ),
         pytest.param(
             signed(),
+            KEY.sign(SignatureKind.NODE, "node.web 1", KEY.public_key.encode(), issued_ms=NOW),
+            "names no node",
+            id="the node's own certificate of a name that no node can have",
+        ),
+        pytest.param(
+            signed(),
+            KEY.sign(SignatureKind.NODE, "node.web1", KEY.public_key.encode(), issued_ms=NOW),
+            "root key",
+            id="the node's own certificate",
+        ),
+        pytest.param(
+            signed(),
             certify_node(STRANGER, "web1", KEY.public_key, issued_ms=NOW),
             "root key",
             id="another root",
