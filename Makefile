@@ -49,8 +49,8 @@ generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentat
 lock: $(STAMP) ## pin what CI installs, with digests (needs uv; UPGRADE=1 selects newer versions)
 	@$(PY) .ci/lock.py $(if $(UPGRADE),--upgrade)
 
-bench: $(STAMP) ## run the benchmarks, each beside its baseline
-	@$(PY) -m bench
+bench: $(STAMP) ## run the benchmarks, each beside its baseline (ONLY=simulate selects one, NODES=20000 is its size, WITHIN=90 its seconds, BUDGETS=no)
+	@$(PY) -m bench $(ONLY) $(NODES:%=--nodes %) $(WITHIN:%=--within %) $(if $(filter no,$(BUDGETS)),--no-budgets)
 
 house: $(STAMP) ## print the size of the code, and how its modules depend on each other (LIST=1 names the places)
 	@$(PY) .ci/house.py $(if $(LIST),--list)

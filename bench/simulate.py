@@ -4,43 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
+import pty
+import re
+import select
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fcntl import ioctl
 from pathlib import Path
 
 import msgspec
-import nkeys
 from msgspec import Struct
 
 from bench.measure import TOP, Line, ratio
 from bench.secured import secured_server
-from ccm_agent.bus.connection.settings import BusSettings, settings_for
-from ccm_agent.bus.layout import FACTS, NODES
-from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
-from ccm_agent.bus.signatures.trust import certify_node
-from ccm_agent.bus.subjects import key_subject
+from bench.synthetic import OFFLINE, ROLES, fill, node_name, read_keys
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.clikit.table import Column, Style, table
-from ccm_agent.model.records.stamped import Stamped
-from ccm_agent.model.secret import Secret
-from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
 
 COUNT = int(os.environ.get("BENCH_NODES", "20000"))
 """Nodes; 100,000 take 400 MB in the folder of temporary files, and some minutes to write."""
 
-AT_ONCE = 500
-"""Entries that are written before the first of them is acknowledged."""
+WITHIN_S = float(os.environ.get("BENCH_WITHIN", "inf"))
+"""After so long no further command begins."""
+
+COMMAND_S = 120.0
+"""A command that takes longer has failed."""
 
 ANSWER_S = 60.0
-"""How long an acknowledgement may take beside AT_ONCE others on a busy machine."""
-
-OFFLINE = 10
-"""Each of so many nodes is offline; each of so many others has assigned facts."""
+"""How long an acknowledgement may take beside others on a busy machine."""
 
 ASSIGNMENT = "bench"
 """The assignment for all nodes, none of which reports anything about it."""
@@ -57,21 +53,8 @@ ccm:
             mode: "0644"
 """
 
-ALL_NODES = [
-    ["--no-cache", "node", "list"],
-    ["node", "list"],  # the first one that keeps what it read
-    ["node", "list"],
-    ["node", "list", "--json"],
-    ["node", "list", "-t", "role=role7"],
-    ["assignment", "list"],
-    ["assignment", "status", ASSIGNMENT],
-    ["doctor"],
-    ["run", "list"],
-]
-"""Commands that read the whole fleet."""
-
-BARE = ["slots"]
-"""A command that connects, reads a bucket and prints, without a look at the nodes."""
+ROW = r"^node\d{6} "
+"""The beginning of the row of a node."""
 
 ONE_RATIO, ONE_MB = 1.5, 60.0
 """The limits of commands that name one node: CPU time as a multiple of that of BARE, and MB of memory."""
@@ -89,20 +72,32 @@ finally:
 """
 
 
-class FleetKeys(Struct, frozen=True):
-    """The keys that sign for the fleet: the root's, and that of an operator who may assign facts."""
-
-    root: SigningKey
-    operator: SigningKey
+class WrongOutputError(RuntimeError):
+    """A command failed, or its output has another number of nodes than the fleet."""
 
 
-class SignedEntry(Struct, frozen=True):
-    """An entry of a bucket, as its author signed it."""
+class Command(Struct, frozen=True, kw_only=True):
+    """
+    A command, and what it prints if it is right.
 
-    bucket: str
-    key: str
-    value: bytes
-    signature: str
+    Attributes:
+        words: The command, without `ccmctl`.
+        shows: Matches what it prints of nodes.
+        count: How often it matches, or, if it has a group, the number in it.
+        code: Its exit code.
+        is_one: It names one node.
+    """
+
+    words: list[str]
+    shows: str
+    count: int = 1
+    code: int = 0
+    is_one: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its words; files by their last part."""
+        return " ".join(Path(word).name for word in self.words)
 
 
 class Cost(Struct, frozen=True):
@@ -113,28 +108,98 @@ class Cost(Struct, frozen=True):
     peak_mb: float
 
 
+def list_commands(manifest: Path, count: int) -> list[Command]:
+    """Commands that read the whole fleet, the first one without a cache and the second one writing it; then BARE."""
+    present, everywhere = count - len(range(0, count, OFFLINE)), ["--all"]
+    of_role = len(range(7, count, ROLES))
+    return [
+        Command(words=["--no-cache", "node", "list"], shows=ROW, count=count),
+        Command(words=["node", "list"], shows=ROW, count=count),
+        Command(words=["node", "list"], shows=ROW, count=count),
+        Command(words=["node", "list", "--json"], shows=r'^\{"record":"node",', count=count),
+        Command(words=["node", "list", "-t", "role=role7"], shows=ROW, count=of_role),
+        Command(
+            words=["assign", ASSIGNMENT, str(manifest), *everywhere, "--yes"],
+            shows=r"for (\d+) nodes",
+            count=count,
+        ),
+        Command(words=["assignment", "list"], shows=r" 0 of (\d+) ", count=count),
+        Command(words=["assignment", "status", ASSIGNMENT], shows=ROW, count=count, code=3),
+        Command(
+            words=["plan", str(manifest), *everywhere, "--impact", "--stored"],
+            shows=r"treated as changed: (\d+) nodes",
+            count=present,
+        ),
+        Command(words=["doctor"], shows=r"on \d+ of (\d+) nodes", count=count),
+        BARE,
+    ]
+
+
+BARE = Command(words=["slots"], shows="no node holds a slot")
+"""A command that connects, reads a bucket and prints, without a look at the nodes."""
+
+
+def name_one(node: str) -> list[Command]:
+    """Commands that name one node, which should be offline: nobody answers for the synthetic nodes."""
+    target = ["-t", f"node={node}"]
+    found = [
+        Command(words=["node", "show", node], shows=f"^node: {node}$", is_one=True),
+        Command(words=["facts", "show", node], shows=r"^role: role\d+$", is_one=True),
+        Command(words=["why", node], shows=f"^{node} is off", is_one=True),
+        Command(words=["node", "list", *target], shows=ROW, is_one=True),
+        Command(words=["ping", *target], shows=r"0 of (\d+) node answered", code=3, is_one=True),
+        Command(
+            words=["exec", *target, "--yes", "true"], shows=r": (\d+) node: 1 offline", code=3, is_one=True
+        ),
+    ]
+    return found
+
+
 def measure() -> list[Line]:
-    """Print a table of the commands; those that name one node have limits, whatever the number of nodes."""
+    """
+    Print a table of the commands; those that name one node have limits, whatever the number of nodes.
+
+    Raises:
+        WrongOutputError: A command failed, or shows another number of nodes.
+    """
+    began, costs, left = time.monotonic(), dict[str, Cost](), list[str]()
     with secured_server([]) as server, tempfile.TemporaryDirectory(prefix="bench-cache-") as cache:
         os.environ["XDG_CACHE_HOME"] = cache
         settings = settings_for(
             server.url, identity="bench", creds=os.environ["CCM_CREDS"], answer_s=ANSWER_S
         )
         asyncio.run(fill(settings, read_keys(), COUNT))
-        costs = {"assign": assign_to_all(server.url, Path(cache))}
-        for words in [*ALL_NODES, BARE, *name_one(node_name(OFFLINE))]:
-            name = " ".join(words)
-            costs[f"{name}, again" if name in costs else name] = run_measured(server.url, words)
-        costs["top, first picture"] = run_top(server.url)
-        costs["dashboard, its first rows"] = run_dashboard(server.url, Path(cache))
+        print(f"  {COUNT} nodes written in {time.monotonic() - began:.0f} s", flush=True)
+        for name, run in _runs(server.url, Path(cache)):
+            if time.monotonic() - began > WITHIN_S:
+                left.append(name)
+            else:
+                costs[f"{name}, again" if name in costs else name] = run()
     print(cost_table(costs))
-    bare, lines = costs[" ".join(BARE)], []
-    for name in (" ".join(words) for words in name_one(node_name(OFFLINE))):
-        cost = costs[name]
-        lines.append(
-            ratio(f"ccmctl {name}, CPU time", cost.cpu_s, bare.cpu_s, ONE_RATIO, f"`{' '.join(BARE)}`")
-        )
-        lines.append(Line("its memory", cost.peak_mb, "MB", ONE_MB))
+    if left:
+        print(f"  not begun within {WITHIN_S:g} s: {', '.join(left)}")
+    return _judge(costs)
+
+
+def _runs(url: str, folder: Path) -> Iterator[tuple[str, Callable[[], Cost]]]:
+    """All that is measured, by name, in order."""
+    manifest = folder / "manifest.yaml"
+    manifest.write_text(MANIFEST)
+    for command in [*list_commands(manifest, COUNT), *name_one(node_name(OFFLINE))]:
+        yield command.name, lambda command=command: run_measured(url, command)  # type: ignore[misc]
+    yield "node list, a terminal, first screen", lambda: run_list_on_terminal(url)
+    yield "top, first picture", lambda: run_top(url)
+    yield "dashboard, first page", lambda: run_dashboard(url, folder)
+
+
+def _judge(costs: Mapping[str, Cost]) -> list[Line]:
+    bare, lines = costs.get(BARE.name), []
+    for command in name_one(node_name(OFFLINE)):
+        cost = costs.get(command.name)
+        if bare is not None and cost is not None:
+            name = f"ccmctl {command.name}, CPU time"
+            lines.append(ratio(name, cost.cpu_s, bare.cpu_s, ONE_RATIO, f"`{BARE.name}`"))
+            lines.append(Line("its memory", cost.peak_mb, "MB", ONE_MB))
     return lines
 
 
@@ -148,23 +213,140 @@ def cost_table(costs: Mapping[str, Cost]) -> str:
     return table(columns, rows, Style())
 
 
-def assign_to_all(url: str, folder: Path) -> Cost:
-    """Assign a manifest to all nodes."""
-    manifest = folder / "manifest.yaml"
-    manifest.write_text(MANIFEST)
-    return run_measured(url, ["assign", ASSIGNMENT, str(manifest), "--all", "--yes"])
+def run_measured(url: str, command: Command) -> Cost:
+    """
+    Run a command.
+
+    Raises:
+        WrongOutputError: It failed, or its output is not the expected one.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        report = Path(folder, "report")
+        program = f"REPORT = {str(report)!r}\n{_MEASURED}"
+        began = time.perf_counter()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program, "--server", url, *command.words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                cwd=TOP,
+                check=False,
+                timeout=COMMAND_S,
+            )
+        except subprocess.TimeoutExpired as err:
+            raise WrongOutputError(f"{command.name}: not finished after {COMMAND_S:g} s") from err
+        wall_s = time.perf_counter() - began
+        if done.returncode != command.code:
+            raise WrongOutputError(f"{command.name}: {done.returncode}: {done.stderr.decode()[-500:]}")
+        check_output(command, done.stdout.decode())
+        cpu_s, peak_kib = report.read_text().split()
+    return Cost(wall_s, float(cpu_s), float(peak_kib) * 1024 / 1e6)
+
+
+def check_output(command: Command, printed: str) -> None:
+    """
+    Compare the number of nodes that a command shows with that of the fleet.
+
+    Raises:
+        WrongOutputError: It is another one.
+    """
+    found = list(re.finditer(command.shows, printed, re.MULTILINE))
+    count = int(found[0][1]) if found and found[0].re.groups else len(found)
+    if count != command.count:
+        raise WrongOutputError(f"{command.name}: shows {count} and not {command.count} of `{command.shows}`")
+
+
+def run_list_on_terminal(url: str) -> Cost:
+    """
+    `ccmctl node list` on a terminal of 24 lines, until its first screen is there; its memory at the end.
+
+    Raises:
+        WrongOutputError: It failed, or has another number of nodes.
+    """
+    words = ["node", "list"]
+    screen = Command(words=words, shows=r"the first \d+ of ([\d,]+) nodes")
+    took, cost, printed = run_on_terminal(url, words, re.compile(screen.shows.encode()))
+    for pattern in (screen.shows, r"(\d+) nodes, \d+ not present"):
+        found = re.search(pattern, printed)
+        if found is None or int(found[1].replace(",", "")) != COUNT:
+            raise WrongOutputError(f"node list on a terminal: {printed[-500:]!r}")
+    print(f"  node list on a terminal ended after {took:.2f} s")
+    return cost
 
 
 def run_top(url: str) -> Cost:
-    """`ccmctl top`, until it has counted the nodes."""
-    from bench.top import once
+    """
+    `ccmctl top`, until it has counted the nodes.
 
-    command = [sys.executable, "-m", "ccm_ctl", "--server", url, "top"]
-    return Cost(*once(command, os.environ, f"{COUNT} nodes".encode()), 0)
+    Raises:
+        WrongOutputError: It never shows their number.
+    """
+    return run_on_terminal(url, ["top"], re.compile(rf"(?<!\d){COUNT} nodes".encode()), typed=b"q")[1]
+
+
+def run_on_terminal(
+    url: str, words: Sequence[str], wanted: re.Pattern[bytes], *, typed: bytes = b""
+) -> tuple[float, Cost, str]:
+    """
+    Run a command on a terminal of 24 lines until it ends, and type something when the wanted text is there.
+
+    Returns:
+        The seconds until it ended, the cost until the wanted text was there, and what was printed.
+
+    Raises:
+        WrongOutputError: The text does not come, or the command does not end.
+    """
+    from bench.top import cpu_s
+
+    master, slave = pty.openpty()
+    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    began, printed, cost = time.perf_counter(), b"", None
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ccm_ctl", "--server", url, *words],
+        stdin=slave, stdout=slave, stderr=slave, cwd=TOP,
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        while time.perf_counter() - began < COMMAND_S:
+            piece = _read_piece(master)
+            printed += piece or b""
+            if cost is None and wanted.search(printed):
+                cost = Cost(time.perf_counter() - began, cpu_s(process.pid), peak_mb(process.pid))
+                os.write(master, typed)
+            if piece is None:
+                break
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    if cost is None or piece is not None:
+        raise WrongOutputError(f"{' '.join(words)} on a terminal: {printed[-500:]!r}")
+    return time.perf_counter() - began, cost, printed.decode(errors="replace")
+
+
+def _read_piece(master: int) -> bytes | None:
+    """What was printed within a second; None: the program has closed its terminal."""
+    ready, _, _ = select.select([master], [], [], 1.0)
+    try:
+        return os.read(master, 65_536) if ready else b""
+    except OSError:  # Linux: nobody has the other side open
+        return None
+
+
+def peak_mb(pid: int) -> float:
+    """The largest memory that a process has had, in MB."""
+    from bench.dashboard import rss_mib
+
+    return rss_mib(pid) * 2**20 / 1e6
 
 
 def run_dashboard(url: str, folder: Path) -> Cost:
-    """The answer from which the dashboard draws its first page, to the first browser."""
+    """
+    The answer from which the dashboard draws its first page, to the first browser.
+
+    Raises:
+        WrongOutputError: It has another number of nodes.
+    """
     from http.cookiejar import CookieJar
     from urllib.request import HTTPCookieProcessor, Request, build_opener
 
@@ -176,103 +358,10 @@ def run_dashboard(url: str, folder: Path) -> Cost:
         opener = build_opener(HTTPCookieProcessor(CookieJar()))
         headers = {"Origin": address, "Content-Type": "application/json"}
         body = msgspec.json.encode({"token": token})
-        opener.open(Request(f"{address}/api/session", body, headers)).read()
+        opener.open(Request(f"{address}/api/session", body, headers), timeout=ANSWER_S).read()
         before, began = cpu_s(process.pid), time.perf_counter()
         found = msgspec.json.decode(opener.open(f"{address}/api/fleet", timeout=ANSWER_S).read())
-        cost = Cost(time.perf_counter() - began, cpu_s(process.pid) - before, 0)
-        if len(found["rows"]) != COUNT:
-            raise RuntimeError(f"the dashboard has {len(found['nodes'])} nodes")
+        cost = Cost(time.perf_counter() - began, cpu_s(process.pid) - before, peak_mb(process.pid))
+    if len(found["rows"]) != COUNT:
+        raise WrongOutputError(f"the dashboard has {len(found['rows'])} nodes")
     return cost
-
-
-def name_one(node: str) -> list[list[str]]:
-    """Commands that name one node, which should be offline: nobody answers for the synthetic nodes."""
-    target = ["-t", f"node={node}"]
-    return [
-        ["node", "show", node],
-        ["facts", "show", node],
-        ["why", node],
-        ["node", "list", *target],
-        ["ping", *target],
-        ["exec", *target, "--yes", "true"],
-    ]
-
-
-def node_name(number: int) -> str:
-    """The name of a synthetic node."""
-    return f"node{number:06}"
-
-
-def read_keys() -> FleetKeys:
-    """The keys of the fleet that this environment names."""
-    from ccm_agent.bus.signatures.signing import signing_key_in_credentials
-
-    root = SigningKey(Secret(Path(os.environ["CCM_KEYS"], "root.seed").read_text().strip()))
-    operator = signing_key_in_credentials(Path(os.environ["CCM_CREDS"]).read_text())
-    assert operator is not None
-    return FleetKeys(root, operator)
-
-
-async def fill(settings: BusSettings, keys: FleetKeys, count: int) -> None:
-    """Write the entries of this many nodes, as agents and operators write them; nothing expires."""
-    from ccm_agent.bus.connection.connection import Connection
-    from ccm_agent.bus.kv import NatsKeyValue
-
-    async with Connection(settings) as connection:
-        await connection.connect_now()
-        buckets = {name: NatsKeyValue(connection, name) for name in (NODES, FACTS)}
-        entries = (entry for number in range(count) for entry in make_entries(keys, number))
-        while some := list(islice(entries, AT_ONCE)):
-            await asyncio.gather(
-                *(buckets[one.bucket].store_signed(one.key, one.value, 0, one.signature) for one in some)
-            )
-
-
-def make_entries(keys: FleetKeys, number: int) -> Iterator[SignedEntry]:
-    """Record, facts, presence and assigned facts of a node, as far as it has them."""
-    node, now = node_name(number), datetime.now(UTC)
-    now_ms = int(now.timestamp() * 1000)
-    key = SigningKey(Secret(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER).decode()))
-    routed = {"role": f"role{number % 20}", "site": f"site{number % 7}"}
-    record = NodeRecord(
-        node=node, machine=secrets.token_hex(16), started=now, version="1.0", facts=routed, signatures=True,
-        selector_patterns=True, key=key.public_key,
-        certificate=certify_node(keys.root, node, key.public_key, issued_ms=now_ms),
-    )  # fmt: skip
-    facts = FactsRecord(node=node, time=now, facts=routed | {"host": {"text": "gathered " * 100}})
-    parts: dict[str, Struct] = {"node": record, "facts": facts}
-    if number % OFFLINE:
-        parts["presence"] = Presence(node=node, machine=record.machine, started=now, time=now)
-    for kind, content in parts.items():
-        value, subject = msgspec.json.encode(content), key_subject(NODES, f"{kind}.{node}")
-        signature = key.sign(SignatureKind.STATE, subject, value, issued_ms=now_ms)
-        yield SignedEntry(NODES, f"{kind}.{node}", value, signature)
-    if number % OFFLINE == 1:
-        assigned = Stamped(
-            bucket=FACTS, key=node, number=now_ms, count=1, body={"env": "prod"}, written_by="bench", time=now
-        )
-        value = msgspec.json.encode(assigned)
-        signature = keys.operator.sign(
-            SignatureKind.DOCUMENT, key_subject(FACTS, node), value, issued_ms=now_ms
-        )
-        yield SignedEntry(FACTS, node, value, signature)
-
-
-def run_measured(url: str, words: Sequence[str]) -> Cost:
-    """Run a command; that an offline node did not answer is no failure of it."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        report = Path(folder, "report")
-        program = f"REPORT = {str(report)!r}\n{_MEASURED}"
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", program, "--server", url, *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=TOP,
-            check=False,
-        )
-        wall_s = time.perf_counter() - began
-        if "Traceback" in done.stderr.decode() or not done.stdout:
-            raise RuntimeError(f"{' '.join(words)}: {done.returncode}: {done.stderr.decode()[-500:]}")
-        cpu_s, peak_kib = report.read_text().split()
-    return Cost(wall_s, float(cpu_s), float(peak_kib) * 1024 / 1e6)

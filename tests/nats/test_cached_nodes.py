@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bench.simulate import FleetKeys, fill, node_name
+from bench.synthetic import FleetKeys, fill, node_name
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import make

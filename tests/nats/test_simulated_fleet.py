@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.simulate import FleetKeys, fill, make_entries, node_name
+from bench.synthetic import FleetKeys, fill, make_entries, node_name
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.signatures.signing import SigningKey, signing_key_in_credentials

@@ -14,6 +14,7 @@ SYSTEM = Path("/usr/bin/python3")
 IS_NEW_ENOUGH = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
 
 
+FLEET = "make bench ONLY=simulate NODES=20000 WITHIN=80 BUDGETS=no"
 NO_NEWER = "unit tests with a newer Python: not run, there is none on this machine"
 PRINTS_VERSION = 'case "$2" in *print*) echo 3.{} ;; esac'
 """A program that passes every check of a Python."""
@@ -44,6 +45,7 @@ def test_ci_runs_everything_with_the_python_of_the_distribution(tmp_path: Path) 
     assert run_ci(tmp_path) == [
         f"{SYSTEM} make check, locked",
         f"{SYSTEM} make test TIER=, locked",
+        f"{SYSTEM} {FLEET}, locked",
         NO_NEWER,
     ]
 
@@ -54,6 +56,7 @@ def test_ci_takes_another_python_that_is_named(tmp_path: Path) -> None:
     assert run_ci(tmp_path, PYTHON=named) == [
         f"{named} make check, locked",
         f"{named} make test TIER=, locked",
+        f"{named} {FLEET}, locked",
         NO_NEWER,
     ]
 
@@ -68,10 +71,10 @@ def test_ci_runs_unit_tests_with_the_newest_supported_python(tmp_path: Path, new
 
     path = tmp_path / f"python{newest}"
     call = f"{tmp_path}/python make test TIER=unit PYTHON={path} VENV=.cache/newest-python, locked"
-    assert printed[2:] == [f"unit tests with {path}", call]
+    assert printed[3:] == [f"unit tests with {path}", call]
 
 
 def test_ci_repeats_no_unit_tests_with_the_same_python(tmp_path: Path) -> None:
     pythons = {"python3.11": PRINTS_VERSION.format(11), "python": PRINTS_VERSION.format(11)}
 
-    assert run_ci(tmp_path, pythons, PYTHON=str(tmp_path / "python"))[2:] == [NO_NEWER]
+    assert run_ci(tmp_path, pythons, PYTHON=str(tmp_path / "python"))[3:] == [NO_NEWER]

@@ -1,0 +1,109 @@
+"""The entries of a synthetic fleet, signed as agents and operators sign them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import nkeys
+from msgspec import Struct
+
+from ccm_agent.bus.connection.settings import BusSettings
+from ccm_agent.bus.layout import FACTS, NODES
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import certify_node
+from ccm_agent.bus.subjects import key_subject
+from ccm_agent.model.records.stamped import Stamped
+from ccm_agent.model.secret import Secret
+from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
+
+AT_ONCE = 500
+"""Entries that are written before the first of them is acknowledged."""
+
+OFFLINE = 10
+"""Each of so many nodes is offline; each of so many others has assigned facts."""
+
+ROLES, SITES = 20, 7
+"""The number of values of the facts `role` and `site`."""
+
+
+class FleetKeys(Struct, frozen=True):
+    """The keys that sign for the fleet: the root's, and that of an operator who may assign facts."""
+
+    root: SigningKey
+    operator: SigningKey
+
+
+class SignedEntry(Struct, frozen=True):
+    """An entry of a bucket, as its author signed it."""
+
+    bucket: str
+    key: str
+    value: bytes
+    signature: str
+
+
+def node_name(number: int) -> str:
+    """The name of a synthetic node."""
+    return f"node{number:06}"
+
+
+def read_keys() -> FleetKeys:
+    """The keys of the fleet that this environment names."""
+    from ccm_agent.bus.signatures.signing import signing_key_in_credentials
+
+    root = SigningKey(Secret(Path(os.environ["CCM_KEYS"], "root.seed").read_text().strip()))
+    operator = signing_key_in_credentials(Path(os.environ["CCM_CREDS"]).read_text())
+    assert operator is not None
+    return FleetKeys(root, operator)
+
+
+async def fill(settings: BusSettings, keys: FleetKeys, count: int) -> None:
+    """Write the entries of this many nodes, as agents and operators write them; nothing expires."""
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.kv import NatsKeyValue
+
+    async with Connection(settings) as connection:
+        await connection.connect_now()
+        buckets = {name: NatsKeyValue(connection, name) for name in (NODES, FACTS)}
+        entries = (entry for number in range(count) for entry in make_entries(keys, number))
+        while some := list(islice(entries, AT_ONCE)):
+            await asyncio.gather(
+                *(buckets[one.bucket].store_signed(one.key, one.value, 0, one.signature) for one in some)
+            )
+
+
+def make_entries(keys: FleetKeys, number: int) -> Iterator[SignedEntry]:
+    """Record, facts, presence and assigned facts of a node, as far as it has them."""
+    node, now = node_name(number), datetime.now(UTC)
+    now_ms = int(now.timestamp() * 1000)
+    key = SigningKey(Secret(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER).decode()))
+    routed = {"role": f"role{number % ROLES}", "site": f"site{number % SITES}"}
+    record = NodeRecord(
+        node=node, machine=secrets.token_hex(16), started=now, version="1.0", facts=routed, signatures=True,
+        selector_patterns=True, key=key.public_key,
+        certificate=certify_node(keys.root, node, key.public_key, issued_ms=now_ms),
+    )  # fmt: skip
+    facts = FactsRecord(node=node, time=now, facts=routed | {"host": {"text": "gathered " * 100}})
+    parts: dict[str, Struct] = {"node": record, "facts": facts}
+    if number % OFFLINE:
+        parts["presence"] = Presence(node=node, machine=record.machine, started=now, time=now)
+    for kind, content in parts.items():
+        value, subject = msgspec.json.encode(content), key_subject(NODES, f"{kind}.{node}")
+        signature = key.sign(SignatureKind.STATE, subject, value, issued_ms=now_ms)
+        yield SignedEntry(NODES, f"{kind}.{node}", value, signature)
+    if number % OFFLINE == 1:
+        assigned = Stamped(
+            bucket=FACTS, key=node, number=now_ms, count=1, body={"env": "prod"}, written_by="bench", time=now
+        )
+        value = msgspec.json.encode(assigned)
+        signature = keys.operator.sign(
+            SignatureKind.DOCUMENT, key_subject(FACTS, node), value, issued_ms=now_ms
+        )
+        yield SignedEntry(FACTS, node, value, signature)
