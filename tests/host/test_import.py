@@ -169,8 +169,8 @@ rm -f $units/t-app.service
 printf '[Service]\\nExecStart=/bin/true\\n[Install]\\nWantedBy=multi-user.target\\n' >$units/t-one.service
 printf '[Service]\\nNice=5\\n' >/etc/systemd/system/t-one.service.d/nice.conf
 printf '[Service]\\nEnvironment=API_TOKEN=hunter2222\\nExecStart=/bin/true\\n' >/etc/systemd/system/t-two.service
-ln -s /dev/null /etc/systemd/system/t-off.service
 chmod 0644 /etc/systemd/system/t-*.service /etc/systemd/system/t-one.service.d/*
+ln -s /dev/null /etc/systemd/system/t-off.service
 systemctl daemon-reload && systemctl enable t-one 2>/dev/null
 echo '<p>' >/srv/www/index.html && echo 'a {}' >/srv/www/css/a.css && echo '#!/bin/sh' >/srv/www/bin/run
 ln -s index.html /srv/www/start.html
