@@ -51,7 +51,7 @@ class SystemdUnits:
         self._locks = locks
         self._directory = directory
         self._asks_systemd = asks_systemd
-        self._verifier = UnitVerifier(runner, files)
+        self._verifier = UnitVerifier(runner, files, locks)
         self._differing: dict[str, NewUnitFile] = {}
         """What a look found to differ, by path: it is verified together with the first file that is written."""
         self._verified: set[tuple[str, str]] = set()

@@ -9,7 +9,6 @@ Source: systemd-analyze(1), systemd.unit(5); systemd 252 (Debian 12).
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from collections.abc import Sequence
@@ -17,10 +16,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import CommandError, FileError
-from ccm_agent.model.ports import Command, Files, Runner
+from ccm_agent.model.ports import Command, Files, Locks, Runner
 from ccm_agent.resources.registry import SEARCH_PATH
 from ccm_agent.resources.systemd_unit.model import DIRECTORY, LIMIT_BYTES, SystemdUnitProperties
 
+FOLDER = "/run/ccm-verify"
+"""The private folder. A process that was killed leaves it; the next one that holds LOCK removes it."""
+LOCK = "verify"
 LIMIT_S = 120
 SAID_BYTES = 2000
 FOLDERS = (
@@ -68,9 +70,11 @@ class UnitVerifier:
     Args:
         runner: Runs systemd-analyze.
         files: Writes the copies.
+        locks: Gives the lock of the folder for copies.
     """
 
-    def __init__(self, runner: Runner, files: Files) -> None:
+    def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
+        self._locks = locks
         self._runner = runner
         self._files = files
 
@@ -81,17 +85,18 @@ class UnitVerifier:
         Raises:
             CommandError: systemd-analyze cannot be run, or hangs.
         """
-        folder = f"/run/ccm-verify-{os.urandom(8).hex()}"
-        try:
-            await self._files.set_attributes(folder, mode=0o700, directory=True)
-        except FileError as err:
-            raise FileError(f"{_UNVERIFIED}: {err.message}") from err
-        try:
-            placed = [await self._place(folder, one) for one in new]
-            units = sorted({f"{folder}/{one.unit}" for one in placed})
-            lines = await self._verify(units)
-        finally:
-            await self._files.remove(folder, recursive=True)
+        async with self._locks.hold(LOCK):
+            try:
+                await self._files.remove(FOLDER, recursive=True)
+                await self._files.set_attributes(FOLDER, mode=0o700, directory=True)
+            except FileError as err:
+                raise FileError(f"{_UNVERIFIED}: {err.message}") from err
+            try:
+                placed = [await self._place(FOLDER, one) for one in new]
+                units = sorted({f"{FOLDER}/{one.unit}" for one in placed})
+                lines = await self._verify(units)
+            finally:
+                await self._files.remove(FOLDER, recursive=True)
         return [_complaint(one, own.wanted, lines) for one, own in zip(placed, new, strict=True)]
 
     async def _place(self, folder: str, new: NewUnitFile) -> _Placed:

@@ -188,7 +188,7 @@ async def test_a_unit_is_verified_written_and_reloaded_once_at_the_end() -> None
 
     assert (event.changed, host.text()) == (True, UNIT)
     assert host.verbs.count("daemon-reload") == 1
-    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-verify-")]
+    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-verify")]
 
 
 async def test_a_unit_that_systemd_would_not_read_is_refused() -> None:
@@ -231,7 +231,30 @@ async def test_without_a_verification_nothing_is_written(answer: dict[str, Any],
     assert event.failed
     assert message in event.error[0]
     assert host.text() == "old\n"
-    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-verify-")]
+    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-verify")]
+
+
+async def test_what_a_killed_verification_left_is_removed_under_the_lock() -> None:
+    host = Host()
+    host.verify()
+    host.files.put("/run/ccm-verify/stale.service", "[Service]\n")
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert event.error == []
+    assert "verify" in host.locks.held
+    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-verify")]
+
+
+async def test_the_folder_of_another_verification_is_not_touched() -> None:
+    host = Host()
+    host.files.put("/run/ccm-verify/theirs.service", "[Service]\n")
+    host.locks.foreign["verify"] = "ccm agent (pid 7)"
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert "is still held by ccm agent (pid 7)" in event.error[0]
+    assert "/run/ccm-verify/theirs.service" in host.files.nodes
 
 
 async def test_without_a_place_to_verify_nothing_is_written() -> None:
@@ -241,7 +264,7 @@ async def test_without_a_place_to_verify_nothing_is_written() -> None:
     event = await manage(TYPE, host.provider, wanted())
 
     assert event.failed
-    assert event.error[0].startswith("the unit cannot be verified, so nothing was written: /run/ccm-verify-")
+    assert event.error[0].startswith("the unit cannot be verified, so nothing was written: /run/ccm-verify")
     assert host.text() == "old\n"
 
 
@@ -386,7 +409,7 @@ async def test_a_drop_in_of_an_instance_is_verified_with_its_template() -> None:
         effect=lambda: seen.extend(
             node.content.decode()
             for path, node in host.files.nodes.items()
-            if path.startswith("/run/ccm-verify-") and path.endswith("/app@one.service")
+            if path.startswith("/run/ccm-verify") and path.endswith("/app@one.service")
         )
     )
 
