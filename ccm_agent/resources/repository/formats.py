@@ -6,6 +6,7 @@ Source: sources.list(5), section "deb822-style format", of apt 2.6; dnf.conf(5),
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
@@ -15,6 +16,10 @@ from ccm_agent.resources.repository.model import APT, DNF, RepositoryContent, Re
 HEADER = "# Managed by ccm"
 _FILE_URL = "file://"
 _NO_TYPES = ("deb",)
+SECTION = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
+_BLANK_LINES = re.compile(r"\n[ \t\r]*\n")
+_FIELD = re.compile(r"^[^#\s]", re.MULTILINE)
+_MOST_SHOWN = 3
 
 
 class RepositoryFormat(Struct, frozen=True, kw_only=True):
@@ -23,17 +28,21 @@ class RepositoryFormat(Struct, frozen=True, kw_only=True):
 
     Attributes:
         directory, key_directory: Where the files are, and where the keys are.
+        main: A file with further repositories.
         suffix: The end of the file's name.
         render: Returns a file's content, from the repository's name and content.
         parse: Returns the content of a file that `render` made; None for another one.
+        others: Returns what a file has besides the repository, for a message; "" if nothing.
         problem: Returns why a repository cannot be one of this package manager; "" if it can.
     """
 
     directory: str
     key_directory: str
+    main: str
     suffix: str
     render: Callable[[str, RepositoryContent], str]
     parse: Callable[[str, str], RepositoryContent | None]
+    others: Callable[[str, str], str]
     problem: Callable[[RepositoryProperties], str]
 
     def path(self, name: str) -> str:
@@ -102,6 +111,11 @@ def _parse_apt(name: str, text: str) -> RepositoryContent | None:
     return content if _render_apt(name, content) == text else None
 
 
+def _other_stanzas(name: str, text: str) -> str:
+    stanzas = [one for one in _BLANK_LINES.split(text) if _FIELD.search(one)]
+    return f"{len(stanzas)} repositories" if len(stanzas) > 1 else ""
+
+
 def _apt_problem(wanted: RepositoryProperties) -> str:
     if given := [
         one for one in ("metalink", "mirrorlist", "priority", "repo_gpgcheck") if getattr(wanted, one)
@@ -150,6 +164,14 @@ def _parse_dnf(name: str, text: str) -> RepositoryContent | None:
     return content if _render_dnf(name, content) == text else None
 
 
+def _other_sections(name: str, text: str) -> str:
+    others = [one for one in SECTION.findall(text) if one != name]
+    more = f" and {len(others) - _MOST_SHOWN} more" if len(others) > _MOST_SHOWN else ""
+    return (
+        f"the sections {', '.join(f'[{one[:100]}]' for one in others[:_MOST_SHOWN])}{more}" if others else ""
+    )
+
+
 def _dnf_problem(wanted: RepositoryProperties) -> str:
     given = [one for one in ("suites", "components", "architectures", "types") if getattr(wanted, one)]
     return f"`{given[0]}` is a property of apt, and this host uses dnf" if given else ""
@@ -168,17 +190,21 @@ FORMATS = {
     APT: RepositoryFormat(
         directory="/etc/apt/sources.list.d",
         key_directory="/etc/apt/keyrings",
+        main="/etc/apt/sources.list",
         suffix=".sources",
         render=_render_apt,
         parse=_parse_apt,
+        others=_other_stanzas,
         problem=_apt_problem,
     ),
     DNF: RepositoryFormat(
         directory="/etc/yum.repos.d",
         key_directory="/etc/pki/rpm-gpg",
+        main="/etc/dnf/dnf.conf",
         suffix=".repo",
         render=_render_dnf,
         parse=_parse_dnf,
+        others=_other_sections,
         problem=_dnf_problem,
     ),
 }

@@ -141,6 +141,7 @@ class RepositoryState(CommonState, kw_only=True, dict=True):
         uses_key: The file of the repository names the file of the key.
         desired_key_checksum: SHA-256 of the key as it is written; "" if there is none, or if it has to be fetched.
         key_error: Why the desired key cannot be used.
+        others: What the file has besides this repository, such as another section of dnf; "" if nothing.
         also_in: Another file that has a repository of this name; "" if none has.
     """
 
@@ -151,6 +152,7 @@ class RepositoryState(CommonState, kw_only=True, dict=True):
     uses_key: bool = False
     desired_key_checksum: str = ""
     key_error: str = ""
+    others: str = ""
     also_in: str = ""
 
     @property

@@ -78,6 +78,8 @@ def _removal(wanted: RepositoryProperties, found: RepositoryState) -> Decision:
         return Decision()
     if found.file.kind not in _REPLACEABLE:
         return Decision(error=FileError(f"{found.file.path} is not a file: it is a {found.file.kind}"))
+    if found.others:
+        return Decision(error=FileError(_others_problem(found)))
     return Decision(
         steps=(Step(noop="Would have removed the repository", action=lambda p: p.remove(wanted, found)),),
         reason=f"{found.file.path} exists",
@@ -91,9 +93,15 @@ def _place_problem(found: RepositoryState) -> str:
     for file in (found.file, found.key_file):
         if file.kind not in _REPLACEABLE:
             return f"{file.path} is not a file: it is a {file.kind}"
+    if found.others:
+        return _others_problem(found)
     if found.also_in:
         return f"{found.also_in} also has a repository of this name: remove it there, or choose another name"
     return ""
+
+
+def _others_problem(found: RepositoryState) -> str:
+    return f"{found.file.path} has {found.others}, which would be lost: move that to another file first"
 
 
 def _differences(wanted: RepositoryProperties, found: RepositoryState) -> Iterator[tuple[str, bool]]:

@@ -23,6 +23,7 @@ from ccm_agent.resources.repository.model import APT, MODE
 from ccm_agent.resources.repository.providers.files import RepositoryFiles
 from ccm_agent.resources.repository.providers.package_lists import REFRESH_LIMIT_S
 
+LISTS_MODE = 0o755
 OPTIONS = (
     "Dir::Etc::SourceParts=/dev/null",
     "APT::Get::List-Cleanup=false",
@@ -32,6 +33,11 @@ OPTIONS = (
     "Dir::Cache::srcpkgcache=",
 )
 """Only the list of one repository is fetched, the others stay, and a server that cannot be reached is an error."""
+TRIAL_OPTIONS = tuple(
+    f"Acquire::IndexTargets::{target}::DefaultEnabled=false"
+    for target in ("deb::Packages", "deb::Translations", "deb-src::Sources")
+)
+"""Only the signed index is fetched, not what it lists."""
 
 
 class AptLists:
@@ -43,11 +49,23 @@ class AptLists:
         self._tool = tool
         self._files = files
 
-    async def refresh(self, repository: str, folder: str, file: bytes) -> None:
-        """See `PackageLists`."""
-        path = f"{folder}/{repository}.sources"
+    async def try_out(self, repository: str, folder: str, file: bytes) -> None:
+        """
+        See `PackageLists`.
+
+        The lists are in the folder. Those of the host may have the same name and belong to another file, with another key.
+        """
+        path, lists = f"{folder}/{repository}.sources", f"{folder}/lists"
         await self._files.write(path, file, mode=MODE)
-        options = [word for one in (f"Dir::Etc::SourceList={path}", *OPTIONS) for word in ("-o", one)]
+        await self._files.set_attributes(f"{lists}/partial", mode=LISTS_MODE, directory=True)
+        await self._update(repository, path, f"Dir::State::lists={lists}", *TRIAL_OPTIONS)
+
+    async def refresh(self, repository: str, path: str) -> None:
+        """See `PackageLists`."""
+        await self._update(repository, path)
+
+    async def _update(self, repository: str, path: str, *more: str) -> None:
+        options = [word for one in (f"Dir::Etc::SourceList={path}", *OPTIONS, *more) for word in ("-o", one)]
         what = f"could not fetch the package lists of the repository {repository}, so nothing was changed"
         try:
             done = await self._tool.change(
@@ -73,8 +91,14 @@ def _is_locked(done: Completed) -> bool:
 
 def make_apt(context: ResourceContext) -> RepositoryFiles:
     """Return the provider `apt`."""
-    tool = PackageTool(context.runner, context.port("locks"), APT_ENVIRONMENT)
+    locks = context.port("locks")
+    tool = PackageTool(context.runner, locks, APT_ENVIRONMENT)
     manager = AptLists(tool, context.files)
     return RepositoryFiles(
-        manager, context.files, context.port("trees"), context.directory, lambda: context.port("download")
+        manager,
+        locks,
+        context.files,
+        context.port("trees"),
+        context.directory,
+        lambda: context.port("download"),
     )

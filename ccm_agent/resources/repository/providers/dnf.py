@@ -13,15 +13,22 @@ from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Files, Trees
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.package_tool import DNF_LOCK_WORDS, PackageTool, refuse, run_dnf
-from ccm_agent.resources.repository.formats import FORMATS
+from ccm_agent.resources.repository.formats import FORMATS, SECTION
 from ccm_agent.resources.repository.model import DNF, MODE
 from ccm_agent.resources.repository.providers.files import FOLDER_BYTES, RepositoryFiles
 from ccm_agent.resources.repository.providers.package_lists import REFRESH_LIMIT_S
 
+MAIN = "/etc/dnf/dnf.conf"
+SETTINGS = ("/etc/dnf/libdnf5.conf.d", "/usr/share/dnf5/libdnf.conf.d")
+"""Where dnf5 has further files with settings of all repositories."""
+
 STRICT = b"skip_if_unavailable=0\n"
 """Otherwise dnf only warns of a server that it cannot reach, if its main file says so."""
-SIGNED_METADATA = b"\nrepo_gpgcheck=1\n"
-_SECTION = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
+_METADATA_SETTING = re.compile(rb"^repo_gpgcheck=", re.MULTILINE)
+_METADATA_CHECK = re.compile(
+    rb"^[ \t]*repo_gpgcheck[ \t]*[=:][ \t]*(?!(?:0|no|false|off)[ \t\r]*$)", re.MULTILINE | re.IGNORECASE
+)
+"""A setting that dnf may read as true."""
 
 
 class DnfLists:
@@ -34,7 +41,7 @@ class DnfLists:
         self._files = files
         self._trees = trees
 
-    async def refresh(self, repository: str, folder: str, file: bytes) -> None:
+    async def try_out(self, repository: str, folder: str, file: bytes) -> None:
         """
         See `PackageLists`.
 
@@ -42,7 +49,7 @@ class DnfLists:
         cache also has the keys that were accepted before. An empty one shows whether the desired key is the right one.
         """
         options = [f"--setopt=reposdir={folder}"]
-        if SIGNED_METADATA in file:
+        if await self._checks_metadata(file):
             options.append(f"--setopt=cachedir={folder}/cache")
         await self._files.write(f"{folder}/{repository}.repo", file + STRICT, mode=MODE)
         what = f"could not fetch the metadata of the repository {repository}, so nothing was changed"
@@ -51,6 +58,26 @@ class DnfLists:
         except CommandError as err:
             raise CommandError(f"{what}: {err.message}", output=err.output) from err
         refuse(done, what, DNF_LOCK_WORDS)
+
+    async def _checks_metadata(self, file: bytes) -> bool:
+        """Whether dnf verifies the metadata of a repository, as far as that is known: its file decides, then the settings."""
+        if _METADATA_SETTING.search(file):
+            return _METADATA_CHECK.search(file) is not None
+        there = [
+            look.path
+            for look in await self._files.inspect([MAIN, *SETTINGS], digest=False)
+            if look.kind != "absent"
+        ]
+        try:
+            texts = [await self._files.read(MAIN, FOLDER_BYTES)] if MAIN in there else []
+            for folder in there[len(texts) :]:
+                texts += [one.content for one in (await self._trees.read(folder, FOLDER_BYTES)).entries]
+        except FileError:
+            return True
+        return any(_METADATA_CHECK.search(text) for text in texts)
+
+    async def refresh(self, repository: str, path: str) -> None:
+        """See `PackageLists`. dnf fetches what it needs when it installs packages."""
 
     async def fault(self) -> str:
         """See `PackageLists`. dnf ignores files that it cannot read."""
@@ -67,14 +94,16 @@ class DnfLists:
         for entry in tree.entries:
             if entry.path.endswith(suffix) and "/" not in entry.path:
                 own = entry.path.removesuffix(suffix)
-                sections = _SECTION.findall(entry.content.decode(errors="replace"))
+                sections = SECTION.findall(entry.content.decode(errors="replace"))
                 found |= {one: f"{folder}/{entry.path}" for one in sections if one != own and one in names}
         return found
 
 
 def make_dnf(context: ResourceContext) -> RepositoryFiles:
     """Return the provider `dnf`."""
-    tool = PackageTool(context.runner, context.port("locks"), {})
-    trees = context.port("trees")
+    locks, trees = context.port("locks"), context.port("trees")
+    tool = PackageTool(context.runner, locks, {})
     manager = DnfLists(tool, context.files, trees)
-    return RepositoryFiles(manager, context.files, trees, context.directory, lambda: context.port("download"))
+    return RepositoryFiles(
+        manager, locks, context.files, trees, context.directory, lambda: context.port("download")
+    )

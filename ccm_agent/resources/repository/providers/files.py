@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CcmError, CommandError, FileError, InputError
-from ccm_agent.model.ports import Download, FileInfo, Files, Transfer, Trees
+from ccm_agent.model.ports import Download, FileInfo, Files, Locks, Transfer, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.repository.checks import checked_key
 from ccm_agent.resources.repository.formats import FORMATS
@@ -32,8 +31,12 @@ LIMIT_BYTES = 1 << 20
 _DIRECTORY_MODE = 0o755
 FOLDER_BYTES = 16 << 20
 """A larger folder does not only have repositories."""
-_STAGING = "/var/cache"
-"""Where copies of the files are while the package lists are fetched; only root can write there, and it has room for metadata."""
+STAGING = "/var/cache/ccm-repository"
+"""
+Where copies of the files are while the package lists are fetched; only root can write beside it, and there is room for metadata.
+A process that was killed leaves it; the next one that holds LOCK removes it.
+"""
+LOCK = "repository"
 _ROOT = "root"
 
 
@@ -43,6 +46,7 @@ class RepositoryFiles:
 
     Args:
         manager: The package manager.
+        locks: Gives the lock of the folder for copies.
         files: Reads and writes the files.
         trees: Reads the other files of their folder.
         directory: The base of relative paths of keys.
@@ -52,12 +56,14 @@ class RepositoryFiles:
     def __init__(
         self,
         manager: PackageLists,
+        locks: Locks,
         files: Files,
         trees: Trees,
         directory: str,
         download: Callable[[], Download],
     ) -> None:
         self._manager = manager
+        self._locks = locks
         self._format = FORMATS[manager.name]
         self._files = files
         self._trees = trees
@@ -90,9 +96,9 @@ class RepositoryFiles:
         """
         Write both files.
 
-        The key is read or fetched, and compared with its fingerprint. With `refresh`, the package manager fetches the package
-        lists with copies of both files. Only after that the files are changed, and they are restored if the package manager
-        cannot read its configuration with them.
+        The key is read or fetched, and compared with its fingerprint. With `refresh`, the package manager tries copies of both
+        files. Only after that the files are changed, and they are restored if the package manager cannot read its configuration
+        with them, or cannot fetch the package lists.
 
         Raises:
             PropertyError: It is not the key with the desired fingerprint.
@@ -101,7 +107,7 @@ class RepositoryFiles:
         """
         key = await self._key(wanted, found)
         if refresh:
-            await self._refresh(wanted, key)
+            await self._try_out(wanted, key)
         path, key_path = self._paths(wanted.name)
         was_sound = not await self._manager.fault()
         earlier = [(file, await self._content(file)) for file in (found.file, found.key_file)]
@@ -117,6 +123,9 @@ class RepositoryFiles:
                     f"{self._manager.name} cannot use the repository {wanted.name} beside the others, so its files were "
                     f"restored: {fault}"
                 )
+            # not while another file may be about the same lists with another key, which a fault may be about
+            if refresh and was_sound:
+                await self._manager.refresh(wanted.name, path)
         except BaseException as err:
             faults = [fault for file, content in earlier if (fault := await self._restore(file, content))]
             if faults and isinstance(err, CcmError):
@@ -143,12 +152,16 @@ class RepositoryFiles:
         stays = wanted.ensure == PRESENT and (wanted.key != "" or wanted.signed_by == key_path)
         if stays or not found.uses_key:
             return False
+        main = self._format.main
         try:
             tree = await self._trees.read(self._format.directory, FOLDER_BYTES)
+            (look,) = await self._files.inspect([main], digest=False)
+            contents = [] if look.kind == "absent" else [await self._files.read(main, FOLDER_BYTES)]
         except FileError:
             return False  # an unused key does no harm, but a repository without its key cannot be used
         own = posixpath.basename(path)
-        return not any(key_path.encode() in one.content for one in tree.entries if one.path != own)
+        contents += [one.content for one in tree.entries if one.path != own]
+        return not any(key_path.encode() in one for one in contents)
 
     async def _state(
         self, wanted: RepositoryProperties, file: FileInfo, key_file: FileInfo, also_in: str
@@ -170,6 +183,8 @@ class RepositoryFiles:
     async def _read_file(self, state: RepositoryState, desired: bytes) -> None:
         text = (await self._text(state.file, desired)).decode(errors="replace")
         state.keep_content(self._format.parse(state.name, text) if text else None)
+        is_unread = state.file.size > 0 and not text
+        state.others = "content that cannot be read" if is_unread else self._format.others(state.name, text)
         state.uses_key = self._format.key_path(state.name) in text
 
     async def _desired_key(self, wanted: RepositoryProperties, state: RepositoryState) -> bytes:
@@ -224,16 +239,24 @@ class RepositoryFiles:
         path = posixpath.normpath(posixpath.join(self._directory, wanted.key))
         return checked_key(await self._files.read(path, KEY_LIMIT_BYTES), wanted).armored()
 
-    async def _refresh(self, wanted: RepositoryProperties, key: bytes) -> None:
-        folder = f"{_STAGING}/ccm-repository-{os.urandom(8).hex()}"
-        await self._files.set_attributes(folder, mode=_DIRECTORY_MODE, directory=True)
-        try:
-            key_path = f"{folder}/{wanted.name}.asc"
-            if key:
-                await self._files.write(key_path, key, mode=MODE)
-            await self._manager.refresh(wanted.name, folder, self._format.content(wanted, key_path))
-        finally:
-            await self._files.remove(folder, recursive=True)
+    async def _try_out(self, wanted: RepositoryProperties, key: bytes) -> None:
+        async with self._locks.hold(LOCK):
+            try:
+                await self._files.remove(STAGING, recursive=True)
+                await self._files.set_attributes(STAGING, mode=_DIRECTORY_MODE, directory=True)
+            except FileError as err:
+                raise FileError(
+                    f"could not fetch the package lists of the repository {wanted.name}, so nothing was changed: {err.message}; "
+                    "run it as root, or write `refresh: false`",
+                    errno=err.errno,
+                ) from err
+            try:
+                key_path = f"{STAGING}/{wanted.name}.asc"
+                if key:
+                    await self._files.write(key_path, key, mode=MODE)
+                await self._manager.try_out(wanted.name, STAGING, self._format.content(wanted, key_path))
+            finally:
+                await self._files.remove(STAGING, recursive=True)
 
     async def _write(self, path: str, content: bytes) -> None:
         folder = posixpath.dirname(path)

@@ -20,14 +20,27 @@ class PackageLists(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def refresh(self, repository: str, folder: str, file: bytes) -> None:
+    async def try_out(self, repository: str, folder: str, file: bytes) -> None:
         """
-        Fetch the package lists of one repository, whose file is not in its place yet. Other lists stay as they are.
+        Fetch the signed metadata of one repository, whose file is not in its place yet. No list of the host changes.
 
         Args:
             repository: Its name.
             folder: An empty directory that all users can read.
             file: The content of its file.
+
+        Raises:
+            CommandError: That failed.
+        """
+        ...
+
+    async def refresh(self, repository: str, path: str) -> None:
+        """
+        Fetch the package lists of one repository, if they are not fetched when they are used. Other lists stay as they are.
+
+        Args:
+            repository: Its name.
+            path: Its file.
 
         Raises:
             CommandError: That failed.

@@ -95,7 +95,10 @@ class Host:
             self.files.put(self.key_path, key)
         tool = PackageTool(self.runner, FakeLocks(), APT_ENVIRONMENT)
         manager = AptLists(tool, self.files) if kind == "apt" else DnfLists(tool, self.files, self.trees)
-        self.provider = RepositoryFiles(manager, self.files, self.trees, "/site", lambda: self.download)
+        self.locks = FakeLocks()
+        self.provider = RepositoryFiles(
+            manager, self.locks, self.files, self.trees, "/site", lambda: self.download
+        )
         self.runner.when("apt-get", "indextargets")
 
     def content(self, path: str) -> str | None:
@@ -226,7 +229,7 @@ async def test_a_repository_is_written_stable_and_removed(
 
     assert (first.error, first.changed, second.error, second.changed) == ([], True, [], False)
     assert written == (text, KEY)
-    assert refreshes == 1
+    assert refreshes == (2 if kind == "apt" else 1)  # a trial, and the lists of the host
     assert host.texts == (None, None)
     assert not [path for path in host.files.nodes if path.startswith("/var/cache/")]
 
@@ -310,6 +313,8 @@ async def test_the_lists_are_fetched_with_copies_and_only_for_this_repository() 
             for path in host.files.nodes
             if path.startswith("/var/cache/") and path.endswith((".sources", ".asc"))
         ]
+        if not staged:
+            return
         seen.extend(host.content(path) for path in sorted(staged))
         seen.extend(host.texts)
         modes.update(host.files.nodes[path].mode for path in staged)
@@ -318,15 +323,180 @@ async def test_the_lists_are_fetched_with_copies_and_only_for_this_repository() 
 
     await manage(TYPE, host.provider, wanted(suites=["trixie"]))
 
-    command = next(line for line in host.runner.lines if line.startswith("apt-get update"))
-    folder = command.partition("Dir::Etc::SourceList=")[2].rpartition("/own.sources")[0]
+    command, after = (line for line in host.runner.lines if line.startswith("apt-get update"))
+    folder = command.partition("Dir::Etc::SourceList=")[2].partition("/own.sources")[0]
     assert seen[0] == KEY
     assert seen[1] == TEXT.replace("bookworm", "trixie").replace("/etc/apt/keyrings", folder)
     assert seen[2:] == [TEXT, KEY]
     assert modes == {0o644}  # apt reads them as the user _apt
-    assert "Dir::Etc::SourceParts=/dev/null" in command
-    assert "List-Cleanup=false" in command
-    assert "Error-Mode=any" in command
+    assert f"-o Dir::State::lists={folder}/lists " in command
+    assert f"-o Dir::Etc::SourceList={PATH} " in after
+    assert "Dir::State::lists" not in after
+    for line in (command, after):
+        assert "Dir::Etc::SourceParts=/dev/null" in line
+        assert "List-Cleanup=false" in line
+        assert "Error-Mode=any" in line
+
+
+async def test_the_lists_of_the_host_stay_when_another_file_conflicts() -> None:
+    host = Host(text=TEXT, key=KEY)
+    host.runner.when("apt-get", "update")
+    host.runner.when(
+        "apt-get", "indextargets", code=100, stderr="E: Conflicting values set for option Signed-By"
+    )
+
+    event = await manage(TYPE, host.provider, wanted(key=OTHER_KEY, key_fingerprint=OTHER_FINGERPRINT))
+
+    updates = [line for line in host.runner.lines if line.startswith("apt-get update")]
+    assert event.failed
+    assert [files.STAGING + "/lists" in line for line in updates] == [True]
+
+
+async def test_files_are_restored_if_the_lists_cannot_be_fetched_after_the_trial() -> None:
+    host = Host(text=TEXT, key=KEY)
+    host.runner.when("apt-get", "update", "-q", "-o", f"Dir::Etc::SourceList={files.STAGING}/own.sources")
+    host.runner.when(
+        "apt-get", "update", "-q", "-o", f"Dir::Etc::SourceList={PATH}", code=100, stderr="E: 404 Packages"
+    )
+
+    event = await manage(TYPE, host.provider, wanted(suites=["trixie"]))
+
+    assert "could not fetch the package lists of the repository own, so nothing was changed" in event.error[0]
+    assert "404 Packages" in event.error[0]
+    assert host.texts == (TEXT, KEY)
+
+
+async def test_what_a_killed_process_left_is_removed_under_the_lock() -> None:
+    host = Host()
+    host.files.put(f"{files.STAGING}/stale.sources", "Trusted: yes")
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        seen.append(sorted(path for path in host.files.nodes if path.startswith(f"{files.STAGING}/")))
+
+    host.runner.when("apt-get", "update", effect=look)
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert event.error == []
+    assert f"{files.STAGING}/own.sources" in seen[0]
+    assert f"{files.STAGING}/stale.sources" not in seen[0]
+    assert files.LOCK in host.locks.held
+    assert files.STAGING not in host.files.nodes
+
+
+async def test_a_folder_of_another_process_is_not_touched() -> None:
+    host = Host()
+    host.files.put(f"{files.STAGING}/theirs.sources", "x")
+    host.locks.foreign[files.LOCK] = "ccm agent (pid 7)"
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert "is still held by ccm agent (pid 7)" in event.error[0]
+    assert f"{files.STAGING}/theirs.sources" in host.files.nodes
+
+
+async def test_a_user_who_cannot_make_copies_reads_what_to_do() -> None:
+    host = Host()
+    host.files.refuses[files.STAGING] = "Permission denied"
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert event.error == [
+        f"could not fetch the package lists of the repository own, so nothing was changed: {files.STAGING}: Permission denied; "
+        "run it as root, or write `refresh: false`"
+    ]
+    assert host.texts == (None, None)
+
+
+FOREIGN_STANZA = (
+    "Types: deb\nURIs: https://vendor.example/\nSuites: ./\nSigned-By: /usr/share/keyrings/vendor.gpg\n"
+)
+
+
+@pytest.mark.parametrize("change", [{"description": "new"}, {"ensure": "absent"}])
+@pytest.mark.parametrize(
+    ("kind", "text", "others"),
+    [
+        pytest.param("apt", f"{TEXT}\n{FOREIGN_STANZA}", "2 repositories", id="another stanza"),
+        pytest.param("apt", f"# x\n{FOREIGN_STANZA} \t\n{TEXT}", "2 repositories", id="a stanza before it"),
+        pytest.param("dnf", f"{REPO_TEXT}[vendor]\nname=x\n", "the sections [vendor]", id="another section"),
+        pytest.param("dnf", "[a]\n[b]\n[c]\n[d]\n", "the sections [a], [b], [c] and 1 more", id="many sections"),
+        pytest.param("dnf", "x" * (2 << 20), "content that cannot be read", id="a huge file"),
+    ],
+)  # fmt: skip
+async def test_what_else_a_file_has_is_not_lost(
+    kind: str, text: str, others: str, change: dict[str, Any]
+) -> None:
+    host = Host(kind, text=text, key=KEY)
+
+    event = await manage(TYPE, host.provider, (wanted if kind == "apt" else wanted_dnf)(**change))
+
+    assert event.error == [f"{host.path} has {others}, which would be lost: move that to another file first"]
+    assert host.texts == (text, KEY)
+    assert host.refreshes == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        pytest.param(
+            "apt", f"\n# a comment\n\n{FOREIGN_STANZA}\n\n# the end\n", id="one stanza with comments"
+        ),
+        pytest.param("dnf", "# a comment\n[own]\nname=x\nbaseurl=https://old.example/\n", id="one section"),
+    ],
+)
+async def test_a_file_with_one_repository_is_taken_over(kind: str, text: str) -> None:
+    host = Host(kind, text=text)
+    one = (wanted if kind == "apt" else wanted_dnf)(refresh=False)
+
+    event = await manage(TYPE, host.provider, one)
+
+    assert (event.error, host.content(host.path)) == ([], FORMATS[kind].content(one).decode())
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_checked"),
+    [
+        pytest.param("/etc/dnf/dnf.conf", "[main]\nrepo_gpgcheck=1\n", True, id="dnf.conf"),
+        pytest.param("/etc/dnf/dnf.conf", "[main]\nrepo_gpgcheck = True\n", True, id="a word"),
+        pytest.param("/etc/dnf/dnf.conf", "[main]\nrepo_gpgcheck=what\n", True, id="anything else"),
+        pytest.param(
+            "/etc/dnf/libdnf5.conf.d/a.conf", "[main]\nrepo_gpgcheck=1\n", True, id="a further file"
+        ),
+        pytest.param(
+            "/usr/share/dnf5/libdnf.conf.d/a.conf", "[main]\nrepo_gpgcheck=yes\n", True, id="a vendor's"
+        ),
+        pytest.param("/etc/dnf/dnf.conf", "[main]\n# repo_gpgcheck=1\ngpgcheck=1\n", False, id="a comment"),
+        pytest.param("/etc/dnf/dnf.conf", "[main]\nrepo_gpgcheck=False\n", False, id="no check"),
+        pytest.param("/etc/dnf/dnf.conf", "[main]\n", False, id="nothing"),
+    ],
+)
+async def test_a_key_is_tested_with_an_empty_cache_if_dnf_conf_requires_signed_metadata(
+    path: str, text: str, is_checked: bool
+) -> None:
+    host = Host("dnf")
+    host.files.put(path, text)
+    host.runner.when("dnf", "makecache")
+
+    event = await manage(TYPE, host.provider, wanted_dnf())
+
+    command = next(line for line in host.runner.lines if line.startswith("dnf makecache"))
+    assert event.error == []
+    assert (f"--setopt=cachedir={files.STAGING}/cache" in command) is is_checked
+
+
+@pytest.mark.parametrize("kind", ["apt", "dnf"])
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_a_key_that_the_main_file_names_is_kept(kind: str, is_shared: bool) -> None:
+    host = Host(kind, key=KEY)
+    host.files.put(host.path, FORMATS[kind].content((wanted if kind == "apt" else wanted_dnf)()))
+    text = f"deb [signed-by={host.key_path if is_shared else '/x'}] https://a/ x main\n"
+    host.files.put(FORMATS[kind].main, text)
+
+    event = await manage(TYPE, host.provider, RepositoryProperties(name="own", ensure="absent"))
+
+    assert (event.error, host.texts) == ([], (None, KEY if is_shared else None))
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
