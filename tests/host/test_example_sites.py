@@ -168,3 +168,23 @@ def test_sshd_has_every_hardened_setting_and_one_by_its_number(shell: Run) -> No
     assert shell(site, "systemctl is-active ssh") == "active\n"
     bastion = json.loads(shell(site, "ccm hiera parse manifest.yaml role=bastion"))["sshd"]
     assert bastion["DisableForwarding"] == {"cis": "5.1.8", "value": "no"}
+
+
+def test_the_application_counts_in_its_database(shell: Run) -> None:
+    site, conf = "app-and-database", "/etc/redis/redis.conf"
+    drift = (
+        f"sed -i 's/^port .*/port 6379/' {conf}; systemctl stop counter; chmod 600 /opt/counter/counter.py"
+    )
+    repaired = {f"edit#{conf}", "file#/opt/counter/counter.py", "service#redis-server", "service#counter"}
+
+    check_applied(shell, site, drift, repaired)
+
+    visits = [shell(site, "curl -sS http://localhost:8080/") for _ in range(2)]
+    assert visits == ["1\n", "2\n"]
+    shell(site, "systemctl restart redis-server; redis-cli -s /run/redis/redis.sock ping")
+    assert shell(site, "curl -sS --retry 5 --retry-all-errors http://localhost:8080/") == "3\n"
+    assert shell(site, "setpriv --reuid nobody --clear-groups redis-cli -s /run/redis/redis.sock ping") == (
+        "Could not connect to Redis at /run/redis/redis.sock: Permission denied\n"
+    )
+    assert "6379" not in shell(site, "cat /proc/net/tcp /proc/net/tcp6")
+    check_readme(shell, site)

@@ -3,7 +3,7 @@
 # Downloads (once) the Debian packages below, with what they need besides ROOTFS, as a repository
 # for apt, and prints its path.  Nodes have no network: bind it and name it in a sources file.
 set -euo pipefail
-packages=(nginx openssh-server prometheus-node-exporter openssl curl cron sudo logrotate python3-apt)
+packages=(nginx openssh-server prometheus-node-exporter openssl curl cron sudo logrotate python3-apt redis-server)
 rootfs=$1
 cache=$(dirname "$rootfs")
 key=$( { echo "$rootfs"; cat "$0"; } | sha256sum | cut -c1-12)
