@@ -34,7 +34,7 @@ FIRST = ("repository", "package", "group", "user")
 """Other resources need them, so they are written first."""
 LAST = ("service",)
 """They need others, such as their unit and their files."""
-MARKERS = ("{{", "{%", "{#")
+MARKERS = ("{{", "${", "{%", "{#")
 """Text with these would be read as a template."""
 
 

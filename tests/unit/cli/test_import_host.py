@@ -129,16 +129,33 @@ def test_json_names_what_was_written_and_left_out(tree: Path, capsys: pytest.Cap
     }
 
 
+def test_what_a_symlink_names_is_not_evaluated(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "plain").symlink_to("$HOME")
+    for name, target in (("a", '${ readFile("/etc/hostname") }'), ("b", "{{ 1 + 1 }}")):
+        (tree / name).symlink_to(target)
+
+    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 0
+
+    reported = capsys.readouterr().out
+    for name in ("a", "b"):
+        assert f"symlink {tree}/{name}: has text that would be read as a template" in reported
+    manifest = Path("site/manifest.yaml").read_text()
+    assert "$HOME" in manifest
+    assert "readFile" not in manifest
+
+
 def test_what_a_user_wrote_does_not_become_a_template() -> None:
     line = 'ssh-ed25519 AAAA {{ readFile("/etc/shadow") }}'
     imported = ImportedResources()
 
     for name, properties in (
         ("mallory", {"authorized_keys": [line]}),
+        ("trudy", {"authorized_keys": ['ssh-ed25519 AAAA ${ readFile("/etc/shadow") }']}),
         ("{{ x }}", {}),
+        ("${ x }", {}),
         ("job", {"environment": ["A={% x %}"]}),
         ("deep", {"a": {"b": ["{# x"]}}),
-        ("plain", {"authorized_keys": ["ssh-ed25519 AAAA a{b}"]}),
+        ("plain", {"authorized_keys": ["ssh-ed25519 AAAA a{b}$c"]}),
     ):
         _add(imported, "user", ExistingResource(name=name, properties=properties))
 
