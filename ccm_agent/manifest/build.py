@@ -17,6 +17,7 @@ from ccm_agent.manifest.expressions import (
     render_checks,
     render_entries,
     render_keys,
+    render_retry,
 )
 from ccm_agent.manifest.properties import make_properties, read_unquoted
 from ccm_agent.manifest.validate import check_outside_manifest, check_properties, late_checks
@@ -26,7 +27,7 @@ from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType, ResolvedResource
 
-_RENDER = {"health_checks": render_checks, "register_when_stable": render_entries}
+_RENDER = {"health_checks": render_checks, "register_when_stable": render_entries, "retry": render_retry}
 
 
 class ResourceBuilder(EntryReader):

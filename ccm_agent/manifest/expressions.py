@@ -149,6 +149,13 @@ def render_checks(value: Any, expressions: Expressions) -> Any:
     ]
 
 
+def render_retry(value: Any, expressions: Expressions) -> Any:
+    """Attempts with their templates rendered, but for `until`: data must not become a part of an expression."""
+    if not isinstance(value, dict):
+        return render(value, expressions)
+    return {key: one if key == "until" else render_typed(one, expressions) for key, one in value.items()}
+
+
 def render_entries(value: Any, expressions: Expressions) -> Any:
     """Registrations: a port that is one expression keeps its type, all else is text."""
     if not isinstance(value, list):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Meta
 
+from ccm_agent.manifest.expressions import has_markers
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
 from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck
@@ -185,6 +186,9 @@ def _check_behavior(kind: AnyType, wanted: CommonProperties) -> None:
         from ccm_agent.resources.attempts import check_retry
 
         check_retry(kind, wanted.retry)
+        if has_markers(wanted.retry.until):
+            # what a template adds would be a part of the expression, and data is not trusted like that
+            refuse("`until` is an expression: write it without `{{ }}` and `${ }`", "retry.until")
     if wanted.timeout and "timeout" in kind.rules.limits_resource:
         from ccm_agent.resources.time_limit import check_timeout
 

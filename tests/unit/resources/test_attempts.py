@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from ccm_agent.model.errors import (
     CcmError,
     CommandError,
     HostError,
+    InputError,
     NoProviderError,
     PolicyError,
     PropertyError,
@@ -383,6 +385,22 @@ async def test_until_sees_the_item_too() -> None:
 """)
 
     assert host.on.outcomes == [("a", "changed"), ("b", "failed")]
+
+
+@pytest.mark.parametrize("value", ["{{ Data.word }}", "${ Data.word }"])
+async def test_data_does_not_become_a_part_of_until(value: str) -> None:
+    text = TEXT.replace("every: 10s", f"every: '${{ Data.wait }}', until: \"result.ensure == '{value}'\"")
+    data = "data: {wait: 1s, word: \"' || true || '\"}\n"
+    host = Host()
+
+    with pytest.raises(InputError, match=re.escape("`until` is an expression: write it without")) as caught:
+        await host.apply(text + data)
+
+    assert caught.value.place is not None
+    assert host.on.events == []
+    # the other values may be templates, and an expression reads data by itself
+    await host.apply(text.replace(f"'{value}'", "Data.word") + data)
+    assert [one["next"] for one in host.failed_attempts] == ["1s", "1s"]
 
 
 async def test_an_expression_of_until_that_fails_is_not_tried_again() -> None:
