@@ -64,15 +64,15 @@ def read_keys() -> FleetKeys:
     return FleetKeys(root, operator)
 
 
-async def fill(settings: BusSettings, keys: FleetKeys, count: int) -> None:
-    """Write the entries of this many nodes, as agents and operators write them; nothing expires."""
+async def fill(settings: BusSettings, keys: FleetKeys, count: int, first: int = 0) -> None:
+    """Write the entries of the nodes from `first` to before `count`, as agents and operators do; nothing expires."""
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.kv import NatsKeyValue
 
     async with Connection(settings) as connection:
         await connection.connect_now()
         buckets = {name: NatsKeyValue(connection, name) for name in (NODES, FACTS)}
-        entries = (entry for number in range(count) for entry in make_entries(keys, number))
+        entries = (entry for number in range(first, count) for entry in make_entries(keys, number))
         while some := list(islice(entries, AT_ONCE)):
             await asyncio.gather(
                 *(buckets[one.bucket].store_signed(one.key, one.value, 0, one.signature) for one in some)

@@ -166,12 +166,13 @@ _read_claims = lru_cache(maxsize=32_768)(read_claims)
 """Gates and templates read the same entries again and again."""
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=131_072)
 def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
     """
     The node that a certificate names, until when its key is certified, and the key that certified it.
 
-    The time is in milliseconds since 1970; 0: without end.
+    The time is in milliseconds since 1970; 0: without end. A scan of more nodes than the cache keeps finds nothing in it. Only
+    certificates that lead to the root are in it.
     """
     node, certified = read_certified(certificate, key, root)
     return node, certified.expires, certified.key
