@@ -55,7 +55,8 @@ def release() -> bytes:
 
 def machine(lab: testenv.Lab, name: str, packages: Path) -> testenv.Node:
     """A machine that both programs could begin on."""
-    binds = {path: path for path in {sys.prefix, sys.base_prefix, str(TOP)} if not path.startswith(f"{TOP}/")}
+    prefixes = {sys.prefix, sys.base_prefix} - {"/usr"}  # machines have a Python of their own there
+    binds = {path: path for path in sorted(prefixes) if not path.startswith(f"{TOP}/")} | {str(TOP): str(TOP)}
     node = lab.create(name, {**binds, str(packages): "/srv/debian"})
     node.path("/etc/hosts").write_text("127.0.0.1 localhost\n")
     node.start()
