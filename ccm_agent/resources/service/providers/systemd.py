@@ -31,6 +31,7 @@ PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
 PLAIN = frozenset({"enabled", "disabled", "static", "indirect", "masked", "enabled-runtime"})
 """Values of `UnitFileState` that `is-enabled` would also answer. For others `is-enabled` is called."""
 
+NO_RELOAD = "--no-reload"
 LOOK_LIMIT_S = 60
 CHANGE_LIMIT_S = 15 * 60
 """Units have time limits of their own (by default 90 s to start and to stop). This one is for units without."""
@@ -49,6 +50,8 @@ class Systemd:
         self._runner = runner
         self._locks = locks
         self._said: dict[str, str] = {}
+        self._unread: set[str] = set()
+        """Services that were enabled or disabled since systemd read that; `systemctl show` may tell their earlier state."""
 
     async def status(self, wanted: ServiceProperties) -> ServiceState:
         """Return whether the service runs and is enabled; CommandError if it does not exist."""
@@ -62,6 +65,8 @@ class Systemd:
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
         """Return what `status` would for each, if one call of the init system's tool tells it."""
         names = [properties.name for properties in wanted]
+        if not self._unread.isdisjoint(names):
+            await self._reload()
         shown = await self._show(names)
         if any(needs_reload(unit) for unit in shown):
             await self._reload()
@@ -83,24 +88,32 @@ class Systemd:
         await self._change("restart", name)
 
     async def enable(self, name: str) -> None:
-        """Enable the service at boot."""
-        await self._change("enable", name)
+        """Enable the service at boot; see `finish`."""
+        await self._change("enable", name, NO_RELOAD)
+        self._unread.add(name)
 
     async def disable(self, name: str) -> None:
-        """Disable the service at boot."""
-        await self._change("disable", name)
+        """Disable the service at boot; see `finish`."""
+        await self._change("disable", name, NO_RELOAD)
+        self._unread.add(name)
+
+    async def finish(self) -> None:
+        """Let systemd read which services are enabled: once for all, because that takes longer than all else."""
+        if self._unread:
+            await self._reload()
 
     async def _show(self, names: Sequence[str]) -> list[dict[str, str]]:
         done = await self._run("show", "--system", f"--property={PROPERTIES}", "--", *names)
         return parse_show(done.stdout.decode(errors="replace"))
 
     async def _reload(self) -> None:
+        self._unread.clear()
         async with self._locks.hold("service"):
             await self._run("daemon-reload")
 
-    async def _change(self, verb: str, name: str) -> None:
+    async def _change(self, verb: str, name: str, *options: str) -> None:
         async with self._locks.hold("service"):
-            done = await self._run(verb, "--system", "--", name, limit_s=CHANGE_LIMIT_S)
+            done = await self._run(verb, "--system", *options, "--", name, limit_s=CHANGE_LIMIT_S)
         if done.timed_out:
             raise CommandError(
                 f"`systemctl {verb} {name}` ran for {CHANGE_LIMIT_S} s and was killed; "

@@ -217,7 +217,37 @@ class TestChanges:
 
         await getattr(host.systemd, verb)("httpd")
 
-        assert (host.asked, host.locks.held) == ([f"{verb} --system -- httpd"], ["service"])
+        options = "--system --no-reload" if verb in ("enable", "disable") else "--system"
+        assert (host.asked, host.locks.held) == ([f"{verb} {options} -- httpd"], ["service"])
+
+    async def test_systemd_reads_once_which_services_are_enabled(self) -> None:
+        host = Host()
+        for verb in ("enable", "disable", "start", "daemon-reload"):
+            host.runner.when("systemctl", verb)
+
+        await host.systemd.start("a")
+        await host.systemd.finish()
+        before = len(host.asked)
+        await host.systemd.enable("a")
+        await host.systemd.disable("b")
+        await host.systemd.finish()
+        await host.systemd.finish()
+
+        assert before == 1
+        assert [line.split()[0] for line in host.asked[1:]] == ["enable", "disable", "daemon-reload"]
+
+    async def test_a_service_that_was_disabled_is_not_looked_at_before_systemd_has_read_that(self) -> None:
+        host = Host()
+        for verb in ("disable", "daemon-reload"):
+            host.runner.when("systemctl", verb)
+        host.knows(unit("b"))
+        host.knows(unit("a"))
+
+        await host.systemd.disable("a")
+        await host.systemd.look_ahead([wanted("b")])
+        await host.systemd.look_ahead([wanted("a")])
+
+        assert [line.split()[0] for line in host.asked] == ["disable", "show", "daemon-reload", "show"]
 
     async def test_a_warning_of_a_verb_is_in_the_next_state(self) -> None:
         host = Host()
