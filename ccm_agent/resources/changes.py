@@ -136,6 +136,30 @@ def _counts(lines: Iterator[str] | Sequence[str]) -> tuple[int, int]:
     return signs.count("+"), signs.count("-")
 
 
+async def compare_file(files: Files, path: str, mode: int, after: bytes | None) -> FileChange:
+    """
+    Return the change of a whole file.
+
+    Args:
+        files: The files of the host.
+        path: The file; a symlink at the end is not followed.
+        mode: The mode that it gets.
+        after: Its content after the change; None if it is removed.
+    """
+    (look,) = await files.inspect([path], digest=False, follow=False)
+    before, why = await read_for_diff(files, path) if look.kind == "file" else (None, "")
+    private = await private_paths(files, [path], mode if after is not None else None)
+    return FileChange(
+        path=path,
+        before=before,
+        after=None if why else after,
+        is_private=private[path],
+        why=why,
+        was_there=look.kind == "file",
+        stays=after is not None,
+    )
+
+
 async def private_paths(files: Files, paths: Sequence[str], mode: int | None = None) -> dict[str, bool]:
     """
     Return for each path whether its content is private: not every local user can read it now, and with the mode that it gets.

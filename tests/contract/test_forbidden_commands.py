@@ -62,7 +62,14 @@ PROPERTIES: dict[tuple[str, str], Manifest] = {
 }
 """A manifest for each property that can contain a command, by type and property."""
 
-LATER = {("cron", "command"), ("systemd_unit", "content"), ("systemd_unit", "source")}
+LATER = {
+    ("cron", "command"),
+    ("systemd_unit", "content"),
+    ("systemd_unit", "source"),
+    ("container", "image"),
+    ("container", "command"),
+    ("container", "health_command"),
+}
 """Properties whose commands another program runs later."""
 
 PLACES: dict[str, Manifest] = {
@@ -215,6 +222,20 @@ async def test_no_mount_runs_a_program_that_the_policy_forbids(
     assert not host.has_canary
 
 
+@pytest.mark.parametrize("properties", [{}, {"command": ["sh"]}, {"health_command": ["true"]}])
+async def test_no_command_that_the_policy_forbids_gets_into_a_container(
+    host: Host, properties: dict[str, Any]
+) -> None:
+    # the host has no quadlet, so that this writes nothing even if the policy is not asked
+    image = f"registry.invalid/x@sha256:{'0' * 64}"
+    container = one("container", "no-such-container", image=image, ensure="present", **properties)
+
+    refused = await host.apply(resources(container), no_commands())
+
+    assert refused.state == "failed"
+    assert [one.code for one in refused.failed] == ["policy.command"]
+
+
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.reach != "command"])
 async def test_no_other_goss_rule_runs_a_command_that_stands_in_it(host: Host, kind: str) -> None:
     touch = f"touch {CANARY}"
@@ -239,6 +260,7 @@ STARTERS = {
     "health/goss/network.py": "tools of the host",
     "health/goss/kernel.py": "tools of the host",
     "resources/package_tool.py": "tools of the host",
+    "resources/container/providers/podman.py": "tools of the host",
     "resources/systemd_unit/providers/systemd.py": "tools of the host",
     "resources/systemd_unit/providers/verify.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",

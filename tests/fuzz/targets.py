@@ -31,6 +31,7 @@ from ccm_agent.model.formats.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.records import stamped
+from ccm_agent.resources.container.quadlet import parse as parse_quadlet
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.storage.spool_segment import decoder as segment_decoder
 from ccm_agent.templates.engines import engine
@@ -288,6 +289,9 @@ def _id_token(data: bytes) -> object:
 
 
 OTHERS = [
+    Target("quadlet", lambda data: parse_quadlet("web", data, b"A=1\n"), [
+        b"[Container]\nImage=a/b\nExec=\"a\" \"\\\\x22$$ %%\"\nLabel=\"a=b\"\nHealthCmd=[\"a\"]\nUser=1\nGroup=2\n",
+    ]),
     Target("tar", _tar, [_packed("tar")], (*TAR_ERRORS, OSError)),
     Target("expression", _compile, [_EXPR.encode(), b"a in [1..2] and not b"]),
     Target("go", _render("go"), [

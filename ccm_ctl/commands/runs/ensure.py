@@ -125,6 +125,7 @@ class EnsureRunOptions(Options, frozen=True, kw_only=True):
         "ccmctl ensure systemd_unit backup.timer --source backup.timer --targets role=web",
         "ccmctl ensure sysctl vm.swappiness value=10 --targets role=web",
         "ccmctl ensure system timezone value=Europe/Berlin --targets role=web",
+        f"ccmctl ensure container web --image docker.io/library/nginx@sha256:{'0' * 64} --targets role=web",
         "ccmctl ensure cron backup --schedule '0 3 * * *' --command /usr/local/bin/backup --targets role=web",
         "ccmctl ensure repository local --uris file:/srv/rpm --trusted --all",
         "ccmctl ensure apply /etc/app/manifest.yaml --noop -t node=web1",

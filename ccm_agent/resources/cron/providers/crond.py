@@ -58,23 +58,10 @@ class Crond:
 
     async def compare(self, wanted: CronProperties) -> list[FileChange]:
         """Return the content of the file before and after, for a diff."""
-        from ccm_agent.resources.changes import FileChange, private_paths, read_for_diff
+        from ccm_agent.resources.changes import compare_file
 
-        (look,) = await self._files.inspect([wanted.path], digest=False, follow=False)
-        stays = wanted.ensure == PRESENT
-        before, why = await read_for_diff(self._files, wanted.path) if look.kind == "file" else (None, "")
-        private = await private_paths(self._files, [wanted.path], wanted.mode_bits if stays else None)
-        return [
-            FileChange(
-                path=wanted.path,
-                before=before,
-                after=content(wanted) if stays and not why else None,
-                is_private=private[wanted.path],
-                why=why,
-                was_there=look.kind == "file",
-                stays=stays,
-            )
-        ]
+        after = content(wanted) if wanted.ensure == PRESENT else None
+        return [await compare_file(self._files, wanted.path, wanted.mode_bits, after)]
 
     async def write(self, wanted: CronProperties) -> None:
         """Write the job's file atomically; FileError if its user does not exist."""

@@ -74,23 +74,10 @@ class SystemdUnits:
 
     async def compare(self, wanted: SystemdUnitProperties) -> list[FileChange]:
         """Return the content of the file before and after, for a diff."""
-        from ccm_agent.resources.changes import FileChange, private_paths, read_for_diff
+        from ccm_agent.resources.changes import compare_file
 
-        path, stays = wanted.path, wanted.ensure == PRESENT
-        (look,) = await self._files.inspect([path], digest=False, follow=False)
-        before, why = await read_for_diff(self._files, path) if look.kind == "file" else (None, "")
-        private = await private_paths(self._files, [path], wanted.mode_bits if stays else None)
-        return [
-            FileChange(
-                path=path,
-                before=before,
-                after=await self._content(wanted) if stays and not why else None,
-                is_private=private[path],
-                why=why,
-                was_there=look.kind == "file",
-                stays=stays,
-            )
-        ]
+        after = await self._content(wanted) if wanted.ensure == PRESENT else None
+        return [await compare_file(self._files, wanted.path, wanted.mode_bits, after)]
 
     async def store(self, wanted: SystemdUnitProperties) -> None:
         """

@@ -1,0 +1,150 @@
+"""Properties and state of containers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_agent.model.formats.field_rules import PublishNames, RunsCommand
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+DIRECTORY = "/etc/containers/systemd"
+MODE = 0o644
+SECRET_MODE = 0o600
+RUNNING, STOPPED = "running", "stopped"
+
+
+class ContainerProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A container that systemd runs with podman."""
+
+    name: Annotated[
+        str,
+        Meta(description="Name of the container."),
+    ]
+    ensure: Annotated[
+        str,
+        Meta(
+            description="`running` (default), `stopped`, `present` (only its files are managed), or `absent`."
+        ),
+    ] = ""
+    image: Annotated[
+        str,
+        RunsCommand,
+        Meta(description="Image with registry and digest."),
+    ] = ""
+    allow_tag: Annotated[bool, Meta(description="Accept an image with a tag, whose content may change.")] = (
+        False
+    )
+    enable: Annotated[bool, Meta(description="Start it at boot. Default: yes.")] = True
+    command: Annotated[
+        list[str],
+        RunsCommand,
+        Meta(description="Command and arguments in place of the image's."),
+    ] = []
+    environment: Annotated[
+        list[str],
+        PublishNames,
+        Meta(description="Variables as `NAME=value`, in a file that root alone can read."),
+    ] = []
+    environment_files: Annotated[
+        list[str], Meta(description="Absolute paths of files with more variables.")
+    ] = []
+    ports: Annotated[
+        list[str],
+        Meta(description="Published ports as `[IP:]HOST:CONTAINER[/udp]`."),
+    ] = []
+    volumes: Annotated[
+        list[str],
+        Meta(
+            description="Mounts as `SOURCE:TARGET[:OPTIONS]`; the source is a path or the name of a volume."
+        ),
+    ] = []
+    network: Annotated[str, Meta(description="`host`, `none`, or the name of a network.")] = ""
+    user: Annotated[str, Meta(description="User in the container as `USER[:GROUP]`.")] = ""
+    labels: Annotated[dict[str, str], Meta(description="Labels of the container.")] = {}
+    memory: Annotated[str, Meta(description="Most memory that it may use, such as `512m`.")] = ""
+    restart: Annotated[
+        str,
+        Meta(description="`on-failure` (default), `always` or `no`."),
+    ] = "on-failure"
+    health_command: Annotated[
+        list[str],
+        RunsCommand,
+        Meta(description="Command in it that exits with 0 while it is healthy."),
+    ] = []
+    health_interval: Annotated[str, Meta(description="Time between them. Default: `30s`.")] = ""
+    health_timeout: Annotated[
+        int,
+        Meta(ge=1, le=3600, description="Seconds that a start may take to be healthy. Default: 60."),
+    ] = 60
+    subscribe: Annotated[
+        list[str],
+        Meta(description="Resources (`type#name`) that restart it when they change."),
+    ] = []
+
+    @property
+    def unit(self) -> str:
+        """The unit that quadlet generates."""
+        return f"{self.name}.service"
+
+    @property
+    def path(self) -> str:
+        """The quadlet."""
+        return f"{DIRECTORY}/{self.name}.container"
+
+    @property
+    def variables_path(self) -> str:
+        """The file with `environment`. Arguments and generated units can be read by every user of the host."""
+        return f"{DIRECTORY}/{self.name}.env"
+
+    @property
+    def mode_bits(self) -> int:
+        """The permissions of the quadlet."""
+        return SECRET_MODE if self.sensitive else MODE
+
+
+class ContainerState(CommonState, kw_only=True, dict=True):
+    """
+    The current state; `ensure` is "present" if systemd was not asked.
+
+    Attributes:
+        path: The quadlet.
+        kind, variables_kind: "absent", "file" or anything else at the paths of the quadlet and of its variables.
+        checksum, variables_checksum: SHA-256 of the files; "" if there are none.
+        mode, variables_mode: Their permissions as four octal digits; "" if there are none.
+        uid, variables_uid: Their owners; -1 if there are none.
+        image: The image in the quadlet; "" if it was not read, or is not as this type writes it.
+        active: systemd's word for the state of the unit, such as "active" or "failed"; "" if systemd was not asked.
+        health: podman's word for the health, such as "healthy"; "" without `health_command`, or if it does not run.
+        needs_reload: systemd has an earlier version of the quadlet, or none.
+        has_quadlet: Whether the host has podman's generator of units.
+        error: Why a file cannot be read; "" if it can.
+    """
+
+    path: str
+    kind: str = "absent"
+    variables_kind: str = "absent"
+    checksum: str = ""
+    variables_checksum: str = ""
+    mode: str = ""
+    variables_mode: str = ""
+    uid: int = -1
+    variables_uid: int = -1
+    image: str = ""
+    active: str = ""
+    health: str = ""
+    needs_reload: bool = False
+    has_quadlet: bool = True
+    error: str = ""
+
+    @property
+    def earlier(self) -> ContainerProperties | None:
+        """The properties in the files, if they are as this type writes them. No field: variables may be secret."""
+        found: ContainerProperties | None = self.__dict__.get("read")
+        return found
+
+    def keep(self, properties: ContainerProperties) -> None:
+        """Set the properties that were read."""
+        self.__dict__["read"] = properties
+        self.image = properties.image

@@ -1,0 +1,49 @@
+"""What undoes the change of a container: the properties that its files had before, and whether it ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.container.checks import check
+from ccm_agent.resources.container.model import MODE, ContainerProperties, ContainerState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+FOREIGN = "its files were not as this type writes them"
+RESTARTED = "it was restarted; restart it again, so that it reads its earlier files"
+
+
+async def earlier(
+    wanted: ContainerProperties, found: ContainerState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`. Only files that come back byte for byte are restored."""
+    if decision.refreshed and len(decision.steps) == 1:
+        return EarlierState(why_not=RESTARTED)
+    if (found.kind, found.variables_kind) == ("absent", "absent"):
+        return EarlierState(properties={"ensure": ABSENT})
+    back = found.earlier
+    if back is None or (found.mode, found.uid) != (f"{MODE:04o}", 0):
+        return EarlierState(why_not=FOREIGN)
+    back.ensure = found.ensure
+    back.allow_tag = "@" not in back.image
+    properties = to_builtins(back)
+    del properties["name"]
+    return checked_state("its earlier quadlet", properties, lambda: check(back))
+
+
+def identify(state: ContainerState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return {
+        "kind": state.kind,
+        "content": state.checksum,
+        "mode": state.mode,
+        "owner": str(state.uid),
+        "environment": state.variables_checksum,
+        "ensure": state.ensure,
+    }
