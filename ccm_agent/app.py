@@ -16,6 +16,8 @@ from ccm_agent.app_expressions import make_environment, make_expressions
 from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag
 from ccm_agent.model import merge
 from ccm_agent.model.errors import DataError
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.resources.catalog import Catalog
 from ccm_agent.version import VERSION
 
 __all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag"]
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.records.registration import RegistrationEntry
     from ccm_agent.registration.lookup import RegistrationLookup
     from ccm_agent.registration.registry import RegistrationStream
-    from ccm_agent.resources.catalog import Catalog
     from ccm_agent.system.render_process import RenderLimits
     from ccm_agent.templates.broker_functions import BrokerFunctions
     from ccm_agent.templates.gjson import Result
@@ -94,8 +95,6 @@ class App:
     def catalog(self) -> Catalog:
         """The resource types."""
         if self._catalog is None:
-            from ccm_agent.resources.catalog import Catalog
-
             self._catalog = Catalog()
         return self._catalog
 
@@ -424,7 +423,6 @@ def json_text(value: object, indent: str = "  ") -> str:
 
 def similar_fact(facts: Mapping[str, Any], path: str) -> str:
     """The end of an error about a fact that is not there: `, did you mean X?`, or where all are shown."""
-    from ccm_agent.model.suggestions import did_you_mean
     from ccm_agent.templates.fact_texts import fact_paths
 
     return did_you_mean(path, fact_paths(facts)) or "; see `ccm facts`"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import stat
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import IO, Any
 
 import click
 
+from ccm_agent.app import App, ApplyOptions
 from ccm_agent.cli import options, output
 from ccm_agent.cli.inputs import environment, more_facts
 from ccm_agent.cli.terminal import HostTerminal
@@ -19,12 +22,7 @@ from ccm_agent.model.codec import encode_json
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.app import App, ApplyOptions
-    from ccm_agent.model.selection import ResourceSelection
+from ccm_agent.model.selection import ResourceSelection
 
 
 class ApplyFlags(Options, frozen=True, kw_only=True):
@@ -113,8 +111,6 @@ def command(given: ApplyFlags) -> int:
     obj://BUCKET/KEY. A TinyCM manifest may also be a plain file on the web. #sha256=DIGEST at the end of an http(s)
     URL verifies the download.
     """
-    import asyncio
-
     selection = given.selected.selection()
     if given.as_json and (given.render or given.events == "-"):
         other = "--render" if given.render else "--events -"
@@ -125,8 +121,6 @@ def command(given: ApplyFlags) -> int:
 
 
 async def _apply(given: ApplyFlags, selection: ResourceSelection | None) -> int:
-    from ccm_agent.app import App, ApplyOptions
-
     app = App(
         os.environ,
         context=given.nats_context,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.text import plural
+from ccm_agent.manifest.findings import ERROR, Finding, format_finding
 from ccm_agent.model.errors import CcmError, DocumentError, InputError, MisfitError, Place
 
 if TYPE_CHECKING:
     from ccm_agent.app import App
-    from ccm_agent.manifest.findings import Finding
 
 SHOWN = 20
 """Errors of one file that are shown."""
@@ -47,7 +47,6 @@ def report_manifest(app: App, err: InputError, ending: str = "; nothing was chan
     text = _text_of(err)
     if text is None or err.place is None:
         return err
-    from ccm_agent.manifest.findings import ERROR
 
     source = err.place.source
     found = [one for one in app.lint(source, text) if one.level == ERROR]
@@ -109,14 +108,10 @@ def _is_manifest(found: Sequence[Finding]) -> bool:
 
 
 def _finding(err: InputError) -> Finding:
-    from ccm_agent.manifest.findings import ERROR, Finding
-
     return Finding(level=ERROR, message=err.message, rule=err.code, place=err.place or Place())
 
 
 def _report(err: InputError, source: str, ending: str, text: str, found: Sequence[Finding]) -> ReportedError:
-    from ccm_agent.manifest.findings import format_finding
-
     ordered = sorted(found, key=lambda one: (one.place.line, one.place.column))
     more = [f"and {len(ordered) - SHOWN} more"] if len(ordered) > SHOWN else []
     lines = [f"{source}: {plural(len(ordered), 'error')}{ending}"]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ccm_agent.app import App, find, json_text, similar_fact
 from ccm_agent.cli import options
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec
@@ -24,8 +25,6 @@ from ccm_agent.model.errors import DataError
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
 def command(query: str, as_yaml: bool) -> None:
     """Show this host's facts, or the part that a GJSON path selects."""
-    from ccm_agent.app import App, find, json_text, similar_fact
-
     facts: Any = App(os.environ).facts()
     text = json_text(dict(facts))
     if query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,7 +119,6 @@ def _set_level(name: str) -> Callable[[click.Context, click.Parameter, bool], No
     def set_level(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
         if not value:
             return
-        import logging
 
         level = logging.DEBUG if name == "debug" else logging.INFO
         logging.basicConfig(level=level, format="%(levelname)-5s %(name)s: %(message)s")

@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from getpass import getpass
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,6 @@ class FormTerminal:
 
     def _line(self, prompt: str, *, is_secret: bool) -> str:
         if is_secret:
-            from getpass import getpass
-
             return getpass(prompt)
         sys.stderr.write(prompt)
         sys.stderr.flush()

@@ -23,6 +23,7 @@ from ccm_agent.plugins.definition import (
     PluginReader,
     plugin_files,
 )
+from ccm_agent.plugins.rendering import is_valid
 
 _WIDTHS = {"8": 8, "16": 16, "32": 32, "64": 64, "": 64}
 _PLAIN: dict[str, tuple[click.ParamType[Any, Any], object]] = {
@@ -111,11 +112,8 @@ class PluginValue(click.ParamType[Any, Any]):
         self._inner, self._expression = inner, expression
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if self._expression and isinstance(value, str):
-            from ccm_agent.plugins.rendering import is_valid
-
-            if not is_valid(value, self._expression):
-                self.fail(f"it does not satisfy `{self._expression}`", param, ctx)
+        if self._expression and isinstance(value, str) and not is_valid(value, self._expression):
+            self.fail(f"it does not satisfy `{self._expression}`", param, ctx)
         return self._inner.convert(value, param, ctx)
 
 

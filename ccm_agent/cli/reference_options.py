@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ccm_agent.cli.terminal import PROGRAM
+from ccm_agent.clikit.completion import script
 
 
 def hidden_options() -> list[click.Option]:
@@ -25,8 +26,6 @@ def _print_text(ctx: click.Context, parameter: click.Parameter, value: bool) -> 
     if name == "--help-long":
         _print_help(ctx)
     else:
-        from ccm_agent.clikit.completion import script
-
         click.echo(script(ctx.command, PROGRAM, name.rpartition("-")[2]), nl=False)
     ctx.exit()
 

@@ -6,9 +6,11 @@ import os
 import shutil
 import sys
 import tempfile
+from shlex import quote
 
 import click
 
+from ccm_agent.app import new_session, session_summary
 from ccm_agent.cli import options, output
 from ccm_agent.cli.ensure.ensure_shared import session_exit
 from ccm_agent.clikit.commands import examples
@@ -45,10 +47,6 @@ def command() -> None:
 )
 def new(directory: str) -> None:
     """Create a session store and print the shell command that selects it. Use it as `eval "$(ccm session new)"`."""
-    from shlex import quote
-
-    from ccm_agent.app import new_session
-
     sys.stdout.write(f"export CCM_SESSION_STORE={quote(new_session(directory))}\n")
 
 
@@ -77,8 +75,6 @@ def report(session: str, remove: bool) -> int:
 
 
 async def _summary(session: str) -> SessionSummary:
-    from ccm_agent.app import session_summary
-
     return await session_summary(session)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ccm_agent.app import App, ApplyOptions
 from ccm_agent.cli import inputs, options
 from ccm_agent.clikit import records
 from ccm_agent.clikit.commands import examples
@@ -29,8 +30,6 @@ def command(type_name: str, name: str, as_json: bool) -> None:
     """Show the current state of a resource."""
     import asyncio
 
-    from ccm_agent.app import App
-
     app = App(os.environ)
     kind = app.catalog.find(type_name)
     if not kind.can_status:
@@ -49,8 +48,6 @@ def command(type_name: str, name: str, as_json: bool) -> None:
 
 
 async def _status(app: Any, kind: AnyType, name: str) -> Any:
-    from ccm_agent.app import ApplyOptions
-
     try:
         return await app.engine().status(kind.name, name, ApplyOptions(environ=inputs.environment(False)))
     finally:

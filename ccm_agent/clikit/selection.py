@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.options import Options
-
-if TYPE_CHECKING:
-    from ccm_agent.model.selection import ResourceSelection
+from ccm_agent.model.selection import ResourceSelection, make_selection
 
 SELECTION: dict[str, dict[str, Any]] = {
     "--only": {
@@ -50,6 +48,5 @@ class SelectionOptions(Options, frozen=True, kw_only=True):
         """
         if not (self.only or self.tags or self.skip_tags):
             return None
-        from ccm_agent.model.selection import make_selection
 
         return make_selection(self.only, self.tags, self.skip_tags)

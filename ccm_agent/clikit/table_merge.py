@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ccm_agent.clikit.cells import Amount, Cell
+from ccm_agent.clikit.cells import Amount, Cell, Column
 from ccm_agent.clikit.text import fold_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.clikit.cells import Column
 
 
 class MergedRows:

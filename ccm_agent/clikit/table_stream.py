@@ -7,18 +7,12 @@ that read alike share so few rows that all of them fit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from ccm_agent.clikit.cells import Cell
-from ccm_agent.clikit.table_layout import lay_out
+from ccm_agent.clikit.cells import Cell, Column, Style
+from ccm_agent.clikit.table_layout import PlacedColumns, lay_out
 from ccm_agent.clikit.table_merge import MergedRows
 from ccm_agent.clikit.text import safe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ccm_agent.clikit.cells import Column, Style
-    from ccm_agent.clikit.table_layout import PlacedColumns
 
 LONG = 2_000
 """A table with more rows is long: its widths are those of the first rows, and a terminal does not get all of them."""

@@ -11,14 +11,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.model.errors import HostError
 from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.ports import Clock
 from ccm_agent.model.resource import parse_reference
+from ccm_agent.model.secret import Masker
 from ccm_agent.resources.contract import ResolvedResource
 from ccm_agent.resources.converge import subscriptions
+from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import (
     ANY,
     CHANGES_LIMIT,
@@ -28,12 +32,6 @@ from ccm_agent.sessions.refresh_log import (
     StoredResource,
     TriggerChange,
 )
-
-if TYPE_CHECKING:
-    from ccm_agent.model.outcome import TransactionEvent
-    from ccm_agent.model.ports import Clock
-    from ccm_agent.model.secret import Masker
-    from ccm_agent.sessions.memory import MemorySession
 
 log = logging.getLogger(__name__)
 

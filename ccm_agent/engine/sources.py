@@ -7,7 +7,8 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.manifest.tinycm.detect import is_tinycm
@@ -16,9 +17,6 @@ from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.ports import Objects, Transfer
 from ccm_agent.model.secret import mask_url
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PACKED_LIMIT_BYTES = 128 << 20
 MANIFEST_NAMES = ("manifest.yaml", "manifest.json")
@@ -57,7 +55,6 @@ async def open_source(
         return
     import shutil
     import tempfile
-    from pathlib import Path
 
     from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ccm_agent.engine.request import ApplyOptions
+from ccm_agent.engine.secrets import Secrets
 from ccm_agent.manifest.build import ResourceBuilder
+from ccm_agent.manifest.expressions import Expressions
 from ccm_agent.model.errors import CcmError, TimeLimitError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
@@ -29,14 +32,8 @@ from ccm_agent.model.records.undo import (
 )
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.contract import ResolvedResource
-
-if TYPE_CHECKING:
-    from ccm_agent.engine.request import ApplyOptions
-    from ccm_agent.engine.secrets import Secrets
-    from ccm_agent.manifest.expressions import Expressions
-    from ccm_agent.resources.catalog import Catalog
-    from ccm_agent.resources.contract import Decision
+from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.contract import Decision, ResolvedResource
 
 DIRECTORY = "directory"
 """The `ensure` of a directory."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.outcome import TransactionEvent
 
 _REPLACED = "Would have created the file"
 """Choria CCM's words for a file that is written, also for one that exists."""

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
+from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.records.rollout_records import OrderKind
+from ccm_agent.model.records.rollout_records import OrderKind, RolloutState
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.dashboard.access import DashboardUser
 from ccm_ctl.dashboard.middleware import answer, sender_of
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.concurrent import refuse_concurrent
 from ccm_ctl.fleet.rollout.judge import name_author
 from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
 from ccm_ctl.fleet.runs.find_run import find_run
-from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.history import History, Recorded
 from ccm_ctl.fleet.runs.open_runs import look_at_ends
 from ccm_ctl.fleet.runs.run_again import RETRIABLE_ENDS, RETRIED_ENDS, prepare_retry
-from ccm_ctl.fleet.runs.run_request import check_message, send_stop
+from ccm_ctl.fleet.runs.run_request import Launch, check_message, send_stop
 from ccm_ctl.fleet.trust.authors import read_authors
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_ctl.dashboard.access import DashboardUser
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 log = logging.getLogger(__name__)
 

@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.records.verdicts import BAD
+from ccm_ctl.fleet.events.live_events import LiveEvent
 from ccm_ctl.render.event import format_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ccm_ctl.fleet.events.live_events import LiveEvent
 
 KEPT_EVENTS = 20_000
 KEPT_BYTES = 16 << 20

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+
+from aiohttp import web
 
 from ccm_agent.model.errors import UsageError
-from ccm_ctl.dashboard.feed import BUCKET_S, MEANINGS, TIMELINE_S
+from ccm_ctl.dashboard.feed import BUCKET_S, MEANINGS, TIMELINE_S, EventFeed, EventFrame
+from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.dashboard.middleware import answer
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.fleet.nodes.overview import read_all_facts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aiohttp import web
-
-    from ccm_ctl.dashboard.feed import EventFeed, EventFrame
-    from ccm_ctl.dashboard.fleet_state import FleetState
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 EVENTS_SHOWN = 500
 FACT_COLUMNS = 8

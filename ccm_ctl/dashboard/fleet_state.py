@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import BusError, BusUnavailableError, NoTargetError
+from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_ctl.dashboard.attention_lines import find_attention
+from ccm_ctl.fleet.assignments.convergence import NodeStanding
 from ccm_ctl.fleet.assignments.followed_data import FollowedData
 from ccm_ctl.fleet.data.fact_edits import flat_facts
 from ccm_ctl.fleet.nodes.attention import read_open_rollouts
-from ccm_ctl.fleet.nodes.overview import choose_nodes, read_overview
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_ctl.fleet.assignments.convergence import NodeStanding
-    from ccm_ctl.fleet.nodes.discovery import TargetSpec
-    from ccm_ctl.fleet.nodes.node_condition import NodeCondition
-    from ccm_ctl.fleet.nodes.nodes import Node
-    from ccm_ctl.fleet.nodes.overview import FleetOverview
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+from ccm_ctl.fleet.nodes.nodes import Node
+from ccm_ctl.fleet.nodes.overview import FleetOverview, choose_nodes, read_overview
+from ccm_ctl.fleet.ports import Fleet
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ import base64
 import hmac
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -18,11 +19,7 @@ import msgspec
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.access import DashboardUser, Right
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ccm_ctl.dashboard.oidc_settings import OidcSettings
+from ccm_ctl.dashboard.oidc_settings import OidcSettings
 
 ALGORITHMS = {
     "RS256": "RSA", "RS384": "RSA", "RS512": "RSA", "PS256": "RSA", "PS384": "RSA", "PS512": "RSA",

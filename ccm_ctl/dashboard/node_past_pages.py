@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aiohttp import web
 
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.secret import MASK
 from ccm_ctl.dashboard.fleet_pages import time_of
+from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.data.document_history import read_facts_history
@@ -20,15 +23,9 @@ from ccm_ctl.fleet.data.hiera_explain import (
     list_sources,
     masked,
 )
-from ccm_ctl.fleet.nodes.node_past import find_states, read_past
+from ccm_ctl.fleet.nodes.node_past import PastManifest, PastSession, find_states, read_past
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.stream_runs import find_cause
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from ccm_ctl.dashboard.fleet_state import FleetState
-    from ccm_ctl.fleet.nodes.node_past import PastManifest, PastSession
-    from ccm_ctl.fleet.ports import Fleet
 
 DOCUMENTS = 10
 KEY_CHARACTERS = 500

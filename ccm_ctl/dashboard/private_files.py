@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ccm_agent.model.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SIZE_LIMIT_BYTES = 256 << 10
 

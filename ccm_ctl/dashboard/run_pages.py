@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aiohttp import web
 
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.noop_words import noop_words
-from ccm_agent.model.records.run_records import UNDO
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.records.rollout_records import RolloutState
+from ccm_agent.model.records.run_records import UNDO, RunRecord
 from ccm_agent.model.secret import mask_url
 from ccm_ctl.dashboard.feed import RESOURCE_CHARACTERS, resource_name
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.nodes.node_past import read_session
+from ccm_ctl.fleet.nodes.node_past import PastSession, read_session
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.starts import read_servers
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.find_run import find_run
+from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.node_run import NodeRun
 from ccm_ctl.fleet.runs.open_runs import look_at_ends
 from ccm_ctl.fleet.runs.run_again import signer_of
 from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
@@ -28,17 +35,6 @@ from ccm_ctl.fleet.trust.authors import read_authors
 from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.resource_diffs import group_diffs
 from ccm_ctl.render.rollout import limits, rollout_line
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from ccm_agent.model.outcome import TransactionEvent
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_ctl.fleet.nodes.node_past import PastSession
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.node_run import NodeRun
 
 RUNS_SHOWN = 100
 EVENTS_COMPARED = 20_000

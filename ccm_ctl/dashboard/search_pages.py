@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aiohttp import web
 
 from ccm_ctl.dashboard.feed import frame_of
 from ccm_ctl.dashboard.fleet_pages import EVENTS_SHOWN, event_filter, time_of
@@ -11,15 +15,8 @@ from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.events.event_filter import NAMES, EventFilter
 from ccm_ctl.fleet.events.event_search import EventQuery, kind_of, search_events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from aiohttp import web
-
-    from ccm_ctl.fleet.events.live_events import LiveEvent
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.events.live_events import LiveEvent
+from ccm_ctl.fleet.ports import Fleet
 
 WILDCARDS = frozenset("*?[")
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import msgspec
 from aiohttp import web
 
+from ccm_ctl.dashboard.feed import EventFeed
+from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.dashboard.middleware import refusal, set_headers
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_ctl.dashboard.feed import EventFeed
-    from ccm_ctl.dashboard.fleet_state import FleetState
 
 log = logging.getLogger(__name__)
 

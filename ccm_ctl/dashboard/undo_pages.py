@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from aiohttp import web
 from msgspec import Struct
 
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.noop_words import noop_words
+from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.wire import COMPLIANT_STATES
+from ccm_ctl.dashboard.access import DashboardUser
 from ccm_ctl.dashboard.action_pages import ACTION_DEADLINE_S, in_the_name_of, name_of
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
@@ -22,13 +26,17 @@ from ccm_ctl.dashboard.run_pages import DIFFS_SHOWN, check_word, diff_fields, no
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.assignments.bundles import find_assigned
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.concurrent import refuse_concurrent
 from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
-from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.history import History, Recorded
+from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.run import Run
 from ccm_ctl.fleet.runs.run_again import base_of, read_known
-from ccm_ctl.fleet.runs.run_request import check_message
+from ccm_ctl.fleet.runs.run_request import Launch, check_message
 from ccm_ctl.fleet.runs.run_session import check_own_rights
 from ccm_ctl.fleet.runs.undo import (
+    UndoTargets,
     find_undoable,
     nodes_to_apply_again,
     prepare_undo,
@@ -39,20 +47,6 @@ from ccm_ctl.fleet.runs.undo import (
 from ccm_ctl.render.left_out import find_not_undone
 from ccm_ctl.render.reapplied import format_assigned, format_starter
 from ccm_ctl.render.resource_diffs import group_diffs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from aiohttp import web
-
-    from ccm_agent.model.outcome import TransactionEvent
-    from ccm_ctl.dashboard.access import DashboardUser
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.node_run import NodeRun
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
-    from ccm_ctl.fleet.runs.undo import UndoTargets
 
 log = logging.getLogger(__name__)
 

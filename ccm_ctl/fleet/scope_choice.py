@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from ccm_agent.bus.signatures.trust import EVERYWHERE
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer
 from ccm_agent.bus.subjects import ALL, scopes_of
 from ccm_agent.templates.fact_texts import fact_at
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.bus.signatures.trust import Signer
-    from ccm_ctl.fleet.nodes.nodes import Node
+from ccm_ctl.fleet.nodes.nodes import Node
 
 
 def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) -> list[str]:

@@ -6,12 +6,9 @@ import contextlib
 import os
 import secrets
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ccm_agent.model.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PRIVATE = 0o600
 PUBLIC = 0o644

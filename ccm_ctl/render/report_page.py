@@ -21,6 +21,7 @@ from ccm_agent.clikit.text import clock, plural, safe, span
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.render.event import MEANINGS as OUTCOMES
 from ccm_ctl.render.outcome import MEANINGS, state_word
 
 OUTPUT_LIMIT = 64 * 1024
@@ -194,8 +195,6 @@ def _details(page: ReportedRun) -> Iterable[str]:
 
 
 def _event(event: TransactionEvent) -> str:
-    from ccm_ctl.render.event import MEANINGS as OUTCOMES
-
     name = f"{event.type}#{event.name}"
     note = "\n".join([noop_words(event)] if event.noop and event.noop_message else event.error)
     output = event.output[-OUTPUT_LIMIT:]

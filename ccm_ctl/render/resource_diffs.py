@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
 from ccm_agent.clikit.diffs import diff_block
+from ccm_agent.clikit.table import Style
 from ccm_agent.clikit.text import fold_names, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ccm_agent.clikit.table import Style
-    from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.outcome import TransactionEvent
 
 BLOCKS_SHOWN = 500
 """How many different diffs are shown; the others are counted."""

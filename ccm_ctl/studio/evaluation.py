@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.hiera.resolve import resolve_values
+from ccm_agent.manifest.expressions import holds_templates
 from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.formats.json_text import encode_message, json_safe
@@ -78,9 +80,6 @@ def evaluate(
         files: The files beside the manifest; None: none.
         worker: Renders templates; None: none is rendered.
     """
-    from ccm_agent.hiera.resolve import resolve_values
-    from ccm_agent.manifest.expressions import holds_templates
-
     try:
         root = codec.decode_document(text, "manifest") if text.strip() else {}
         if not isinstance(root, dict):

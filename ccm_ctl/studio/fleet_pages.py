@@ -7,13 +7,15 @@ import hashlib
 import logging
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.clikit.table import Style
 from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.ports import RenderWorker
 from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.dashboard.action_pages import in_the_name_of, name_of
 from ccm_ctl.dashboard.middleware import READING, answer, sender_of
@@ -23,9 +25,11 @@ from ccm_ctl.fleet.content import INLINE_LIMIT_BYTES, Content, as_bundle
 from ccm_ctl.fleet.data.hiera_explain import list_sources, read_masked_data
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory, require_nodes
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.fleet.runs.open_runs import look_at_ends
+from ccm_ctl.fleet.runs.run import Run
 from ccm_ctl.fleet.runs.run_request import prepare_own
 from ccm_ctl.fleet.runs.stored_session import read_session_events
 from ccm_ctl.fleet.trust.authors import read_authors
@@ -33,14 +37,7 @@ from ccm_ctl.render.resource_diffs import diff_blocks
 from ccm_ctl.studio.evaluation import Evaluation, evaluate
 from ccm_ctl.studio.studio_pages import lint_text, read_body
 from ccm_ctl.studio.template_files import TemplateFiles
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from ccm_agent.model.ports import RenderWorker
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.studio.workspace import Workspace
+from ccm_ctl.studio.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

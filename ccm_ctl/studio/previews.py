@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -18,10 +18,8 @@ from ccm_agent.resources.scaffold.model import DEFAULT_ENGINE, DELIMITERS
 from ccm_agent.templates.rendering import DirectoryOptions
 from ccm_agent.templates.resolve import evaluate_condition, render_text, resolve
 from ccm_agent.templates.tree import render_apart
-
-if TYPE_CHECKING:
-    from ccm_ctl.studio.template_environment import TemplateEnvironment
-    from ccm_ctl.studio.template_files import TemplateFiles
+from ccm_ctl.studio.template_environment import TemplateEnvironment
+from ccm_ctl.studio.template_files import TemplateFiles
 
 FILES = 100
 """Files of one manifest that are shown."""

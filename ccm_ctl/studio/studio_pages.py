@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 from msgspec import Struct
 
 from ccm_agent.clikit.text import plural
+from ccm_agent.manifest.document import make_document
+from ccm_agent.manifest.findings import Finding
+from ccm_agent.manifest.lint import lint
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.resources.catalog import Catalog
 from ccm_ctl.dashboard.middleware import READING, answer
-from ccm_ctl.studio.workspace import FILE_BYTES
-
-if TYPE_CHECKING:
-    from ccm_agent.manifest.findings import Finding
-    from ccm_ctl.studio.workspace import Workspace
+from ccm_ctl.studio.workspace import FILE_BYTES, Workspace
 
 T = TypeVar("T")
 
@@ -139,7 +139,6 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 def manifest_schema() -> dict[str, object]:
     """The JSON Schema of manifests, as `ccm schema` prints it."""
-    from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.schema import manifest_schema
 
     return manifest_schema(Catalog().all())
@@ -147,7 +146,4 @@ def manifest_schema() -> dict[str, object]:
 
 def lint_text(text: str, name: str) -> list[Finding]:
     """Findings in a text. It is not resolved against any folder: nothing of this host is read for it."""
-    from ccm_agent.manifest.document import make_document
-    from ccm_agent.manifest.lint import lint
-
     return lint(make_document(text.encode(errors="replace"), name, "/"))

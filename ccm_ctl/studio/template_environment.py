@@ -8,19 +8,16 @@ an agent; templates are rendered in the render process (ADR 31). Neither sees en
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from ccm_agent.model.errors import ExpressionError, TemplateError, TemplateLimitError
+from ccm_agent.model.ports import RenderWorker
 from ccm_agent.templates.allowance import Allowance, size_of
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.rendering import Renderer
 from ccm_agent.templates.values import from_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ccm_agent.model.ports import RenderWorker
-    from ccm_ctl.studio.template_files import TemplateFiles
+from ccm_ctl.studio.template_files import TemplateFiles
 
 CPU_S = 3.0
 STEPS = 4_000_000

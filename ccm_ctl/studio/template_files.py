@@ -10,15 +10,11 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ccm_agent.model.errors import CcmError, ExpressionError
 from ccm_agent.model.ports import Tree, TreeEntry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ccm_ctl.studio.workspace import Workspace
+from ccm_ctl.studio.workspace import Workspace
 
 ENTRIES = 500
 """Files and directories of one scaffold."""

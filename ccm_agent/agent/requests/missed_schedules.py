@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.agent.trust.schedule_times import scheduled_run_id
+from ccm_agent.bus.streams import parse_sequence, parse_time
 from ccm_agent.bus.subjects import parse_scheduled, request_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.formats.moments import format_moment
@@ -302,8 +303,6 @@ def _wants(incoming: IncomingRequest) -> bool:
 
 
 def _read_seen(incoming: IncomingRequest) -> Seen:
-    from ccm_agent.bus.streams import parse_sequence, parse_time
-
     lowered = {name.lower(): value for name, value in incoming.headers.items()}
     return Seen(
         time=parse_time(lowered["nats-time-stamp"]), sequence=parse_sequence(lowered["nats-sequence"])

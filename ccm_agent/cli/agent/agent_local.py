@@ -16,6 +16,7 @@ from ccm_agent.cli.agent import agent_output
 from ccm_agent.cli.agent.agent import CONFIG
 from ccm_agent.cli.options import CcmCommand
 from ccm_agent.clikit.commands import examples
+from ccm_agent.model.codec import encode_json
 from ccm_agent.model.errors import DocumentError, HostError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration, parse_duration
@@ -200,6 +201,4 @@ def _who() -> str:
 
 
 def _print_json(value: object) -> None:
-    from ccm_agent.model.codec import encode_json
-
     sys.stdout.write(encode_json(value, indent=2).decode() + "\n")

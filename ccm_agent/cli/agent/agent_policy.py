@@ -11,6 +11,7 @@ from ccm_agent.cli.agent.agent import CONFIG
 from ccm_agent.cli.options import CcmGroup
 from ccm_agent.cli.output import plain
 from ccm_agent.clikit.commands import examples
+from ccm_agent.model.codec import encode_json
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.policy import LOOK_ACTIONS, RUN_ACTIONS
@@ -107,8 +108,6 @@ def policy_test(
     )
     found = app_policy.explain(policy_file, config or (outer or ("", ""))[0] or CONFIG, question)
     if as_json:
-        from ccm_agent.model.codec import encode_json
-
         sys.stdout.write(encode_json(found, indent=2).decode() + "\n")
     else:
         sys.stdout.write(explanation_text(found))

@@ -8,14 +8,18 @@ from typing import Any
 
 import click
 
+from ccm_agent.app import App
 from ccm_agent.cli import options
+from ccm_agent.cli.ensure.ensure_api import api
 from ccm_agent.cli.ensure.ensure_shared import EnsureSharedOptions, apply_options, exit_of, shared_flags
+from ccm_agent.cli.ensure.ensure_type import command_for
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.properties import Properties
 from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.resources.catalog import Catalog
 
 
 class Types(options.CcmGroup):
@@ -29,9 +33,6 @@ class Types(options.CcmGroup):
         return f"unknown resource type `{name}`{hint}"
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from ccm_agent.cli.ensure.ensure_api import api
-        from ccm_agent.cli.ensure.ensure_type import command_for
-
         if cmd_name == "api":
             return api
         catalog = _catalog()
@@ -76,8 +77,6 @@ def _ensure(type_name: str, properties: Properties, shared: EnsureSharedOptions)
     )
 
     async def ensure() -> int:
-        from ccm_agent.app import App
-
         app = App(
             os.environ,
             context=shared.nats_context or "",
@@ -97,6 +96,4 @@ def _ensure(type_name: str, properties: Properties, shared: EnsureSharedOptions)
 
 
 def _catalog() -> Any:
-    from ccm_agent.resources.catalog import Catalog
-
     return Catalog()

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ccm_agent.app import App
 from ccm_agent.cli import options, output
 from ccm_agent.cli.ensure import ensure_shared
 from ccm_agent.cli.ensure.ensure_shared import EnsureSharedOptions
@@ -77,8 +78,6 @@ def pipe(context: click.Context, given: PipeOptions) -> int:
 async def _apply(
     data: bytes, shared: EnsureSharedOptions, terminal: HostTerminal
 ) -> tuple[TransactionEvent, int]:
-    from ccm_agent.app import App
-
     type_name, properties = read_request(data)
     if shared.session and not os.path.lexists(shared.session):  # noqa: ASYNC240 - before anything runs
         # programs without session support inherit the variable; Choria CCM accepts that

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from ccm_agent.app import ApplyOptions, session_summary
 from ccm_agent.cli import inputs, options
 from ccm_agent.cli.implicit import why_not_trusted
 from ccm_agent.cli.terminal import warn
@@ -94,8 +95,6 @@ def shared_flags(function: Any) -> Any:
 
 def apply_options(shared: EnsureSharedOptions, **more: Any) -> Any:
     """What the engine takes, from the shared flags."""
-    from ccm_agent.app import ApplyOptions
-
     hiera = shared.hiera
     if hiera is None and os.path.exists(DEFAULT_HIERA):  # noqa: PTH110 - pathlib is slow to import
         hiera = _trusted_hiera()
@@ -128,8 +127,6 @@ async def exit_of(event: TransactionEvent, session: str | None) -> int:
     if event.outcome in (Outcome.FAILED, Outcome.UNMET):
         return Exit.FAILED
     if session:
-        from ccm_agent.app import session_summary
-
         return session_exit(await session_summary(session))
     return Exit.OK
 

@@ -11,6 +11,7 @@ from ccm_agent.cli import options
 from ccm_agent.cli.manifests.new_type import OWN_PACKAGE, render_files
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
+from ccm_agent.resources.catalog import Catalog
 
 
 @click.group("dev", cls=options.CcmGroup, epilog=examples("ccm dev new-type sysctl --provider procfs"))
@@ -41,8 +42,6 @@ def new_type(name: str, directory: Path, package: str, provider: str) -> None:
 
     DIRECTORY is the source tree that holds PACKAGE. The new type works immediately. Existing files are not changed.
     """
-    from ccm_agent.resources.catalog import Catalog
-
     files = render_files(name, package, provider)
     if name in Catalog().names():
         raise UsageError(f"resource type `{name}` already exists; choose another name")

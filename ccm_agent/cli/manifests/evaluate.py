@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from ccm_agent.app import App, json_text
 from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.options import Options, takes
@@ -59,8 +60,6 @@ def command(given: EvaluateOptions) -> None:
 
 
 async def _evaluate(given: EvaluateOptions) -> str:
-    from ccm_agent.app import App, json_text
-
     app = App(os.environ, context=given.nats_context)
     try:
         facts = app.facts(inputs.more_facts(given.fact, given.facts))

@@ -13,6 +13,7 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import as_text, is_json
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.yaml_format import format_yaml
 
 _STDIN = "-"
 
@@ -48,8 +49,6 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
 
 def _format(terminal: Terminal, path: str, *, write: bool, show_diff: bool) -> bool:
     """Whether a file is formatted already; otherwise it is written, or shown."""
-    from ccm_agent.model.formats.yaml_format import format_yaml
-
     path = inputs.manifest_path(path)
     old = as_text(sys.stdin.buffer.read() if path == _STDIN else inputs.read_text(path, "FILE"), path)
     new = old if is_json(old) else format_yaml(old, path)

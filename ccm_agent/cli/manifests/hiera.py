@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ccm_agent.app import App, find, json_text
 from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.options import Options, takes
@@ -102,16 +103,12 @@ def parse(given: ParseOptions) -> None:
 
     data = asyncio.run(_resolve(given))
     if given.query:
-        from ccm_agent.app import find
-
         data = find(data, given.query).value()
     if given.as_yaml:
         text = codec.encode_yaml(data)
     elif given.as_env:
         text = env_text(data, given.env_prefix)
     else:
-        from ccm_agent.app import json_text
-
         text = json_text(data)
     sys.stdout.write(text.strip() + "\n")
 
@@ -122,8 +119,6 @@ def parse(given: ParseOptions) -> None:
 @takes(FactsOptions)
 def facts_command(given: FactsOptions) -> None:
     """Print the facts that are used to resolve a document."""
-    from ccm_agent.app import App, find, json_text
-
     facts = dict(_facts(App(os.environ), given))
     if not given.query:
         sys.stdout.write(json_text(facts) + "\n")
@@ -134,8 +129,6 @@ def facts_command(given: FactsOptions) -> None:
 
 
 async def _resolve(given: ParseOptions) -> Mapping[str, Any]:
-    from ccm_agent.app import App
-
     overrides = inputs.read_mapping(given.data_file, "--data-file") if given.data_file else {}
     overrides = {**overrides, **inputs.pairs(given.data, "--data")}
     app = App(os.environ, context=given.nats_context)
@@ -156,8 +149,6 @@ def _facts(app: Any, given: FactsOptions) -> Mapping[str, Any]:
 
 def env_text(data: object, prefix: str) -> str:
     """Data as environment variables, one for each top-level key."""
-    from ccm_agent.app import json_text
-
     if not isinstance(data, Mapping):
         return f"{prefix}_VALUE={json_text(data, indent='')}"
     lines = []

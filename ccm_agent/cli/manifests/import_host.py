@@ -12,6 +12,8 @@ import click
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.app import App, ApplyOptions
+from ccm_agent.app_import import find_existing
 from ccm_agent.cli import options
 from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import examples
@@ -25,7 +27,6 @@ from ccm_agent.resources.existing import ExistingResource, LeftOutResource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.app import App
     from ccm_agent.cli.manifests.import_site import SiteWriter
     from ccm_agent.model.outcome import TransactionEvent
 
@@ -83,7 +84,6 @@ def command(given: ImportFlags) -> Exit:
     """
     import asyncio
 
-    from ccm_agent.app import App
     from ccm_agent.cli.manifests.import_site import SiteWriter
 
     words = sorted((word for text in given.types for word in BETWEEN_TYPES.split(text)), key=_rank)
@@ -109,8 +109,6 @@ def _rank(word: str) -> int:
 
 
 async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> ImportedResources:
-    from ccm_agent.app_import import find_existing
-
     imported = ImportedResources()
     try:
         for word in words:
@@ -145,8 +143,6 @@ def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> 
 
 async def _leave_out_changes(app: App, imported: ImportedResources, writer: SiteWriter) -> None:
     """Plan the manifest, and write it again without what an apply would change."""
-    from ccm_agent.app import ApplyOptions
-
     unlike: dict[tuple[str, str], str] = {}
 
     def on_event(event: TransactionEvent) -> None:

@@ -10,13 +10,18 @@ import click
 import msgspec
 
 from ccm_agent.cli import inputs, options
+from ccm_agent.cli.record_types import HostFindingLine
 from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.cells import paint
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.manifest import fix
+from ccm_agent.manifest.findings import format_finding
+from ccm_agent.manifest.rules import ALWAYS, RULES
 from ccm_agent.model.codec import as_text
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ccm_agent.app import App
@@ -71,9 +76,6 @@ def command(
 
 
 def _codes(ignore: tuple[str, ...]) -> frozenset[str]:
-    from ccm_agent.manifest.rules import ALWAYS, RULES
-    from ccm_agent.model.suggestions import did_you_mean
-
     codes = [code.strip() for text in ignore for code in text.split(",") if code.strip()]
     for code in codes:
         if code not in RULES:
@@ -128,8 +130,6 @@ class _Linter:
         return self._app.lint(path, text, strict_ccm=self._strict, ignored=self._ignored)
 
     def _fix(self, path: str, text: str, found: list[Finding]) -> tuple[str, list[Finding]]:
-        from ccm_agent.manifest import fix
-
         new = fix.fix(text, found)
         if new == text:
             return text, found
@@ -139,9 +139,6 @@ class _Linter:
         return new, left
 
     def _show(self, path: str, text: str, finding: Finding) -> None:
-        from ccm_agent.cli.record_types import HostFindingLine
-        from ccm_agent.manifest.findings import format_finding
-
         self._levels[finding.level] += 1
         self._terminal.record(HostFindingLine, manifest=path, **msgspec.to_builtins(finding))
 

@@ -14,6 +14,8 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import decode_json, encode_json
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.schema import manifest_schema, type_schema
 
 FOLDER = ".vscode"
 SCHEMA = "ccm-manifest.schema.json"
@@ -35,9 +37,6 @@ FILES = ["manifest.yaml", "*.ccm.yaml"]
 )
 def command(type_name: str, vscode: bool) -> Exit:
     """Print the JSON Schema of a manifest, or of a resource of TYPE. Installed extension types are included."""
-    from ccm_agent.resources.catalog import Catalog
-    from ccm_agent.resources.schema import manifest_schema, type_schema
-
     catalog = Catalog()
     if type_name and vscode:
         raise UsageError("--vscode is about manifests; leave out TYPE")

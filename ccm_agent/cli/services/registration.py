@@ -6,19 +6,20 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from ccm_agent.app import App
 from ccm_agent.cli import options
 from ccm_agent.cli.inputs import pairs
+from ccm_agent.cli.services import registration_output
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model.errors import DocumentError, UsageError
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.registration import RegistrationEntry
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.records.registration import RegistrationEntry, check_entry
 
 Result = TypeVar("Result")
 
@@ -125,8 +126,6 @@ def filtered(function: Any) -> Any:
 
 def ask(before: str | None, given: RegistryOptions, question: Callable[[Any], Awaitable[Result]]) -> Result:
     """Connect with the context that was named, ask, and let go."""
-    from ccm_agent.app import App
-
     context = given.nats_context or before or ""
 
     async def work() -> Result:
@@ -219,8 +218,6 @@ def rm(before: str | None, given: RegistryEntryOptions) -> None:
 @takes(RegistryFilterOptions)
 def query(before: str | None, given: RegistryFilterOptions) -> None:
     """Show registered services. Use `*` to match any value of an argument."""
-    from ccm_agent.cli.services import registration_output
-
     found = ask(before, given, lambda registry: registry.find(*_filter(given)))
     found.sort(key=lambda entry: (entry.cluster, entry.protocol, entry.service))
     show = (
@@ -244,8 +241,6 @@ def query(before: str | None, given: RegistryFilterOptions) -> None:
 @takes(RegistryFilterOptions)
 def watch(before: str | None, given: RegistryFilterOptions) -> None:
     """Show registered services and each change until interrupted."""
-    from ccm_agent.cli.services import registration_output
-
     terminal = HostTerminal(data_on_stdout=given.as_json)
 
     async def follow(registry: Any) -> None:
@@ -265,8 +260,6 @@ def _filter(given: RegistryFilterOptions) -> tuple[str, ...]:
 
 
 def _entry(given: RegistryEntryOptions, **more: Any) -> RegistrationEntry:
-    from ccm_agent.model.records.registration import RegistrationEntry, check_entry
-
     entry = RegistrationEntry(
         cluster=given.cluster,
         service=given.service,
@@ -285,8 +278,6 @@ def _fields(entry: RegistrationEntry) -> dict[str, object]:
 
 
 def _seconds(flag: str, written: str) -> float:
-    from ccm_agent.model.formats.durations import parse_duration
-
     try:
         return parse_duration(written)
     except DocumentError as err:

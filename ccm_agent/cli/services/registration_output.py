@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from ccm_agent.cli.output import plain
+from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.records.registration import (
     REMOVE,
     RegistrationChange,
@@ -22,8 +23,6 @@ def as_json(entries: Sequence[RegistrationEntry]) -> str:
 
 def as_yaml(entries: Sequence[RegistrationEntry]) -> str:
     """The entries as a YAML list."""
-    from ccm_agent.model.codec import encode_yaml
-
     return encode_yaml([entry_document(entry) for entry in entries])
 
 

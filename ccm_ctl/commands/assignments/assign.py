@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.signatures.verified import Authored, Base
 from ccm_agent.bus.subjects import assignment_key, format_scope
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
 from ccm_agent.model.wire import Assignment
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.assign_rollout import AssignmentRollout
 from ccm_ctl.commands.assignments.assignment_options import (
     assignment_fields,
@@ -45,22 +47,25 @@ from ccm_ctl.commands.runs.targets import (
     target_options,
     yes_option,
 )
+from ccm_ctl.fleet.assignments.assignment_history import is_same, verify_newest
+from ccm_ctl.fleet.assignments.assignments import (
+    LATEST,
+    Assignments,
+    Standing,
+    find_layer,
+    read_assignments,
+    remove_assignment,
+    store_assignment,
+)
+from ccm_ctl.fleet.assignments.bundles import Inside, look_into, read_inside
+from ccm_ctl.fleet.assignments.pinned_data import absent_data, check_pinned
 from ccm_ctl.fleet.assignments.staging import check_settled
+from ccm_ctl.fleet.content import Content, as_bundle
+from ccm_ctl.fleet.data.git_commit import GitCommit, read_commit
 from ccm_ctl.fleet.nodes.discovery import lasting_scope, resolve
+from ccm_ctl.fleet.nodes.nodes import Inventory
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.assignments import AssignmentLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
-    from ccm_ctl.fleet.assignments.bundles import Inside
-    from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.data.git_commit import GitCommit
-    from ccm_ctl.fleet.nodes.nodes import Inventory
-    from ccm_ctl.fleet.ports import Fleet
 
 
 class AssignOptions(Options, frozen=True, kw_only=True):
@@ -150,9 +155,6 @@ def assign(application: Application, given: AssignOptions) -> Exit:
     are offline get it when they return during the rollout, or when all waves have ended. After an abort, nodes keep the
     revision that they have; `ccmctl rollback NAME` returns them to the one before.
     """
-    from ccm_ctl.fleet.content import as_bundle
-    from ccm_ctl.fleet.data.git_commit import read_commit
-
     path, source = given.path, given.source
     check_name(given.name)
     if given.move and given.beside:
@@ -176,9 +178,6 @@ def assign(application: Application, given: AssignOptions) -> Exit:
 async def _assign(
     application: Application, fleet: Fleet, content: Content, commit: GitCommit | None, given: AssignOptions
 ) -> Exit:
-    from ccm_ctl.fleet.assignments.assignments import read_assignments
-    from ccm_ctl.fleet.assignments.bundles import look_into
-
     inventory, resolved = await resolve(fleet, given.nodes.spec(), is_whole=True)
     refuse_older_agents(resolved, "an assignment")
     known = await read_assignments(fleet)
@@ -218,10 +217,6 @@ def _refresh(application: Application, given: AssignOptions) -> Exit:
     name, scope = given.name, choose_scope(given.scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.assignment_history import verify_newest
-        from ccm_ctl.fleet.assignments.bundles import read_inside
-        from ccm_ctl.fleet.assignments.pinned_data import check_pinned
-
         inventory, known = await read_fleet(fleet)
         standing = known.one(name, scope)
         await check_settled(fleet, standing, may_be_aborted=False)
@@ -256,8 +251,6 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
     Raises:
         UsageError: The name is assigned to other nodes of the same layer, and neither --move nor --beside was given.
     """
-    from ccm_ctl.fleet.assignments.assignments import find_layer
-
     layer = find_layer(assignment.scope)
     named = known.named(assignment.name)
     others = [one for one in named if one.assignment.scope != assignment.scope]
@@ -285,8 +278,6 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
         UsageError: A document is missing; the message names it and says what to do.
         SignatureError: A document is not verified.
     """
-    from ccm_ctl.fleet.assignments.pinned_data import absent_data, check_pinned
-
     numbers = await check_pinned(fleet, assignment)
     for key in await absent_data(fleet.data, assignment):
         raise UsageError(
@@ -322,8 +313,6 @@ class _Change:
         packed: bytes,
         base: Sequence[Base],
     ) -> None:
-        from ccm_ctl.fleet.assignments.assignments import LATEST, Standing
-
         self._application, self._fleet, self._inventory, self._known = application, fleet, inventory, known
         stamped = msgspec.structs.replace(assignment, requester=fleet.operator, time=fleet.clock.now())
         key = assignment_key(assignment.scope, assignment.name)
@@ -334,8 +323,6 @@ class _Change:
 
     async def make(self, given: AssignOptions) -> Exit:
         """Check, ask, and store the assignment, or start its rollout."""
-        from ccm_ctl.fleet.assignments.assignments import remove_assignment, store_assignment
-
         application, fleet, name = self._application, self._fleet, self._standing.name
         flags, message = given.rollout, given.message
         await check_settled(fleet, self._before, may_be_aborted=not flags.is_rollout)
@@ -408,8 +395,6 @@ class _Change:
             )
 
     def _is_same(self, before: Standing) -> bool:
-        from ccm_ctl.fleet.assignments.assignment_history import is_same
-
         old, new = before.assignment, self._standing.assignment
         return old.next is None and is_same(old, new) and old.deadline == new.deadline
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 import click
 import msgspec
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.table import Amount, Cell, Column, Rows, elapsed
 from ccm_agent.clikit.text import clock, natural, one_line, plural, short_id, span
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.rollout_records import RolloutState
+from ccm_agent.model.wire import Assignment
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.assignment_options import (
     assignment_fields,
     bringing_fields,
@@ -23,6 +29,7 @@ from ccm_ctl.commands.assignments.assignment_options import (
 from ccm_ctl.commands.assignments.assignments import list_command
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import author_cell
+from ccm_ctl.commands.runs.failure_lines import FailureLines
 from ccm_ctl.commands.runs.targets import no_fold_option
 from ccm_ctl.fleet.assignments.assignment_description import (
     format_commit,
@@ -30,21 +37,15 @@ from ccm_ctl.fleet.assignments.assignment_description import (
     format_targets,
     short,
 )
+from ccm_ctl.fleet.assignments.assignment_history import find_past
+from ccm_ctl.fleet.assignments.assignment_rollouts import BringingRollout, read_bringing, wait_bringing
+from ccm_ctl.fleet.assignments.assignments import Standing, read_assignments
+from ccm_ctl.fleet.assignments.convergence import NodeStanding, read_standings, wait_standings
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.node_state import warn_of_length
+from ccm_ctl.render.outcome import wait_line
 from ccm_ctl.render.record_types.assignments import AssignmentLine, StandingLine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_agent.model.wire import Assignment
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.assignments.assignment_rollouts import BringingRollout
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.assignments.convergence import NodeStanding
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.rollout import rollout_line
 
 
 @group(
@@ -82,9 +83,6 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.assignment_rollouts import read_bringing, wait_bringing
-        from ccm_ctl.fleet.assignments.convergence import read_standings, wait_standings
-
         inventory, known = await read_marked_fleet(fleet)
         warn_of_length(fleet, len(inventory.nodes))
         bringing = await read_bringing(fleet, known.need(name))
@@ -114,10 +112,6 @@ def _history(application: Application, name: str, scope: str) -> Exit:
     place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.assignments.assignment_history import find_past
-        from ccm_ctl.fleet.assignments.assignments import read_assignments
-
         terminal = application.terminal
         past = await find_past(fleet, await read_assignments(fleet), name, place)
         rows: list[list[str | Cell]] = []
@@ -188,8 +182,6 @@ class _WaitProgress:
     """
 
     def __init__(self, application: Application, name: str) -> None:
-        from ccm_ctl.commands.runs.failure_lines import FailureLines
-
         self._terminal = application.terminal
         self._name = name
         self._failures = FailureLines(application.terminal)
@@ -199,8 +191,6 @@ class _WaitProgress:
 
     def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
         """Name new failures, and draw where all nodes are."""
-        from ccm_ctl.render.outcome import wait_line
-
         for one in sorted(found, key=lambda one: natural(one.node)):
             if one.has_failed:
                 self._failures.name(one.node, one.state, one.reason, one.run)
@@ -216,8 +206,6 @@ class _WaitProgress:
 
     def show_rollout(self, state: RolloutState) -> None:
         """Write how far the rollout is that the wait is for, each time that changes."""
-        from ccm_ctl.render.rollout import rollout_line
-
         line = rollout_line(state)
         if line != self._rollout and not self._terminal.json and self._lines_left:
             self._rollout = line
@@ -238,8 +226,6 @@ def _show(
     now: datetime,
     bringing: Mapping[str, BringingRollout],
 ) -> None:
-    from ccm_agent.clikit.table import Column, Rows
-
     terminal = application.terminal
     for one in standing:
         rollout = bringing.get(one.key)
@@ -271,8 +257,6 @@ def _show(
 
 
 def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Amount, Cell, elapsed
-
     meaning = "good" if one.is_converged else "bad" if one.has_failed else "quiet" if one.away else "change"
     again = None
     if one.next_time is not None and (seconds := (one.next_time - now).total_seconds()) >= 1:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.bus.subjects import parse_assignment_key
 from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.records.rollout_records import Phase
 from ccm_ctl.fleet.assignments.assignment_description import (
     format_commit,
     format_data_revision,
     format_targets,
     short,
 )
+from ccm_ctl.fleet.nodes.nodes import TargetSet
+from ccm_ctl.render.diff import diff
 from ccm_ctl.render.record_types.assignments import AssignmentLine
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
     from ccm_ctl.fleet.assignments.bundles import Inside
     from ccm_ctl.fleet.assignments.convergence import NodeStanding
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -58,8 +63,6 @@ def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -
         name: The assignment.
         scope: Only this one; "" for all.
     """
-    from ccm_agent.bus.subjects import parse_assignment_key
-
     there = {one.key for one in known.standing}
     found: dict[str, list[str]] = {}
     for node in inventory.nodes.values():
@@ -106,8 +109,6 @@ def counts_for(inventory: Inventory, known: Assignments, standing: Standing) -> 
 
 def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
     """Return these nodes as a target set, for the prompt about a change."""
-    from ccm_ctl.fleet.nodes.nodes import TargetSet
-
     offline = [node for node in nodes if not inventory.nodes[node].is_present]
     return TargetSet(nodes=nodes, offline=offline, scopes=[], targets=[])
 
@@ -118,7 +119,6 @@ async def diff_assignments(
     """Return the differences between an existing assignment and its replacement, then those of each text file."""
     from ccm_ctl.fleet.assignments.bundles import read_inside
     from ccm_ctl.fleet.assignments.revision_changes import compare_assignments
-    from ccm_ctl.render.diff import diff
 
     was, now, style = f"{old.name} {old.revision}", f"{old.name} (new)", application.terminal.style
     held = await read_inside(fleet, old.assignment.bundle)
@@ -167,9 +167,6 @@ def format_rollout(
     standing: Standing, found: Sequence[NodeStanding], bringing: BringingRollout | None
 ) -> str:
     """The rollout of the next revision of an assignment: how many nodes have it, and what goes on; "" if there is none."""
-    import shlex
-
-    from ccm_agent.model.records.rollout_records import Phase
     from ccm_ctl.fleet.assignments.staging import is_first
 
     following = standing.following

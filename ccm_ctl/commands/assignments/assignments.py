@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from ccm_agent.bus.subjects import format_scope
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import ago
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.assignment_options import assignment_fields, count_states, read_fleet
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.fleet.assignments.assignment_description import format_data_revision, format_targets, short
+from ccm_ctl.fleet.assignments.assignments import Standing
+from ccm_ctl.fleet.assignments.convergence import NodeStanding, judge_all
+from ccm_ctl.fleet.assignments.followed_data import FollowedData, followed_keys
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.assignments import AssignmentLine
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.assignments.convergence import NodeStanding
-    from ccm_ctl.fleet.ports import Fleet
 
 
 def list_assignments(application: Application) -> Exit:
     """List assignments with their targets, pinned content, and number of converged nodes."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.assignments.convergence import judge_all
-        from ccm_ctl.fleet.assignments.followed_data import FollowedData, followed_keys
-
         terminal = application.terminal
         inventory, known = await read_fleet(fleet)
         now = fleet.clock.now()
@@ -67,8 +60,6 @@ assignments = verb("assignments", examples=_EXAMPLES)(list_assignments)
 
 
 def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-
     assignment = standing.assignment
     targets, scope = format_targets(assignment), format_scope(assignment.scope)
     converged = sum(one.is_converged for one in found)

@@ -5,25 +5,34 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import UNSET
 
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import ago, one_line, plural, short_id, size
+from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 from ccm_agent.model.errors import FileError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.bundle_collection import collect
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.fleet.assignments.bundle_references import (
+    ENDED_RUN,
+    REVISION,
+    ROLLOUT,
+    RUN,
+    SHORT_DIGEST,
+    BundleReference,
+    choose_bundle,
+    find_bundles,
+    read_references,
+)
+from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.assignments import BundleLine, BundleReferenceFields
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.assignments.bundle_references import BundleReference
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @group(
@@ -50,9 +59,6 @@ def _list(application: Application) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST, find_bundles, read_references
-
         terminal, now = application.terminal, fleet.clock.now()
         bundles, references = await find_bundles(fleet), await read_references(fleet)
         rows = []
@@ -113,9 +119,6 @@ def _get(application: Application, digest: str, out: Path) -> Exit:
     _check_free(out)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST, choose_bundle, find_bundles
-        from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
-
         found = choose_bundle(await find_bundles(fleet), digest)
         packed = await fleet.manifests.get(found.name, SIZE_LIMIT_BYTES)
         await asyncio.to_thread(_write, packed, found.name, out)
@@ -134,8 +137,6 @@ for _command in (_list, _get, collect):
 
 def _format_references(references: Sequence[BundleReference]) -> str:
     """What needs a bundle, in words: `assignment web, revisions 2 and 3 of db, schedule nightly`."""
-    from ccm_ctl.fleet.assignments.bundle_references import ENDED_RUN, REVISION, ROLLOUT, RUN
-
     words: list[str] = []
     revisions: dict[str, list[int]] = {}
     ended = sum(one.kind == ENDED_RUN for one in references)
@@ -187,8 +188,6 @@ def _write(packed: bytes, digest: str, out: Path) -> None:
     It is unpacked beside the directory, in one that only this user may write to, and then renamed: the kernel renames a
     directory onto an empty one only (rename(2)), so what another program wrote there meanwhile stays.
     """
-    from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
-
     if hashlib.sha256(packed).hexdigest() != digest:
         raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest; refused")
     target = out.absolute()

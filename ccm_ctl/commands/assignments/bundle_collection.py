@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import ago, plural, size
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.ports import StoredObject
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
+from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST, find_unused
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.assignments import BundleLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.ports import StoredObject
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
 
 LEAST_S = 3600
 """
@@ -63,8 +61,6 @@ def collect(application: Application, older_than: int, dry_run: bool, yes: bool)
         )
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.bundle_references import find_unused
-
         terminal = application.terminal
         unused = await find_unused(fleet, older_than)
         if not unused:
@@ -88,8 +84,6 @@ def collect(application: Application, older_than: int, dry_run: bool, yes: bool)
 
 
 async def _remove(application: Application, fleet: Fleet, unused: Sequence[StoredObject]) -> None:
-    from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST
-
     removed = []
     for one in unused:
         is_removed = await fleet.manifests.remove(one.name, one.revision)
@@ -107,9 +101,6 @@ async def _remove(application: Application, fleet: Fleet, unused: Sequence[Store
 
 
 def _show(application: Application, unused: Sequence[StoredObject], fleet: Fleet) -> None:
-    from ccm_agent.clikit.table import Column
-    from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST
-
     now = fleet.clock.now()
     rows = [[one.name[:SHORT_DIGEST], size(one.size_bytes), ago(one.time, now)] for one in unused]
     application.terminal.table([Column("DIGEST"), Column("SIZE"), Column("STORED")], rows)

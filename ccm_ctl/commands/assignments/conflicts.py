@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.errors import ConflictError, UsageError
 from ccm_ctl.commands.assignments.assignment_options import counts_for
+from ccm_ctl.render.reapplied import format_assigned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -103,7 +104,6 @@ async def warn_of_resources(
 ) -> None:
     """Do the same for resources."""
     from ccm_ctl.fleet.assignments.bundles import find_assigned
-    from ccm_ctl.render.reapplied import format_assigned
 
     for sentence in format_assigned(await find_assigned(fleet, inventory, nodes, resources)):
         application.terminal.note(sentence)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.assignment_options import (
     build_target_set,
     choose_scope,
@@ -21,10 +20,11 @@ from ccm_ctl.commands.assignments.conflicts import refuse_overlaps
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, message_option, yes_option
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.assignments.assignment_history import check_there, find_past, revived
+from ccm_ctl.fleet.assignments.assignments import store_assignment
+from ccm_ctl.fleet.assignments.bundles import read_inside
+from ccm_ctl.fleet.assignments.staging import check_settled, is_first
+from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(
@@ -59,11 +59,6 @@ def rollback(
     place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.assignment_history import check_there, find_past, revived
-        from ccm_ctl.fleet.assignments.assignments import store_assignment
-        from ccm_ctl.fleet.assignments.bundles import read_inside
-        from ccm_ctl.fleet.assignments.staging import check_settled, is_first
-
         inventory, known = await read_fleet(fleet)
         past = await find_past(fleet, known, name, place)
         await check_settled(fleet, past.current, may_be_aborted=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.bus.subjects import format_scope
 from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.assignment_options import (
     assignment_fields,
     build_target_set,
@@ -20,13 +19,13 @@ from ccm_ctl.commands.assignments.assignment_options import (
     scope_option,
 )
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.run_orders import abort_rollout
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, message_option, yes_option
+from ccm_ctl.fleet.assignments.assignment_rollouts import read_bringing
+from ccm_ctl.fleet.assignments.assignments import Standing, remove_assignment, remove_key
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.render.record_types.assignments import AssignmentLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(
@@ -56,8 +55,6 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
     place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.assignments import remove_assignment
-
         inventory, known = await read_fleet(fleet)
         is_there = any(place in ("", one.assignment.scope) for one in known.named(name))
         if not is_there and (lost := find_lost(inventory, known, name, place)):
@@ -96,8 +93,6 @@ async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
     Raises:
         UsageError: A rollout is open.
     """
-    from ccm_ctl.fleet.assignments.assignment_rollouts import read_bringing
-
     for one in (await read_bringing(fleet, [standing])).values():
         if one.is_open:
             run = short_id(one.run)
@@ -109,10 +104,6 @@ async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
 
 async def _abort_rollout(application: Application, fleet: Fleet, standing: Standing) -> None:
     """Abort the rollout of the next revision, if it is open."""
-    from ccm_ctl.commands.runs.run_orders import abort_rollout
-    from ccm_ctl.fleet.assignments.assignment_rollouts import read_bringing
-    from ccm_ctl.fleet.runs.history import History
-
     for one in (await read_bringing(fleet, [standing])).values():
         if one.is_open:
             recorded = await History(fleet).load(one.run)
@@ -123,8 +114,6 @@ async def _remove_lost(
     application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]], message: str
 ) -> Exit:
     """Delete the keys of an assignment that is missing in the bucket: nodes keep it until an operator removes it."""
-    from ccm_ctl.fleet.assignments.assignments import remove_key
-
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]
         await remove_key(fleet, key, message)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, DataError
 
 if TYPE_CHECKING:
@@ -62,8 +63,6 @@ async def check_before_storing(
 
 def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:
     """Warn about a document whose keys are not below `data`, so that no node would get them. `{}` is accepted."""
-    from ccm_agent.model.codec import decode_document
-
     root = decode_document(text, source)
     if isinstance(root, dict) and root and "data" not in root and "overrides" not in root:
         application.terminal.note(

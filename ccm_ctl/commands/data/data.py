@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.bus.subjects import check_key, owner_of
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import ago, plural, size
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.checks import check_before_storing, force_option
 from ccm_ctl.commands.data.data_history import diff, edit, history, rollback
@@ -29,11 +29,7 @@ from ccm_ctl.commands.data.hiera import explain
 from ccm_ctl.commands.data.protecting import EVERY_NODE, protect
 from ccm_ctl.commands.runs.targets import message_option
 from ccm_ctl.fleet.data.documents import Documents
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-
+from ccm_ctl.fleet.ports import Fleet
 
 NOTHING_YET = "no data yet; `ccmctl data put common FILE` stores some\n"
 
@@ -137,8 +133,6 @@ def _list(application: Application, prefix: str) -> Exit:
     """List keys, optionally only those with a prefix, and which nodes can read each document."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Cell, Column
-
         terminal = application.terminal
         documents = await Documents(fleet, fleet.data, DATA_BUCKET).read_all(prefix)
         exposed = await fleet.data.exposed(prefix) if any(owner_of(one.key) for one in documents) else {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.bus.subjects import check_key
+from ccm_agent.clikit.table import Style
 from ccm_agent.model.errors import CcmError, InputError, RevisionError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.checks import check_before_storing, force_option
 from ccm_ctl.commands.data.documents import (
@@ -24,13 +25,11 @@ from ccm_ctl.commands.data.documents import (
 )
 from ccm_ctl.commands.data.following import NOT_STORED, yes_to_followers
 from ccm_ctl.commands.runs.targets import message_option
-from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.data.document_history import before_newest, find_revision
+from ccm_ctl.fleet.data.documents import Documents, StoredDocument
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.diff import diff as difference
 from ccm_ctl.render.record_types.data import DocumentLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.data.documents import StoredDocument
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(
@@ -114,10 +113,6 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
     text = read_source(source) if source else None
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Style
-        from ccm_ctl.fleet.data.document_history import before_newest, find_revision
-        from ccm_ctl.render.diff import diff as difference
-
         kept = await read_document_history(fleet, key)
         named = [find_revision(kept, revision) for revision in revisions]
         old = named[0] if named else kept[-1] if source else before_newest(kept)
@@ -165,8 +160,6 @@ def rollback(
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.data.document_history import before_newest, find_revision
-
         kept = await read_document_history(fleet, key)
         old = before_newest(kept) if revision is None else find_revision(kept, revision)
         if old.body is None:

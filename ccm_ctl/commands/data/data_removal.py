@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.bus.subjects import check_key
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import DATA_BUCKET, read_document_history
 from ccm_ctl.commands.data.following import find_followers
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.data import DocumentLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(

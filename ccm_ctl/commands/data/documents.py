@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ccm_agent.bus.signatures.verified import Base
 from ccm_agent.bus.subjects import owner_of
+from ccm_agent.clikit.table import Cell, Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import clock, one_line, size
 from ccm_agent.model.codec import as_text, decode_document
 from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_ctl.app import Application
 from ccm_ctl.commands.data.following import NOT_STORED, agree_to_followers
 from ccm_ctl.commands.data.protecting import exposed_note
+from ccm_ctl.fleet.assignments.pinned_data import reads
+from ccm_ctl.fleet.data.document_history import read_history
+from ccm_ctl.fleet.data.documents import Documents, StoredDocument
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.diff import diff
 from ccm_ctl.render.record_types.data import DocumentLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.data.documents import StoredDocument
-    from ccm_ctl.fleet.ports import Fleet
 
 DATA_BUCKET = "CCM_DATA"
 
@@ -84,9 +84,6 @@ async def store_data(
 
     It was made from `base`, or from the stored document.
     """
-    from ccm_ctl.fleet.data.documents import Documents
-    from ccm_ctl.render.diff import diff
-
     terminal = application.terminal
     documents = Documents(fleet, fleet.data, DATA_BUCKET)
     is_same = (await documents.read(key)).body == text
@@ -111,7 +108,6 @@ async def store_data(
 async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
     """Name the assignments that read a document and stay pinned to an earlier revision."""
     from ccm_ctl.fleet.assignments.assignments import read_assignments
-    from ccm_ctl.fleet.assignments.pinned_data import reads
 
     try:
         standing = (await read_assignments(fleet)).standing
@@ -133,8 +129,6 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
     Raises:
         NotFoundError: There never were any; the error names the nearest key.
     """
-    from ccm_ctl.fleet.data.document_history import read_history
-
     try:
         return await read_history(fleet, fleet.data, DATA_BUCKET, key, "document", LISTING)
     except NotFoundError as err:
@@ -186,15 +180,11 @@ def print_document(
 
 def author_cell(written_by: str, unverified: str) -> str | Cell:
     """The author of a document; of one that is not verified the reason, because its author is not proven either."""
-    from ccm_agent.clikit.table import Cell
-
     return Cell(f"unverified: {unverified}", "bad") if unverified else written_by
 
 
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
     """Show the stored revisions of a document, newest first; `shown` formats the content of each in a line."""
-    from ccm_agent.clikit.table import Column
-
     terminal = application.terminal
     rows = []
     for document in reversed(history):

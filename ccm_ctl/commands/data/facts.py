@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
-from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.signatures.verified import Authored, Base
 from ccm_agent.bus.subjects import check_node
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.templates.fact_texts import fact_at, fact_paths
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.data.documents import show_history
+from ccm_ctl.fleet.data.document_history import read_facts_history
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.data.fact_edits import wait_taken, with_facts, without_facts
+from ccm_ctl.fleet.nodes.inventory import read_facts, read_nodes, require_nodes
+from ccm_ctl.fleet.nodes.nodes import Inventory
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import FactsLine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.nodes import Inventory
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.tree import scalar, tree
 
 BUCKET = "CCM_FACTS"
 
@@ -59,11 +62,6 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     """Show the facts that a node reported last, or one of them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.templates.fact_texts import fact_at, fact_paths
-        from ccm_ctl.fleet.data.documents import Documents
-        from ccm_ctl.fleet.nodes.inventory import read_facts, require_nodes
-        from ccm_ctl.render.tree import scalar, tree
-
         terminal = application.terminal
         inventory = await require_nodes(fleet, [name])
         node = inventory.need(name)
@@ -117,8 +115,6 @@ def _set(
     wanted = read_facts_file(Path(source)) if source else _parse_arguments(words)
 
     def change(name: str) -> Callable[[Any], Any]:
-        from ccm_ctl.fleet.data.fact_edits import with_facts
-
         return lambda old: with_facts({} if replace else old, wanted[name])
 
     async def work(fleet: Fleet) -> Exit:
@@ -140,8 +136,6 @@ def _unset(application: Application, name: str, paths: tuple[str, ...]) -> Exit:
     """Remove assigned facts. The facts that the node gathered apply again."""
 
     def change(_: str) -> Callable[[Any], Any]:
-        from ccm_ctl.fleet.data.fact_edits import without_facts
-
         return lambda old: without_facts(old, paths)
 
     async def work(fleet: Fleet) -> Exit:
@@ -156,9 +150,6 @@ def _history(application: Application, name: str) -> Exit:
     check_node(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.data.documents import show_history
-        from ccm_ctl.fleet.data.document_history import read_facts_history
-
         kept = await read_facts_history(fleet, name)
         show_history(application, kept, shown=True)
         return Exit.OK
@@ -180,10 +171,6 @@ async def _change(
     new: bool,
 ) -> Exit:
     """Change the assigned facts of nodes; all nodes are checked before the first write."""
-    from ccm_ctl.fleet.data.documents import Documents
-    from ccm_ctl.fleet.data.fact_edits import wait_taken
-    from ccm_ctl.fleet.nodes.inventory import read_nodes, require_nodes
-
     if new:
         inventory = await read_nodes(fleet, map(check_node, names))
     else:
@@ -209,8 +196,6 @@ def _tell(
     written: Mapping[str, Mapping[str, Any]],
     late: Sequence[str],
 ) -> None:
-    from ccm_ctl.render.tree import scalar
-
     for name, body in written.items():
         node = inventory.nodes.get(name)
         is_present = node is not None and node.is_present

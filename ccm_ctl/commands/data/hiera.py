@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from ccm_agent.bus.subjects import check_key
+from ccm_agent.clikit.table import Cell, Column, paint
 from ccm_agent.clikit.text import one_line
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import read_source
 from ccm_ctl.fleet.data.hiera_explain import (
     DEFAULT_DATA,
+    Candidate,
+    Explained,
     explain_value,
     has_value,
     layer_fields,
     list_sources,
     masked,
 )
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.data import ExplainedLayer, ExplainedLine
-
-if TYPE_CHECKING:
-    from ccm_agent.clikit.table import Cell
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.data.hiera_explain import Candidate, Explained
-    from ccm_ctl.fleet.ports import Fleet
 
 MEANINGS = {"wins": "good", "merged": "good", "overridden": "quiet", "removes": "change"}
 
@@ -92,8 +91,6 @@ hiera.add_command(explain)
 
 
 def _tell(application: Application, explained: Explained, node: str, *, show_secrets: bool) -> None:
-    from ccm_agent.clikit.table import Column, paint
-
     terminal = application.terminal
     name = ".".join(explained.key)
 
@@ -127,8 +124,6 @@ def _tell(application: Application, explained: Explained, node: str, *, show_sec
 
 
 def _row(one: Candidate, shown: Any) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-
     effect = str(one.effect)
     value = _json(shown(one.value)) if has_value(one) else ""
     return [one.layer or one.entry, str(one.line or ""), Cell(effect, MEANINGS.get(effect, "quiet")), value]

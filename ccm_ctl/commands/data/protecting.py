@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.bus.layout import DATA
 from ccm_agent.bus.subjects import check_key, owner_of
+from ccm_agent.clikit.table import Column
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.ports import KeyValueEntry
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+from ccm_ctl.fleet.trust.verified_reader import Judged, open_reader
 from ccm_ctl.render.record_types.data import DocumentLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.ports import KeyValueEntry
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
-    from ccm_ctl.fleet.trust.verified_reader import Judged
-
 
 EVERY_NODE = "every node"
 """Shown for documents that all nodes can read."""
@@ -54,9 +50,6 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
             raise UsageError(f"{key}: not a document of a single node: its key does not start with node/NAME")
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
-        from ccm_ctl.fleet.trust.verified_reader import open_reader
-
         exposed = await fleet.data.exposed()
         if unknown := [key for key in keys if key not in exposed and not await fleet.data.history(key)]:
             raise NotFoundError(f"{unknown[0]}: there is no such document; see `ccmctl data list node/`")
@@ -89,8 +82,6 @@ def exposed_note(key: str) -> str:
 
 
 def _show(application: Application, wanted: dict[str, int], left: list[str], *, noop: bool) -> None:
-    from ccm_agent.clikit.table import Column
-
     terminal = application.terminal
     rows = []
     for key, count in wanted.items():

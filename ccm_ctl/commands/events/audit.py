@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
+from ccm_agent.bus.subjects import check_node
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.table import Cell, Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import clock, one_line, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.fleet.runs.find_run import find_id
+from ccm_ctl.fleet.trust.audit_trail import AuditAuthor, AuditRecord, AuditStatus, AuditTrail, read_trail
 from ccm_ctl.render.record_types.audit import AuditAuthorLine, AuditLine, NumberRange
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_ctl.app import Application, Broker
-    from ccm_ctl.fleet.trust.audit_trail import AuditAuthor, AuditRecord, AuditTrail
 
 KINDS = ("request", "schedule", "document", "deletion", "object", "rollout", "record", "order", "decision")
 
@@ -81,10 +79,6 @@ def audit(
         raise UsageError("--by and --node both select authors; use one of them")
 
     async def work(broker: Broker) -> Exit:
-        from ccm_agent.bus.subjects import check_node
-        from ccm_ctl.fleet.runs.find_run import find_id
-        from ccm_ctl.fleet.trust.audit_trail import read_trail
-
         assert broker.connection is not None
         fleet = broker.fleet
         wanted = await find_id(fleet, run) if run else ""
@@ -118,8 +112,6 @@ def _fits(one: AuditRecord, run: str, kinds: Sequence[str], *, is_refused: bool)
 
 
 def _show_records(application: Application, found: Sequence[AuditRecord], *, limit: int) -> None:
-    from ccm_agent.clikit.table import Column
-
     terminal = application.terminal
     shown = found[:limit] if limit else found
     for one in shown:
@@ -169,8 +161,6 @@ def _print_entry(terminal: Terminal, one: AuditRecord) -> None:
 
 
 def _row(one: AuditRecord) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-
     entry = f"{one.kind} {one.action}".strip() if one.kind != "decision" else one.action
     is_good = one.status == "verified"
     decision = f"{one.state} ({one.code})" if one.code else one.state
@@ -189,9 +179,6 @@ def _row(one: AuditRecord) -> list[str | Cell]:
 
 
 def _show_authors(application: Application, authors: Sequence[AuditAuthor]) -> None:
-    from ccm_agent.clikit.table import Cell, Column
-    from ccm_ctl.fleet.trust.audit_trail import AuditStatus
-
     terminal = application.terminal
     rows: list[list[str | Cell]] = []
     for one in authors:
@@ -243,8 +230,6 @@ def _report(application: Application, trail: AuditTrail) -> None:
 
 def author_sentences(one: AuditAuthor) -> list[str]:
     """What is wrong with an author's entries, or worth knowing."""
-    from ccm_ctl.fleet.trust.audit_trail import AuditStatus
-
     found = []
     if one.missing:
         ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in one.gaps)

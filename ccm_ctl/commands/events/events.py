@@ -15,9 +15,16 @@ from ccm_agent.model.records.verdicts import BAD
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import check_selectors, no_fold_option
+from ccm_ctl.fleet.events.event_filter import EventFilter
+from ccm_ctl.fleet.events.event_search import kind_of, merged, stored_subjects
+from ccm_ctl.fleet.events.messages import decode_agent_message
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.nodes.inventory import require_nodes
+from ccm_ctl.fleet.runs.find_run import find_id
+from ccm_ctl.fleet.runs.proof import judge_run
 from ccm_ctl.fleet.trust.authors import learn_records, read_authors
+from ccm_ctl.fleet.trust.verification import find_node, judge_events
+from ccm_ctl.render.event import event_line
 from ccm_ctl.render.record_types.runs import EventLine
 
 if TYPE_CHECKING:
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import StoredEvent
     from ccm_agent.model.records.verdicts import Verdict
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.events.event_filter import EventFilter
     from ccm_ctl.fleet.events.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.trust.authors import Authors
@@ -138,8 +144,6 @@ def events(
     condition = _parse_where(where)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.runs.find_run import find_id
-
         # without streams agents publish nothing, and following would wait forever
         await fleet.nodes.revision()
         wanted_run = await find_id(fleet, run) if run else ""
@@ -196,8 +200,6 @@ def _quiet_note(count: int, *, is_followed: bool, is_dated: bool) -> str:
 
 def _parse_where(text: str) -> EventFilter | None:
     """The condition on events; None without one."""
-    from ccm_ctl.fleet.events.event_filter import EventFilter
-
     return EventFilter(text) if text else None
 
 
@@ -235,8 +237,6 @@ async def _show_stored(
     Returns:
         How many were read.
     """
-    from ccm_ctl.fleet.events.event_search import merged, stored_subjects
-
     subjects = stored_subjects(run, node)
     if period != (None, None):
         count = 0
@@ -258,9 +258,6 @@ async def _judge(
     fleet: Fleet, authors: Authors, found: list[StoredEvent], node: str, *, is_run: bool
 ) -> dict[int, Verdict]:
     """The verdicts on stored events by sequence: all events of a node, or those of a run."""
-    from ccm_ctl.fleet.runs.proof import judge_run
-    from ccm_ctl.fleet.trust.verification import find_node, judge_events
-
     if is_run:
         return await judge_run(fleet, authors, found)
     await learn_records(fleet, authors, [node])
@@ -316,10 +313,6 @@ class _Shown:
 
     def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
         """Show a message, if it is selected and new. Without a verdict on it, only its own signature is checked."""
-        from ccm_ctl.fleet.events.event_search import kind_of
-        from ccm_ctl.fleet.events.messages import decode_agent_message
-        from ccm_ctl.render.event import event_line
-
         try:
             heard = decode_agent_message(message)
         except ProtocolError:

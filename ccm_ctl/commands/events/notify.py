@@ -11,11 +11,14 @@ from typing import Any
 import click
 
 from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.table import Column
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import new_id
 from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.notify.happenings import Happening
+from ccm_ctl.notify.messages import format_message
 from ccm_ctl.notify.rules import (
     DEFAULT_AFTER,
     RULES_LIMIT,
@@ -134,8 +137,6 @@ def notify(application: Application) -> None:
 @takes(NotifyAddOptions)
 def _add(application: Application, given: NotifyAddOptions) -> Exit:
     """Add a rule. A running server reads it within seconds."""
-    from ccm_ctl.notify.messages import format_message
-
     name, rule = given.name, _rule(given)
     check_rule(name, rule)
     if rule.template:
@@ -184,8 +185,6 @@ def _rule(given: NotifyAddOptions) -> NotificationRule:
 @verb("list", examples=["ccmctl notify list", "ccmctl notify list --json"], options=[_file_option()])
 def _list(application: Application, file: str) -> Exit:
     """List the rules. Secrets in URLs are not shown."""
-    from ccm_agent.clikit.table import Column
-
     rows: list[list[Any]] = []
     path = _path(application, file)
     for name, rule in sorted(read_rules(path).items()):
@@ -226,7 +225,6 @@ def _test(application: Application, name: str, file: str) -> Exit:
     Exit codes: 0 it was delivered; 1 it was not.
     """
     from ccm_ctl.notify.channels import Notification, deliver
-    from ccm_ctl.notify.messages import format_message
 
     path = _path(application, file)
     rules = read_rules(path)
@@ -250,8 +248,6 @@ def _test(application: Application, name: str, file: str) -> Exit:
 
 
 def _test_happening() -> Any:
-    from ccm_ctl.notify.happenings import Happening
-
     return Happening(kind="test", reason="test of a notification rule by ccmctl notify test")
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
 
+from ccm_agent.clikit.table import Amount, Cell, Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import counted, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.records.verdicts import BAD, Verdict
+from ccm_agent.model.records.verdicts import BAD, NodeReport, Verdict
+from ccm_ctl.app import Application
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.authors import read_authors
+from ccm_ctl.fleet.trust.verification import verify_nodes
 from ccm_ctl.render.record_types.audit import MissingRange, VerificationLine
 from ccm_ctl.render.verdicts import node_sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_agent.model.records.verdicts import NodeReport
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
 
 MEANINGS = {
     Verdict.VERIFIED: "good",
@@ -48,9 +45,6 @@ async def verify(
         UsageError: These credentials do not contain the trust in signers.
         NoTargetError: A target matches no node.
     """
-    from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
-    from ccm_ctl.fleet.trust.verification import verify_nodes
-
     authors = await read_authors(fleet)
     if authors is None:
         raise UsageError(
@@ -65,8 +59,6 @@ async def verify(
 
 
 def _show(application: Application, reports: Sequence[NodeReport]) -> None:
-    from ccm_agent.clikit.table import Column
-
     terminal = application.terminal
     for report in reports:
         _print_record(terminal, report)
@@ -107,8 +99,6 @@ def _print_record(terminal: Terminal, report: NodeReport) -> None:
 
 
 def _row(report: NodeReport) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-
     others = {
         str(verdict): count for verdict, count in report.counts.items() if verdict is not Verdict.VERIFIED
     }
@@ -124,8 +114,6 @@ def _row(report: NodeReport) -> list[str | Cell]:
 
 
 def _number(count: int) -> Cell:
-    from ccm_agent.clikit.table import Amount, Cell
-
     return Cell("", amount=Amount(str(count), count))
 
 

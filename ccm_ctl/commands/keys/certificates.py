@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from ccm_ctl.fleet.keys.certificates import Certificates
 from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.keys.certificates import Certificates
 
 AT_A_NODE = "/etc/choria/ccm/ca.pem"
 
@@ -26,7 +26,6 @@ def server_name_option() -> click.Option:
 
 def prepare_certificates(application: Application, folder: str, names: Sequence[str]) -> bool:
     """Certificates for servers of these names, and what to do with them; whether the servers do not have them yet."""
-    from ccm_ctl.fleet.keys.certificates import Certificates
     from ccm_ctl.fleet.keys.keys import keys_folder
 
     certificates = Certificates(keys_folder(folder, application.environ))

@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import Credentials, is_name
+from ccm_agent.bus.access.permissions import Role, node_permissions
+from ccm_agent.bus.signatures.trust import EVERYWHERE
+from ccm_agent.bus.subjects import fact_scope, node_scope
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.text import plural
 from ccm_agent.model.errors import BusUnavailableError, CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.app import logins
+from ccm_ctl.app import Application, Broker, logins
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.commands.keys.signers import publish_list
+from ccm_ctl.fleet.data.documents import numbers_for
+from ccm_ctl.fleet.keys.join_records import JoinRecords
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.whole_file import create_file
 from ccm_ctl.render.record_types.administration import MadeLine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Sequence
-    from pathlib import Path
-
-    from ccm_agent.bus.access.credentials import Credentials
-    from ccm_ctl.app import Application, Broker
-    from ccm_ctl.fleet.keys.keys import Keys
 
 PUSH_S = 10.0
 """How long the servers may take to apply accounts; a cluster is waited for until a second has brought no answer."""
@@ -89,10 +94,6 @@ def _refresh(application: Application, keys: Keys) -> None:
 
 def first_credentials(keys: Keys, name: str) -> Path:
     """Create credentials of an operator with all permissions in the folder; returns the file."""
-    from ccm_agent.bus.access.permissions import Role
-    from ccm_agent.bus.signatures.trust import EVERYWHERE
-    from ccm_ctl.fleet.whole_file import create_file
-
     role = Role(
         apply=(EVERYWHERE,),
         exec=(EVERYWHERE,),
@@ -160,8 +161,6 @@ def add_node(
     keys: str,
 ) -> Exit:
     """Issue credentials for a node, and print them. They are secret, and valid for this node name only."""
-    from ccm_agent.bus.access.permissions import node_permissions
-
     allowed = node_permissions(
         name, [_checked_address(one) for one in address], reads_registrations=reads_registrations
     )
@@ -169,8 +168,6 @@ def add_node(
     floors: dict[str, int] = {}
 
     async def read(broker: Broker) -> None:
-        from ccm_ctl.fleet.data.documents import numbers_for
-
         floors.update(await numbers_for(broker.fleet, name))
 
     _ask_broker(application, folder, read)
@@ -261,8 +258,6 @@ def add_operator(
     Without options, the operator may only read. A SCOPE is all, node=NAME or a routed fact such as role=web.
     Nodes in unsigned operation run the guards and checks of planned manifests as root.
     """
-    from ccm_agent.bus.access.permissions import Role
-
     role = Role(
         plan=_scopes(plan),
         apply=_scopes(apply),
@@ -296,8 +291,6 @@ def revoke_operator(application: Application, name: str, keys: str) -> Exit:
 
 
 def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit:
-    from ccm_agent.bus.access.accounts import Account
-
     keys = keys_in(application, folder)
     if kind == "node":
         _note_joined(application, keys, name)
@@ -318,8 +311,6 @@ def _note_joined(application: Application, keys: Keys, name: str) -> None:
     """Note the key of a node that joined with a token, so that it can be revoked, and free its name."""
 
     async def read(broker: Broker) -> None:
-        from ccm_ctl.fleet.keys.join_records import JoinRecords
-
         records = JoinRecords(broker.fleet)
         found = await records.find_node(name)
         if found is None:
@@ -360,8 +351,6 @@ def publish_signers(application: Application, keys: Keys) -> None:
         return
 
     async def publish(broker: Broker) -> None:
-        from ccm_ctl.commands.keys.signers import publish_list
-
         await publish_list(broker, keys.signers)
 
     if not _ask_broker(application, keys, publish):
@@ -411,8 +400,6 @@ def still_certified(application: Application, folder: str, names: Sequence[str])
 
 def first_operator(application: Application) -> str:
     """Return the name of the current user."""
-    from ccm_agent.bus.access.credentials import is_name
-
     reach, environ = application.reach, application.environ
     named = (reach.operator, environ.get("CCM_OPERATOR", ""), *logins(environ))
     return next(filter(is_name, named))
@@ -423,9 +410,6 @@ def _scopes(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _scope(word: str) -> str:
-    from ccm_agent.bus.signatures.trust import EVERYWHERE
-    from ccm_agent.bus.subjects import fact_scope, node_scope
-
     if word in (ALL, FORMER_ALL):
         return EVERYWHERE
     key, equal, value = word.partition("=")
@@ -435,8 +419,6 @@ def _scope(word: str) -> str:
 
 
 def _checked_address(text: str) -> str:
-    from ipaddress import ip_address
-
     try:
         return str(ip_address(text))
     except ValueError:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.exits import Exit
+from ccm_agent.version import VERSION
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.render.doctor import CheckLine, screen
 from ccm_ctl.render.record_types.administration import CheckResultLine, ChecksLine
 
 if TYPE_CHECKING:
@@ -87,11 +92,6 @@ async def _examine(application: Application, folder: str) -> list[CheckResult]:
 
 
 def _context(application: Application, broker: Broker | None, folder: str) -> DoctorContext:
-    from shlex import quote
-
-    from ccm_agent.bus.kv import NatsKeyValue
-    from ccm_agent.bus.signatures.trust import TRUST_BUCKET
-    from ccm_agent.version import VERSION
     from ccm_ctl.fleet.doctor.results import DoctorContext
 
     connection = broker.connection if broker is not None else None
@@ -111,8 +111,6 @@ def _context(application: Application, broker: Broker | None, folder: str) -> Do
 
 
 def _show(application: Application, results: Sequence[CheckResult], code: Exit, *, show_all: bool) -> None:
-    from ccm_ctl.render.doctor import CheckLine, screen
-
     terminal = application.terminal
     for one in results:
         terminal.record(CheckResultLine, **msgspec.to_builtins(one))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from ccm_agent.bus.layout import LayoutChange, LayoutOptions, make, make_audit
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import plural
 from ccm_agent.model.errors import BusError, CcmError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
+from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.certificates import prepare_certificates, server_name_option
 from ccm_ctl.commands.keys.credentials import prepare_security
@@ -18,10 +19,6 @@ from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.keys.signers import publish_list, signers_in
 from ccm_ctl.render.record_types.administration import MadeLine
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.layout import LayoutChange, LayoutOptions
-    from ccm_ctl.app import Application, Broker
 
 
 def _number(
@@ -130,8 +127,6 @@ def init(
             return Exit.OK
 
     async def work(broker: Broker) -> Exit:
-        from ccm_agent.bus.layout import LayoutOptions, make
-
         assert broker.connection is not None
         layout = LayoutOptions(
             replicas=replicas,
@@ -157,7 +152,6 @@ def init(
 
 async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:
     """The audit streams, created in their own account; none, with a note, if that is not possible here or yet."""
-    from ccm_agent.bus.layout import make_audit
     from ccm_ctl.fleet.keys.system_account import audit_connection
 
     keys = keys_in(application, folder)
@@ -186,8 +180,6 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
 
 def show_made(application: Application, made: list[LayoutChange]) -> None:
     """Print what was done about each stream and bucket."""
-    from ccm_agent.clikit.table import Cell, Column
-
     meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}
     rows: list[list[str | Cell]] = []
     for one in made:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.bus.signatures.join import fingerprint
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import clock, one_line
 from ccm_agent.model.errors import BusDeniedError, InputError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.join import JoinState
+from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.credentials import publish_signers
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.fleet.keys.brief_nodes import BriefNodeWatch
+from ccm_ctl.fleet.keys.join_keys import JoinKeys
+from ccm_ctl.fleet.keys.join_outcomes import JoinOutcome, away_outcome
+from ccm_ctl.fleet.keys.join_records import JoinedNode, JoinRecords
+from ccm_ctl.fleet.keys.join_service import JoinService, serve_joins
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.access import JoinLine
 from ccm_ctl.render.record_types.administration import MadeLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_ctl.app import Application, Broker
-    from ccm_ctl.fleet.keys.join_outcomes import JoinOutcome
-    from ccm_ctl.fleet.keys.join_records import JoinedNode
-    from ccm_ctl.fleet.ports import Fleet
 
 SHORTEST_S = 60
 LONGEST_S = 400 * 86_400
@@ -64,11 +66,6 @@ def _serve(application: Application, valid: int, keys: str) -> Exit:
     application.goes_on_for_ever = True
 
     async def work(broker: Broker) -> Exit:
-        from ccm_ctl.fleet.keys.brief_nodes import BriefNodeWatch
-        from ccm_ctl.fleet.keys.join_keys import JoinKeys
-        from ccm_ctl.fleet.keys.join_outcomes import away_outcome
-        from ccm_ctl.fleet.keys.join_service import JoinService, serve_joins
-
         fleet, audit = broker.fleet, broker.audit
         if fleet.trust is None or broker.connection is None:
             raise InputError(
@@ -103,9 +100,6 @@ def _serve(application: Application, valid: int, keys: str) -> Exit:
 
 
 def _show(application: Application, outcome: JoinOutcome) -> None:
-    from ccm_agent.bus.signatures.join import fingerprint
-    from ccm_agent.model.records.join import JoinState
-
     terminal = application.terminal
     done = "renewed" if outcome.is_renewal and outcome.state is JoinState.JOINED else str(outcome.state)
     node = outcome.node if len(outcome.node) <= NAME_LIMIT else f"{outcome.node[:NAME_LIMIT]}…"
@@ -133,8 +127,6 @@ def _list(application: Application) -> Exit:
     """List the nodes that wait until an operator accepts them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.join_records import JoinRecords
-
         _show_waiting(application, await JoinRecords(fleet).waiting())
         return Exit.OK
 
@@ -157,8 +149,6 @@ def accept_node(application: Application, name: str, mark: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.join_records import JoinRecords
-
         stored = JoinRecords(fleet)
         await stored.accept(_chosen(await stored.waiting(), name, mark))
         application.terminal.record(MadeLine, name=name, kind="node", action="accepted")
@@ -169,8 +159,6 @@ def accept_node(application: Application, name: str, mark: str) -> Exit:
 
 
 def _chosen(waiting: Sequence[JoinedNode], name: str, mark: str) -> JoinedNode:
-    from ccm_agent.bus.signatures.join import fingerprint
-
     for node in waiting:
         if (node.name, fingerprint(node.key)) == (name, mark.strip().lower()):
             return node
@@ -178,9 +166,6 @@ def _chosen(waiting: Sequence[JoinedNode], name: str, mark: str) -> JoinedNode:
 
 
 def _show_waiting(application: Application, waiting: Sequence[JoinedNode]) -> None:
-    from ccm_agent.bus.signatures.join import fingerprint
-    from ccm_agent.clikit.table import Column
-
     for node in waiting:
         application.terminal.record(JoinLine, node=node.name, state="waiting", key=node.key, token=node.token)
     rows = [
@@ -199,8 +184,6 @@ def _reset(application: Application, keys: str) -> Exit:
     What nodes that joined have signed is not accepted any more, until they join again. Needs root.seed. Copy certifier.seed and
     certifier.json to the join service afterwards.
     """
-    from ccm_ctl.fleet.keys.join_keys import JoinKeys
-
     folder = keys_in(application, keys)
     old = JoinKeys(folder).reset()
     application.terminal.record(MadeLine, name="certifier", kind="keys", action="revoked", details=[old])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.formats.durations import format_duration
@@ -104,8 +105,6 @@ async def go_on_migrating(application: Application, folder: str, *, finish: bool
 
 
 def _show_left(application: Application, left: list[Left]) -> None:
-    from ccm_agent.clikit.table import Column
-
     for one in left:
         application.terminal.record(LeftLine, **msgspec.structs.asdict(one))
     rows = [[one.name, one.kind or "unknown", _state(one)] for one in left[:_SHOWN]]

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import click
 
 from ccm_agent.bus.signatures.sealing import check_secret_name
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import ago, one_line, plural, size
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.secret_rotate import rotate
 from ccm_ctl.commands.keys.secret_values import open_value
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
+from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
+from ccm_ctl.fleet.keys.secret_rotation import NodeUse, SecretRotation
+from ccm_ctl.fleet.keys.secrets import FleetSecrets, SealResult
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.administration import MadeLine
 from ccm_ctl.render.record_types.secrets import SecretLine, SecretNodeLine, SecretRevisionLine
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
-    from ccm_ctl.fleet.keys.secret_rotation import NodeUse
-    from ccm_ctl.fleet.keys.secrets import SealResult
-    from ccm_ctl.fleet.ports import Fleet
 
 NAMES_SHOWN = 5
 """Nodes that a line names."""
@@ -58,8 +54,6 @@ def _init(application: Application, keys: str) -> Exit:
     public_key = folder.sealing_key().public_key
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
         is_published = await FleetSecrets(fleet).add_sealing_key(public_key)
         action = "created" if is_new else "published" if is_published else "unchanged"
         application.terminal.record(MadeLine, name="sealing", kind="key", action=action)
@@ -114,8 +108,6 @@ def _put(
     value = open_value(file, source, identity, application.environ)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
         done = await FleetSecrets(fleet).put(name, await value.read(), targets, message)
         _show_result(application, done)
         return Exit.OK
@@ -135,8 +127,6 @@ def _sync(application: Application, names: tuple[str, ...], keys: str) -> Exit:
     sealing = _keys_in(application, keys).sealing_key()
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
         found = FleetSecrets(fleet)
         for name in names or await found.names():
             _show_result(application, await found.sync(name, sealing))
@@ -160,9 +150,6 @@ def _list(application: Application, stale: bool) -> Exit:
     """List secrets, without their values."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Cell, Column
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
         rows: list[list[str | Cell]] = []
         for one in await FleetSecrets(fleet).read_all():
             if stale and not one.stale:
@@ -217,9 +204,6 @@ def _history(application: Application, name: str) -> Exit:
     check_secret_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
         stored = await FleetSecrets(fleet).read(name)
         unverified, rows = stored.document.unverified, []
         for one in reversed(stored.head.revisions):
@@ -252,9 +236,6 @@ def _who(application: Application, name: str) -> Exit:
     check_secret_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Cell, Column
-        from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
-
         found = SecretRotation(fleet)
         stored = await found.read(name)
         uses = await found.uses(name, [one.node for one in stored.nodes])
@@ -320,8 +301,6 @@ def _remove(application: Application, name: str, yes: bool) -> Exit:
     check_secret_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
         found = FleetSecrets(fleet)
         able = [one.node for one in (await found.read(name)).nodes if one.revision]
         question = f"{plural(len(able), 'node')} can open {name}: {_named(able)}. Remove it?"
@@ -334,8 +313,6 @@ def _remove(application: Application, name: str, yes: bool) -> Exit:
 
 
 def _keys_in(application: Application, folder: str) -> FleetSealingKeys:
-    from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
-
     return FleetSealingKeys(keys_in(application, folder).folder)
 
 

@@ -21,8 +21,13 @@ from ccm_ctl.commands.keys.secret_values import make_value, read_value
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.run_orders import continue_rollout
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
+from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
+from ccm_ctl.fleet.keys.secret_rotation import SecretRotation, find_rotation
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.runs.run_request import prepare_own
+from ccm_ctl.fleet.runs.run_session import check_own_rights
 from ccm_ctl.render.record_types.secrets import SecretLine
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.keys.secret_rotation import Rotation, SecretRotation
+    from ccm_ctl.fleet.keys.secret_rotation import Rotation
     from ccm_ctl.fleet.nodes.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.runs.history import Recorded
@@ -102,8 +107,6 @@ def rotate(application: Application, given: RotateOptions) -> Exit:
     value = None if command is not None or given.resume else read_value(given.file)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.keys.secret_rotation import SecretRotation, find_rotation
-
         job = _Job(application, fleet, SecretRotation(fleet), content, given)
         running = await find_rotation(fleet, name)
         if given.resume:
@@ -138,8 +141,6 @@ class _Job:
 
     async def start(self, value: Secret | None, command: str | None) -> Exit:
         """Store a new value and bring it to the nodes. Nothing is stored if the rollout could not start."""
-        from ccm_ctl.fleet.runs.run_session import check_own_rights
-
         name, terminal = self._name, self._application.terminal
         nodes = [one.node for one in (await self._rotation.read(name)).nodes if one.revision]
         prepared = await self._prepare(nodes, 0) if nodes else None
@@ -161,9 +162,6 @@ class _Job:
 
     async def resume(self, running: Recorded | None, sealing: SigningKey | None) -> Exit:
         """Continue the rollout that is open, or start one for the nodes that are left."""
-        from ccm_ctl.commands.runs.run_orders import continue_rollout
-        from ccm_ctl.fleet.keys.secret_rotation import find_rotation
-
         if running is None:
             await self._rotation.seal_missing(self._name, sealing)
             return await self._bring()
@@ -206,8 +204,6 @@ class _Job:
         return await self._finish(code)
 
     async def _prepare(self, nodes: list[str], revision: int) -> tuple[Launch, RolloutPlan]:
-        from ccm_ctl.fleet.runs.run_request import prepare_own
-
         stored = await self._rotation.read(self._name, with_nodes=False)
         proof = stored.document.verified(f"store it again with `ccmctl secret put {self._name}`")
         inventory, found = await resolve(self._fleet, TargetSpec(targets=stored.head.targets))
@@ -275,7 +271,5 @@ def _read_manifest(application: Application, path: str | None) -> Content | None
 
 def _sealing_key(application: Application, folder: str) -> SigningKey | None:
     """The sealing key, if it is there."""
-    from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
-
     found = FleetSealingKeys(keys_in(application, folder).folder)
     return found.sealing_key() if (found.folder / "sealing.seed").exists() else None

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +17,8 @@ from ccm_agent.bus.signatures.sealing import SECRET_LIMIT_BYTES
 from ccm_agent.model.codec import as_text
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import Secret
-
-if TYPE_CHECKING:
-    from ccm_ctl.secret_sources.contract import ValueSource
+from ccm_ctl.secret_sources.catalog import open_source
+from ccm_ctl.secret_sources.contract import ValueSource
 
 LIMIT_BYTES = SECRET_LIMIT_BYTES + 2
 """The largest value with its line end, and a byte that shows that it is larger."""
@@ -74,8 +72,6 @@ def open_value(
     if source is not None and file is not None:
         raise UsageError("--from and --file are two values; give one of them")
     if source is not None:
-        from ccm_ctl.secret_sources.catalog import open_source
-
         return open_source(source, identity=identity, environ=environ)
     if identity:
         raise UsageError("--identity is the key of --from, which is missing")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Signer, SignersList, read_signers
+from ccm_agent.bus.subjects import format_scope
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.table import Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.formats.moments import format_moment
+from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.fleet.keys.signers import Signers
+from ccm_ctl.fleet.keys.signers_timestamp import LEAST_MAX_AGE_S, RenewalState, renew
 from ccm_ctl.render.record_types.access import SignerLine
 from ccm_ctl.render.record_types.administration import MadeLine
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.trust import Signer, SignersList
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_ctl.app import Application, Broker
-    from ccm_ctl.fleet.keys.signers import Signers
 
 
 @group(
@@ -44,7 +46,6 @@ def _list(application: Application, keys: str) -> Exit:
     """List the operators in the signers list of this folder, with role and expiry."""
     found = signers_in(application, keys)
     listed = found.read()
-    from ccm_agent.clikit.table import Column
 
     rows: list[list[Any]] = []
     for one in sorted(listed.signers, key=lambda one: one.name):
@@ -121,8 +122,6 @@ def _max_age(application: Application, time: int | None, end: bool, keys: str) -
 
     Every `ccmctl` of an administrator confirms it in passing. Run `ccmctl signers publish` afterwards.
     """
-    from ccm_ctl.fleet.keys.signers_timestamp import LEAST_MAX_AGE_S
-
     if (time is None) != end:
         raise UsageError("specify a duration such as 3d, or --end")
     if time is not None and time < LEAST_MAX_AGE_S:
@@ -158,8 +157,6 @@ def _renew(application: Application, force: bool) -> Exit:
     """
 
     async def work(broker: Broker) -> Exit:
-        from ccm_ctl.fleet.keys.signers_timestamp import RenewalState, renew
-
         assert broker.connection is not None
         state = await renew(broker.fleet, broker.connection, is_forced=True, begins_anew=force)
         if state == RenewalState.NOT_ALLOWED:
@@ -190,8 +187,6 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
     Raises:
         ProtocolError: A newer list is published, or one that another root key has signed.
     """
-    from ccm_agent.bus.kv import NatsKeyValue
-    from ccm_agent.bus.signatures.trust import TRUST_BUCKET, read_signers
     from ccm_ctl.fleet.keys.signers import publish, published
 
     assert broker.connection is not None
@@ -214,8 +209,6 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
 
 async def _renew_published(broker: Broker, revision: int = 0) -> None:
     """Confirm the published list; where the broker has less than was seen before, warn instead: the list is published."""
-    from ccm_ctl.fleet.keys.signers_timestamp import renew
-
     assert broker.connection is not None
     try:
         await renew(broker.fleet, broker.connection, at_least=revision)
@@ -257,8 +250,6 @@ def _print_record(terminal: Terminal, one: Signer) -> None:
 
 
 def _role(one: Signer) -> str:
-    from ccm_agent.bus.subjects import format_scope
-
     def scopes(found: tuple[str, ...]) -> str:
         return ", ".join("all" if scope == ">" else format_scope(scope) for scope in found)
 

@@ -7,26 +7,28 @@ import ipaddress
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
+from ccm_agent.bus.signatures.join import TOKEN_ID, JoinToken, new_token_id
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.fleet.keys.join_keys import JoinKeys
+from ccm_ctl.fleet.keys.join_records import JoinRecords, KnownToken, TokenRecord
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.access import TokenLine
 from ccm_ctl.render.record_types.administration import MadeLine
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.join import JoinToken
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.keys.join_records import KnownToken
-    from ccm_ctl.fleet.keys.keys import Keys
-    from ccm_ctl.fleet.ports import Fleet
 
 AGENT_UNIT = "ccm-agent"
 USES_LIMIT = 5_000
@@ -123,9 +125,6 @@ def _create(
     folder = keys_in(application, keys)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.signatures.join import new_token_id
-        from ccm_ctl.fleet.keys.join_records import JoinRecords, TokenRecord
-
         name, ends = new_token_id(), int(time.time()) + expires
         made, key = await asyncio.to_thread(_make, application, folder, fleet, name, ends, networks)
         record = TokenRecord(
@@ -154,11 +153,6 @@ def _make(
     networks: tuple[str, ...],
 ) -> tuple[JoinToken, str]:
     """A token, and its public key. Blocking."""
-    from pathlib import Path
-
-    from ccm_agent.bus.signatures.join import JoinToken
-    from ccm_ctl.fleet.keys.join_keys import JoinKeys
-
     if fleet.trust is None:
         raise InputError(
             "these credentials name no root key, so a node could not verify its fleet; use credentials of "
@@ -199,9 +193,6 @@ def _list(application: Application) -> Exit:
     """List join tokens with their limits and uses."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.keys.join_records import JoinRecords
-
         now, rows = int(fleet.clock.now().timestamp()), list[list[Any]]()
         for one in await JoinRecords(fleet).tokens():
             record, state = one.record, _state(one, now)
@@ -249,9 +240,6 @@ def _revoke(application: Application, name: str) -> Exit:
     """Revoke a join token. Nodes that have joined with it stay."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.signatures.join import TOKEN_ID
-        from ccm_ctl.fleet.keys.join_records import JoinRecords
-
         if not TOKEN_ID.fullmatch(name):
             raise UsageError(f"{name[:40]}: not the id of a token; see `ccmctl token list`")
         await JoinRecords(fleet).revoke_token(name)
@@ -284,8 +272,6 @@ def _checked_network(text: str) -> str:
 
 
 def _is_loopback(server: str) -> bool:
-    from urllib.parse import urlsplit
-
     host = urlsplit(server).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.text import clock
+from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_DISABLE
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, command_nodes, maintenance_options
-
-if TYPE_CHECKING:
-    from ccm_agent.model.exits import Exit
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 
 class DisableOptions(MaintenanceOptions, frozen=True, kw_only=True):

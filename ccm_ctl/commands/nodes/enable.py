@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccm_agent.clikit.options import takes
+from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_ENABLE
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, command_nodes, maintenance_options
-
-if TYPE_CHECKING:
-    from ccm_agent.model.exits import Exit
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.commands import Option
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import ago, one_line, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group as command_group
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.commands.runs.targets import check_selectors, message_option
 from ccm_ctl.fleet.nodes.discovery import lacking_facts
+from ccm_ctl.fleet.nodes.groups import check_targets, read_groups, remove_group, write_group
 from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import GroupLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -49,9 +48,6 @@ def _list(application: Application) -> Exit:
     """List groups and their selectors."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.nodes.groups import read_groups
-
         now, rows = fleet.clock.now(), []
         for one in await read_groups(fleet):
             application.terminal.record(
@@ -108,8 +104,6 @@ def _set(application: Application, name: str, targets: tuple[str, ...], message:
     _check_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.groups import check_targets, write_group
-
         selectors = check_targets(targets)
         is_new = await write_group(fleet, name, targets, message)
         inventory = await read_inventory(fleet)
@@ -135,8 +129,6 @@ def _rm(application: Application, name: str) -> Exit:
     _check_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.groups import remove_group
-
         await remove_group(fleet, name)
         application.terminal.show(f"@{name}: removed\n")
         return Exit.OK

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from ccm_agent.bus.subjects import check_node
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import clock, plural
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.nodes.session_lines import draw_agent_event, draw_session
+from ccm_ctl.commands.runs.stored_runs import format_starter
+from ccm_ctl.fleet.nodes.inventory import require_nodes
+from ccm_ctl.fleet.nodes.node_past import PastAgentEvent, PastSession, read_past
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.stream_runs import ASSIGNMENT, find_cause
 from ccm_ctl.render.record_types.past import SessionLine
 from ccm_ctl.render.record_types.runs import EventLine
-
-if TYPE_CHECKING:
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.node_past import PastAgentEvent, PastSession
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(
@@ -47,10 +48,6 @@ def history(
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.subjects import check_node
-        from ccm_ctl.fleet.nodes.inventory import require_nodes
-        from ccm_ctl.fleet.nodes.node_past import PastSession, read_past
-
         now = fleet.clock.now()
         begin = since.before(now)
         past = await read_past(fleet, check_node(node), begin, until.before(now) if until else None)
@@ -77,9 +74,6 @@ def history(
 
 
 def _show(terminal: Terminal, node: str, entry: PastSession | PastAgentEvent) -> None:
-    from ccm_ctl.commands.nodes.session_lines import draw_agent_event, draw_session
-    from ccm_ctl.fleet.nodes.node_past import PastSession
-
     if isinstance(entry, PastSession):
         _print_session(terminal, node, entry)
         terminal.show(draw_session(entry, format_session_starter(entry), terminal.style))
@@ -90,9 +84,6 @@ def _show(terminal: Terminal, node: str, entry: PastSession | PastAgentEvent) ->
 
 def format_session_starter(session: PastSession) -> str:
     """Who or what started a session: `anna`, `schedule nightly`, `assignment web (interval)`, `the node`."""
-    from ccm_ctl.commands.runs.stored_runs import format_starter
-    from ccm_ctl.fleet.runs.stream_runs import ASSIGNMENT, find_cause
-
     if session.start is None:
         return "unknown"
     cause = find_cause(session.start)
@@ -105,8 +96,6 @@ def format_session_starter(session: PastSession) -> str:
 
 
 def _print_session(terminal: Terminal, node: str, session: PastSession) -> None:
-    from ccm_ctl.fleet.runs.stream_runs import find_cause
-
     start = session.start
     terminal.record(
         SessionLine,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.table import Column, table
 from ccm_agent.clikit.text import clock, one_line
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -17,17 +17,16 @@ from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.model.records.maintenance import LONGEST_LOCK_S, LockChange
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.wire import NODE_DISABLE
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import command_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, require_agents, target_options, yes_option
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.fleet.nodes.inventory import read_inventory
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.nodes.slot_holders import find_locks
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import LockLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
-    from ccm_ctl.fleet.ports import Fleet
 
 LIST = "list"
 """In place of a node: show what is locked."""
@@ -155,9 +154,6 @@ def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
 
 async def _list(application: Application, fleet: Fleet) -> Exit:
     """Show what is locked, node by node."""
-    from ccm_agent.clikit.table import Column, table
-    from ccm_ctl.fleet.nodes.slot_holders import find_locks
-
     rows = []
     for name, resource, one in find_locks(await read_inventory(fleet), fleet.clock.now()):
         application.terminal.record(

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 import click
 
 from ccm_agent.clikit.options import Options
 from ccm_agent.clikit.text import fold_names, one_line, plural
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.maintenance import LockChange
 from ccm_agent.model.wire import AnswerState
+from ccm_ctl.app import Application
 from ccm_ctl.commands.runs.targets import NOT_AGREED, TargetOptions, confirm, target_options, yes_option
-from ccm_ctl.fleet.nodes.discovery import resolve
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.nodes.node_commands import OFFLINE, REFUSED, SILENT, send_command
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.gather import Reply
 from ccm_ctl.render.record_types.nodes import ReplyLine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from ccm_agent.model.records.maintenance import LockChange
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.discovery import TargetSpec
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.gather import Reply
 
 
 class MaintenanceOptions(Options, frozen=True, kw_only=True):

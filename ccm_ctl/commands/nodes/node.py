@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.clikit.text import ago, clock, one_line
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import short_id
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.credentials import add_node, revoke_node
 from ccm_ctl.commands.keys.join import accept_node
 from ccm_ctl.commands.nodes.node_removal import remove_nodes, reset_nodes
 from ccm_ctl.commands.nodes.nodes import as_agents, format_note, is_disputed, list_command, node_fields
 from ccm_ctl.fleet.nodes.inventory import read_twins, require_nodes
+from ccm_ctl.fleet.nodes.overview import read_conditions
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.node_state import mark_unverified
 from ccm_ctl.render.record_types.nodes import NodeLine
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.tree import tree
 
 
 @group(
@@ -46,9 +44,6 @@ def _show(application: Application, name: str) -> Exit:
     """Show a node's presence, versions, assigned and routed facts, and last run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.overview import read_conditions
-        from ccm_ctl.render.tree import tree
-
         inventory = await require_nodes(fleet, [name])
         found = inventory.need(name)
         await mark_unverified(fleet, [found])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
 
 import click
 from msgspec import Struct
@@ -12,22 +13,18 @@ from ccm_agent.bus.subjects import node_scope
 from ccm_agent.clikit.text import ago, plural
 from ccm_agent.model.errors import BusDeniedError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.credentials import still_certified
 from ccm_ctl.commands.keys.keys_folder import keys_option
 from ccm_ctl.commands.runs.targets import yes_option
+from ccm_ctl.fleet.assignments.assignments import Standing, read_assignments, remove_assignment
 from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.keys.leaving import MACHINE_KEYS, remove_data_keys
 from ccm_ctl.fleet.nodes.inventory import require_nodes
+from ccm_ctl.fleet.nodes.nodes import Node
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import NodeLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.nodes.nodes import Node
-    from ccm_ctl.fleet.ports import Fleet
 
 
 class Holding(Struct, frozen=True):
@@ -61,9 +58,6 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
     certified = still_certified(application, keys, names)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments.assignments import remove_assignment
-        from ccm_ctl.fleet.keys.leaving import remove_data_keys
-
         held = await _held(fleet, names)
         _refuse_present(held, "removed", force=force)
         if not await _agreed(application, held, fleet.clock.now(), "Remove", yes=yes):
@@ -120,8 +114,6 @@ def reset_nodes(application: Application, names: tuple[str, ...], yes: bool, for
 
 
 async def _held(fleet: Fleet, names: Sequence[str]) -> list[Holding]:
-    from ccm_ctl.fleet.assignments.assignments import read_assignments
-
     inventory = await require_nodes(fleet, names)
     nodes = [inventory.need(name) for name in dict.fromkeys(names)]
     standing = (await read_assignments(fleet)).standing
@@ -178,7 +170,5 @@ def _comes_back(node: Node) -> str:
 
 
 async def _forget_machine(fleet: Fleet, node: Node) -> None:
-    from ccm_ctl.fleet.keys.leaving import MACHINE_KEYS
-
     for kind in MACHINE_KEYS:
         await fleet.nodes.delete(f"{kind}.{node.name}")

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
+import click
 from msgspec import Struct
 
 from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.table import Cell, Column, elapsed
+from ccm_agent.clikit.table_stream import TableStream
 from ccm_agent.clikit.text import plural, short_id
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.nodes.node_removal import remove_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
 from ccm_ctl.fleet.nodes.inventory import read_twins
+from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+from ccm_ctl.fleet.nodes.node_list import ListedNode, open_list
+from ccm_ctl.fleet.nodes.nodes import DuplicateIdentity, Node
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    import click
-
-    from ccm_agent.clikit.table import Cell, Column
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.node_condition import NodeCondition
-    from ccm_ctl.fleet.nodes.node_list import ListedNode
-    from ccm_ctl.fleet.nodes.nodes import DuplicateIdentity, Node
-    from ccm_ctl.fleet.ports import Fleet
-
+from ccm_ctl.render.tree import scalar
 
 NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
 
@@ -37,9 +35,6 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table_stream import TableStream
-        from ccm_ctl.fleet.nodes.node_list import open_list
-
         terminal, counts = application.terminal, _Counts()
         async with open_list(fleet, given.spec()) as listed:
             if not listed.names:
@@ -109,8 +104,6 @@ class _Counts(Struct):
 
 
 def _list_columns() -> list[Column]:
-    from ccm_agent.clikit.table import Column
-
     return [
         Column("NODE", names=True),
         Column("STATE"),
@@ -205,10 +198,6 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
 def _row(
     node: Node, condition: NodeCondition, twins: Sequence[DuplicateIdentity], now: datetime
 ) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell, elapsed
-    from ccm_ctl.render.outcome import MEANINGS
-    from ccm_ctl.render.tree import scalar
-
     facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
     meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.table import Amount, Cell, Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_PING
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.gather import Reply, gather
 from ccm_ctl.render.record_types.nodes import ReplyLine
-
-if TYPE_CHECKING:
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.gather import Reply
 
 
 @verb(
@@ -35,9 +31,6 @@ def ping(application: Application, given: TargetOptions) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.runs.gather import gather
-
         terminal = application.terminal
         spec = given.spec()
         _, resolved = await resolve(fleet, TargetSpec(everybody=True) if spec.is_empty else spec)
@@ -77,8 +70,6 @@ def _tell(terminal: Terminal, reply: Reply) -> None:
 
 
 def _row(name: str, reply: Reply | None, *, is_silent: bool) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Amount, Cell
-
     if reply is None:
         return [name, Cell("silent", "gone") if is_silent else Cell("offline", "quiet"), "", "", ""]
     word = Cell("refused", "bad") if reply.answer.state == "refused" else Cell("answers", "good")

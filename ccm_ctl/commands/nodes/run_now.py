@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -10,24 +10,26 @@ import msgspec
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.table import Cell, Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import counted, one_line, short_id
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import FAILED_STATES, NodeState
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, maintenance_options
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, no_fold_option
 from ccm_ctl.fleet.nodes.discovery import resolve
-from ccm_ctl.fleet.nodes.node_commands import DONE, NOTHING, converge
+from ccm_ctl.fleet.nodes.node_commands import (
+    DONE,
+    NOTHING,
+    Convergences,
+    ManifestResult,
+    NodeConvergence,
+    converge,
+)
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.record_types.nodes import ReplyLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.node_commands import Convergences, ManifestResult, NodeConvergence
-    from ccm_ctl.fleet.ports import Fleet
 
 _WELL = (NodeState.STABLE, NodeState.CHANGED, NOTHING, DONE)
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import click
 
+from ccm_agent.bus.subjects import check_node
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.table import Cell, Column
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.nodes.history import format_session_starter
+from ccm_ctl.fleet.nodes.inventory import require_nodes
+from ccm_ctl.fleet.nodes.node_past import PastManifest, PastResource, find_states, read_past
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.event import MEANINGS
 from ccm_ctl.render.record_types.past import StateLine
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.node_past import PastManifest, PastResource
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(
@@ -49,10 +49,6 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.bus.subjects import check_node
-        from ccm_ctl.fleet.nodes.inventory import require_nodes
-        from ccm_ctl.fleet.nodes.node_past import find_states, read_past
-
         now = fleet.clock.now()
         moment = at.before(now) if at else now
         if moment > now:
@@ -78,8 +74,6 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
 
 
 def _show(terminal: Terminal, node: str, name: str, manifest: PastManifest, now: datetime) -> None:
-    from ccm_agent.clikit.table import Column
-
     session = manifest.session
     terminal.show(
         f"{one_line(name)}: {session.state} {ago(session.time, now)} (run {short_id(session.run)})\n"
@@ -114,10 +108,6 @@ def _print_record(terminal: Terminal, node: str, manifest: str, resource: str, p
 
 
 def _row(resource: str, past: PastResource, now: datetime) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-    from ccm_ctl.commands.nodes.history import format_session_starter
-    from ccm_ctl.render.event import MEANINGS
-
     changed = past.changed
     by = f"{format_session_starter(changed)}, run {short_id(changed.run)}" if changed else ""
     return [

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from ccm_agent.clikit.options import takes
+from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.maintenance import LockChange
 from ccm_agent.model.wire import NODE_DISABLE, NODE_ENABLE
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.lock import UnlockOptions, check_references, require_locks
 from ccm_ctl.commands.nodes.maintenance import command_nodes
 from ccm_ctl.commands.runs.targets import target_options, yes_option
 from ccm_ctl.fleet.nodes.discovery import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ccm_agent.model.exits import Exit
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 
 @verb(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import click
 import msgspec
 
+from ccm_agent.bus.subjects import format_scope
+from ccm_agent.clikit.table import Style
 from ccm_agent.clikit.text import (
     ago,
     clock,
@@ -21,23 +25,37 @@ from ccm_agent.clikit.text import (
 )
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import is_id
+from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.records.rollout_records import Phase
+from ccm_ctl.app import Application
+from ccm_ctl.commands.assignments.assignment import standing_fields
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.nodes.diagnosis import (
+    Reason,
+    explain,
+    format_current_run,
+    format_disabled,
+    format_due,
+    is_duplicate,
+    open_refusal,
+)
+from ccm_ctl.commands.rollouts.slots import release_command
+from ccm_ctl.fleet.assignments.assignments import Standing
+from ccm_ctl.fleet.assignments.convergence import NodeStanding
+from ccm_ctl.fleet.nodes.node_diagnostics import (
+    ANSWERED,
+    DENIED,
+    Evidence,
+    LocalManifest,
+    NodeRollout,
+    decide_node,
+    read_evidence,
+)
+from ccm_ctl.fleet.nodes.slot_holders import NodeSlot
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.record_types.why import WhyLine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Style
-    from ccm_agent.model.outcome import SessionSummary
-    from ccm_ctl.app import Application
-    from ccm_ctl.commands.nodes.diagnosis import Reason
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.assignments.convergence import NodeStanding
-    from ccm_ctl.fleet.nodes.node_diagnostics import Evidence, LocalManifest, NodeRollout
-    from ccm_ctl.fleet.nodes.slot_holders import NodeSlot
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.why import Fact
+from ccm_ctl.render.why import Fact, SuggestedCommand, screen
 
 DIGEST_SHOWN = 12
 """Characters of a digest that are shown; `--json` has all of it."""
@@ -68,9 +86,6 @@ def why(application: Application, name: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.nodes.diagnosis import explain
-        from ccm_ctl.fleet.nodes.node_diagnostics import read_evidence
-
         evidence = await read_evidence(fleet, name)
         now = fleet.clock.now()
         terminal = application.terminal
@@ -84,8 +99,6 @@ def why(application: Application, name: str) -> Exit:
 
 def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) -> str:
     """Return all of it for people."""
-    from ccm_ctl.render.why import SuggestedCommand, screen
-
     output = reason.failed[0].output if reason.failed else ""
     steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
     return screen(reason.sentence, reason.meaning, list(_facts(evidence, reason, now)), output, steps, style)
@@ -93,10 +106,7 @@ def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) 
 
 def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
     """Return all of it for programs."""
-    from ccm_ctl.commands.assignments.assignment import standing_fields
-    from ccm_ctl.commands.nodes.diagnosis import explain
     from ccm_ctl.commands.nodes.nodes import node_fields
-    from ccm_ctl.fleet.nodes.node_diagnostics import decide_node
 
     reason = explain(evidence, now)
     summary = evidence.summaries.get(reason.run)
@@ -138,9 +148,6 @@ def _rollout_record(one: NodeRollout) -> dict[str, Any]:
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Return the details, in the order of interest."""
-    from ccm_ctl.commands.nodes.diagnosis import format_disabled, is_duplicate, open_refusal
-    from ccm_ctl.render.why import Fact
-
     record = evidence.node.record
     if evidence.node.unverified:
         yield Fact("unverified", one_line(evidence.node.unverified_note), "bad")
@@ -186,9 +193,6 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
 
 
 def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
-    from ccm_ctl.render.outcome import MEANINGS
-    from ccm_ctl.render.why import Fact
-
     order = sorted(evidence.judged.items(), key=lambda item: (item[1].is_converged, item[0]))
     for name, judged in order[:ASSIGNMENTS_SHOWN]:
         meaning = next((mean for word, mean in MEANINGS.items() if word == judged.state), "")
@@ -204,9 +208,6 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
-    from ccm_agent.bus.subjects import format_scope
-    from ccm_ctl.commands.nodes.diagnosis import format_due
-
     since = lasting(judged.since, now)
     mode = " (plan)" if standing.assignment.mode == "plan" else ""
     words = f"{name} {standing.revision} of {format_scope(standing.assignment.scope)}{mode}: {judged.state}{since}"
@@ -223,8 +224,6 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
 
 def _format_rollout(one: NodeRollout) -> str:
     """`3MVT (apply work by op1) is paused: 1 node failed; it has not asked this node`."""
-    from ccm_agent.model.records.rollout_records import Phase
-
     record, state = one.record, one.state
     what = f"{short_id(state.run)} ({record.action} {record.name} by {record.requester})"
     is_paused = state.phase is Phase.PAUSED
@@ -237,8 +236,6 @@ def _format_rollout(one: NodeRollout) -> str:
 
 def _format_slot(slot: NodeSlot, node: str) -> str:
     """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`, or `waits for pg, which web2 holds`."""
-    from ccm_ctl.commands.rollouts.slots import release_command
-
     if slot.position:
         held = (
             f", which {fold_names(slot.holders)} {'holds' if len(slot.holders) == 1 else 'hold'}"
@@ -257,8 +254,6 @@ def _format_slot(slot: NodeSlot, node: str) -> str:
 
 def _format_manifest(own: LocalManifest, now: datetime) -> str:
     """Describe a manifest of the node's configuration, as its agent reports it."""
-    from ccm_ctl.commands.nodes.diagnosis import format_due
-
     words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name
     if own.next is not None:
         words += f"; next attempt {format_due(own.next, now)}"
@@ -297,10 +292,6 @@ def _format_summary(summary: SessionSummary) -> str:
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Return presence, and the answer of the agent."""
-    from ccm_ctl.commands.nodes.diagnosis import format_current_run
-    from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, DENIED
-    from ccm_ctl.render.why import Fact
-
     presence, status = evidence.node.presence, evidence.status
     if presence is None:
         return

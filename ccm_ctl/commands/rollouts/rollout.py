@@ -5,22 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
+from ccm_agent.bus.signatures.signing import SignatureError, SigningKey
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import plural, short_ids
 from ccm_agent.model.errors import BusError, BusUnavailableError, CcmError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import short_id
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
+from ccm_agent.model.state_directory import state_directory
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
+from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
+from ccm_ctl.fleet.keys.secrets import FleetSecrets
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.lease import held, silence_s
+from ccm_ctl.fleet.rollout.starts import announce, read_servers
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.trust.newest_signers import find_newest
+from ccm_ctl.notify.rules import default_rules_path, read_rules
 from ccm_ctl.render.record_types.runs import RolloutServerLine
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.signing import SigningKey
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.rollout import rollout_line
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +59,7 @@ def _list(application: Application) -> Exit:
     """List rollouts that have not ended, and the rollout servers that run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
         from ccm_ctl.commands.rollouts.rollout_drive import print_rollout
-        from ccm_ctl.fleet.rollout.starts import read_servers
-        from ccm_ctl.fleet.rollout.store import RolloutStore
-        from ccm_ctl.render.rollout import rollout_line
 
         terminal, rows = application.terminal, []
         found = await RolloutStore(fleet).open_rollouts()
@@ -116,10 +122,6 @@ def _serve(application: Application, once: bool, rules: str, state: str, sealing
     Several servers may run: each rollout has one driver, and another server continues when that one is gone. Requests are sent
     with the credentials of this server, so nodes apply the policy for its operator.
     """
-    from pathlib import Path
-
-    from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
-
     application.goes_on_for_ever = True
     sealing_key = FleetSealingKeys(Path(sealing)).sealing_key() if sealing else None
 
@@ -153,8 +155,6 @@ async def _seal_and_settle(application: Application, fleet: Fleet, sealing: Sign
 
 async def settle_secrets(application: Application, fleet: Fleet) -> None:
     """Remove the old values of rotated secrets that no node uses any longer. It needs no sealing key."""
-    from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
-
     if fleet.trust is None or fleet.signatory is None:
         return
     try:
@@ -176,8 +176,6 @@ async def settle_secrets(application: Application, fleet: Fleet) -> None:
 
 async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
     """Seal each secret to the nodes that match by now. What cannot be sealed is reported, and the others are sealed."""
-    from ccm_ctl.fleet.keys.secrets import FleetSecrets
-
     if sealing is None:
         return
     try:
@@ -205,9 +203,6 @@ async def _check_trust(application: Application, fleet: Fleet) -> None:
     Raises:
         SignatureError: Its credentials sign, and cannot verify.
     """
-    from ccm_agent.bus.signatures.signing import SignatureError
-    from ccm_ctl.fleet.trust.newest_signers import find_newest
-
     newest = await find_newest(fleet)
     if newest.doubt and fleet.trust is None:
         raise SignatureError(f"{fleet.operator}: {newest.doubt}")
@@ -219,8 +214,6 @@ async def _check_trust(application: Application, fleet: Fleet) -> None:
 
 async def _announce(application: Application, fleet: Fleet) -> None:
     """Say that this server is there, until cancelled; `ccmctl schedule add` and `rollout list` read it."""
-    from ccm_ctl.fleet.rollout.starts import announce
-
     said = ""
     try:
         while True:
@@ -239,10 +232,6 @@ async def _announce(application: Application, fleet: Fleet) -> None:
 
 async def _notify(application: Application, fleet: Fleet, rules: str, state: str) -> None:
     """Deliver notifications; without a usable state file the rollouts are driven all the same."""
-    from pathlib import Path
-
-    from ccm_agent.model.state_directory import state_directory
-    from ccm_ctl.notify.rules import default_rules_path, read_rules
     from ccm_ctl.notify.server import NotificationServer
 
     rules_path = Path(rules) if rules else default_rules_path(application.environ)
@@ -266,7 +255,6 @@ async def _notify(application: Application, fleet: Fleet, rules: str, state: str
 async def serve(application: Application, fleet: Fleet, *, once: bool = False) -> None:
     """Start scheduled rollouts that are due, and drive each rollout that waits for a driver, in a task of its own."""
     from ccm_ctl.fleet.rollout.starter import RolloutStarter
-    from ccm_ctl.fleet.rollout.store import RolloutStore
 
     store, driven = RolloutStore(fleet), dict[str, asyncio.Task[None]]()
     starter, said = RolloutStarter(fleet, application.terminal.note), dict[str, str]()
@@ -294,9 +282,6 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
 
 def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
     """A rollout that a server is to drive, and that has no driver."""
-    from ccm_agent.model.records.rollout_records import Phase
-    from ccm_ctl.fleet.rollout.lease import held
-
     is_held = held(state, fleet.clock.now()) is not None
     return state.is_detached and state.phase in (Phase.RUNNING, Phase.BAKING) and not is_held
 
@@ -304,7 +289,6 @@ def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
 async def _drive_one(application: Application, fleet: Fleet, run: str, said: dict[str, str]) -> None:
     """Drive one rollout to its end; a failure is said once, and another attempt follows."""
     from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
-    from ccm_ctl.fleet.runs.history import History
 
     try:
         await resume_driving(application, fleet, await History(fleet).load(run), is_served=True)
@@ -320,9 +304,6 @@ async def _drive_one(application: Application, fleet: Fleet, run: str, said: dic
 
 
 def _driver(state: RolloutState, fleet: Fleet) -> str:
-    from ccm_agent.model.records.rollout_records import Phase
-    from ccm_ctl.fleet.rollout.lease import held, silence_s
-
     lease = held(state, now := fleet.clock.now())
     if lease is not None:
         silent_s = int(silence_s(lease, now))

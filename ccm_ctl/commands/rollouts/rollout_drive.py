@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
 
+from ccm_agent.bus.signatures.verified import Base
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import one_line, short_id
 from ccm_agent.model.errors import BusDeniedError, CcmError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.records.rollout_records import Phase, RolloutState
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.records.rollout_records import GivenOrder, Phase, RolloutState
+from ccm_agent.model.wire import NodeState, Request
+from ccm_ctl.app import Application
 from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
 from ccm_ctl.commands.runs.run_view import RunView
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.driver import RolloutDriver, skip_reason
 from ccm_ctl.fleet.rollout.handover import check_can_hand_over, check_handover, hand_over
 from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
-from ccm_ctl.fleet.runs.history import History
-from ccm_ctl.fleet.runs.proof import read_proof
+from ccm_ctl.fleet.runs.history import History, Recorded
+from ccm_ctl.fleet.runs.node_run import News
+from ccm_ctl.fleet.runs.proof import RunProof, read_proof
+from ccm_ctl.fleet.runs.run import Run
 from ccm_ctl.fleet.runs.run_again import (
     base_of,
     build_exec,
@@ -27,25 +33,11 @@ from ccm_ctl.fleet.runs.run_again import (
     find_author,
     is_beyond_author,
 )
+from ccm_ctl.fleet.runs.run_request import Launch
 from ccm_ctl.fleet.runs.run_session import check_own_rights, follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render.record_types.runs import RolloutLine, RunLine
 from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import order_line, rollout_line, wave_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_agent.model.records.rollout_records import GivenOrder
-    from ccm_agent.model.wire import Request
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.node_run import News
-    from ccm_ctl.fleet.runs.proof import RunProof
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 _BUILDERS = {"exec": build_exec, "rotate": build_rotation}
 """What rebuilds a request, by the action of its record; the others are of manifests."""

@@ -12,6 +12,7 @@ import click
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.options import Options
+from ccm_agent.model.codec import decode_as
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.formats.moments import GivenTime
 from ccm_agent.model.records.rollout_records import RolloutPlan
@@ -193,8 +194,6 @@ def refuse_credentials(words: Sequence[str]) -> None:
 
 
 def _read_file(path: Path) -> RolloutFile:
-    from ccm_agent.model.codec import decode_as
-
     try:
         return decode_as(path.read_bytes(), RolloutFile, str(path))
     except OSError as err:

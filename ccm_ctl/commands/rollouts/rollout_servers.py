@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccm_agent.clikit.text import plural
+from ccm_ctl.app import Application
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.starts import read_servers
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
 
 
 async def tell_servers(application: Application, fleet: Fleet, does: str) -> list[str]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.commands import Argument
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import ago, one_line, safe, short_id
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
+from ccm_ctl.fleet.nodes.slot_holders import SlotPlace, need_slots, read_slots
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import SlotLine
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.clikit.table import Cell
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.slot_holders import SlotPlace
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @group(
@@ -36,9 +32,6 @@ def slots(application: Application) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.nodes.slot_holders import read_slots
-
         now, rows, places = fleet.clock.now(), [], await read_slots(fleet)
         for place in places:
             application.terminal.record(SlotLine, **place.fields())
@@ -80,8 +73,6 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.nodes.slot_holders import need_slots, read_slots
-
         bucket = need_slots(fleet)
         places = [one for one in await read_slots(fleet) if (one.slot, one.state.node) == (name, node)]
         if not places or not places[0].state.entry.is_held:
@@ -105,8 +96,6 @@ def release_command(slot: str, node: str) -> str:
 
 
 def _row(place: SlotPlace, now: datetime) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-
     state, entry = place.state, place.state.entry
     count = f"/{entry.count}" if entry.count else ""
     run = f" (run {short_id(safe(entry.run))})" if entry.run else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import click
 import msgspec
@@ -14,18 +14,24 @@ from ccm_agent.clikit.selection import SelectionOptions, selection_options
 from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.records.rollout_records import RolloutState
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_agent.model.records.rollout_records import RolloutPlan, RolloutState
+from ccm_agent.model.records.verdicts import BAD
+from ccm_agent.model.selection import ResourceSelection
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
     ManifestRequest,
 )
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.conflicts import assignment_name, warn_of_assignments
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials, rollout_options
 from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.plan_impact import PlanImpact
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
     ManifestOptions,
@@ -37,25 +43,22 @@ from ccm_ctl.commands.runs.targets import (
     require_agents,
     run_options,
 )
-from ccm_ctl.fleet.nodes.discovery import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ccm_agent.model.exits import Exit
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_agent.model.records.rollout_records import RolloutPlan
-    from ccm_agent.model.selection import ResourceSelection
-    from ccm_ctl.app import Application
-    from ccm_ctl.commands.runs.plan_impact import PlanImpact
-    from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.nodes.discovery import TargetSpec
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.plan_file import PlanFile
-    from ccm_ctl.fleet.runs.proof import RunProof
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
+from ccm_ctl.fleet.content import Content, as_bundle
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.plan_file import (
+    PlanFile,
+    decode_plan,
+    load_planned,
+    make_plan_file,
+    read_plan,
+    resolve_plan,
+    write_plan,
+)
+from ccm_ctl.fleet.runs.proof import RunProof
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch, prepare_own
 
 
 class ManifestRunOptions(Options, frozen=True, kw_only=True):
@@ -161,9 +164,6 @@ def apply(application: Application, given: ApplyRunOptions) -> Exit:
 
 def _apply_plan(application: Application, given: ApplyRunOptions, file: str) -> Exit:
     """Apply a saved plan, which says what is applied and where."""
-    from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.runs.plan_file import decode_plan, load_planned, read_plan
-
     nodes, part = given.start.nodes, given.selected
     others = {
         "FILE|DIR": given.path is not None,
@@ -207,9 +207,6 @@ async def send_manifest(
 ) -> Exit:
     """Send a manifest to the nodes that the options or a saved plan mean, watch the run, and show the impact of a plan."""
     from ccm_ctl.commands.runs.run_view import start_and_watch
-    from ccm_ctl.fleet.content import as_bundle
-    from ccm_ctl.fleet.runs.plan_file import resolve_plan
-    from ccm_ctl.fleet.runs.run_request import prepare_own
 
     out, start, flags = given.out, given.start, given.rollout
     data = list(given.source.data if plan is None else plan.data)
@@ -301,7 +298,6 @@ def _plan_saver(
     out: str,
 ) -> Callable[[Run, RunProof | None], Awaitable[None]]:
     """What writes the plan to the file of `--out` once the nodes have made it."""
-    from ccm_ctl.fleet.runs.plan_file import make_plan_file, write_plan
 
     async def save(run: Run, proof: RunProof | None) -> None:
         bundle = content.bundle
@@ -326,8 +322,6 @@ def _plan_saver(
 
 def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
     """The nodes whose plan an operator has not seen as the node made it: events are missing, or were made up."""
-    from ccm_agent.model.records.verdicts import BAD
-
     if proof is None:
         return []
     return sorted(

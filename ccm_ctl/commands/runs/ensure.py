@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -12,13 +13,16 @@ from ccm_agent.clikit.commands import Argument
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.properties import Properties
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.conflicts import warn_of_resources
 from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.runs import properties
 from ccm_ctl.commands.runs.manifest_check import check_properties
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.run_view import start_and_watch
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
     RunOptions,
@@ -28,14 +32,8 @@ from ccm_ctl.commands.runs.targets import (
     run_options,
 )
 from ccm_ctl.fleet.nodes.discovery import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.exits import Exit
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.run_request import prepare
 
 _TYPE = "ccm_ctl.type"
 
@@ -169,9 +167,6 @@ def ensure(application: Application, given: EnsureRunOptions) -> Exit:
         check_properties(type_name, wanted)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.runs.run_request import prepare
-
         inventory, resolved = await resolve(fleet, start.spec)
         title = f"{type_name}#{given.name}"
         await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 from msgspec import Struct
@@ -14,22 +14,18 @@ from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import one_line, shortened
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
 from ccm_agent.model.secret import mask_urls
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import CtlCommand, verb
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials, rollout_options
 from ccm_ctl.commands.runs.apply import roll_out
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import NOT_AGREED, RunOptions, confirm, parse_deadline, run_options
-from ccm_ctl.fleet.nodes.discovery import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.exits import Exit
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.discovery import TargetSpec
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.run_request import prepare
 
 COMMAND_BYTES = 64 * 1024
 """A longer command is refused: it would not fit into the event that reports it."""
@@ -139,7 +135,6 @@ def exec(application: Application, given: ExecRunOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.runs.run_request import prepare
 
         inventory, resolved = await resolve(fleet, start.spec)
         rollout = flags.make_plan(inventory, resolved) if flags.is_rollout else None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from ccm_agent.clikit.table import Cell, Column, table
+from ccm_agent.clikit.table import Cell, Column, Style, table
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import fold_names, one_line, plural, short_id, shortened
+from ccm_ctl.fleet.impact.changes import NodeChange
+from ccm_ctl.fleet.impact.report import ImpactReport, PlannedWave, ServiceImpact, WaveImpact
 from ccm_ctl.render.record_types.impact import (
     ImpactLine,
     ImpactResourceFields,
@@ -14,14 +17,6 @@ from ccm_ctl.render.record_types.impact import (
     ImpactWaveFields,
     ServiceWaveFields,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ccm_agent.clikit.table import Style
-    from ccm_agent.clikit.terminal import Terminal
-    from ccm_ctl.fleet.impact.changes import NodeChange
-    from ccm_ctl.fleet.impact.report import ImpactReport, PlannedWave, ServiceImpact, WaveImpact
 
 GROUPS_SHOWN = 40
 """Groups of services with equal numbers that the table shows; records have them all."""

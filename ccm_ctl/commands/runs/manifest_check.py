@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.text import plural
+from ccm_agent.manifest.expressions import holds_templates
+from ccm_agent.manifest.findings import ERROR, format_finding
+from ccm_agent.manifest.rules import ALWAYS
+from ccm_agent.manifest.tinycm.detect import is_tinycm
+from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, InputError, ManifestError
 
 if TYPE_CHECKING:
@@ -50,7 +55,6 @@ def read_checked(
     Raises:
         InputError: It cannot be read or sent, or has errors: the message shows each with its line.
     """
-    from ccm_agent.manifest.findings import format_finding
     from ccm_ctl.fleet.content import read_content
 
     content = read_content(Path(path), manifest, name)
@@ -73,10 +77,7 @@ def check_content(content: Content, path: str | Path, *, force: bool) -> list[Fi
         InputError: It has errors: the message shows each with its line.
     """
     from ccm_agent.manifest.document import ManifestDocument
-    from ccm_agent.manifest.findings import ERROR, format_finding
     from ccm_agent.manifest.lint import lint
-    from ccm_agent.manifest.rules import ALWAYS
-    from ccm_agent.manifest.tinycm.detect import is_tinycm
 
     if is_tinycm(content.source, content.document):
         raise ManifestError(
@@ -108,9 +109,7 @@ def _check_children(content: Content, root: str, *, force: bool) -> None:
         InputError: One of them has errors.
     """
     from ccm_agent.manifest.document import make_document
-    from ccm_agent.manifest.findings import ERROR, format_finding
     from ccm_agent.manifest.lint import lint
-    from ccm_agent.manifest.rules import ALWAYS
 
     files = {posixpath.normpath(posixpath.join(root, one)) for one in content.files}
     top = posixpath.normpath(Path(content.source).absolute())
@@ -134,9 +133,6 @@ def _check_children(content: Content, root: str, *, force: bool) -> None:
 
 def child_names(text: str) -> list[str]:
     """The names of the `apply` resources of a manifest that hold no template; none if it cannot be read."""
-    from ccm_agent.manifest.expressions import holds_templates
-    from ccm_agent.model.codec import decode_document
-
     try:
         document = decode_document(text)
     except DocumentError:
@@ -165,7 +161,6 @@ def check_properties(type_name: str, properties: Mapping[str, Any]) -> None:
     Raises:
         InputError: With each error.
     """
-    from ccm_agent.manifest.findings import ERROR
     from ccm_agent.manifest.lint import lint_request
 
     errors = [one for one in lint_request(type_name, properties) if one.level == ERROR]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.clikit.text import short_id
+from ccm_agent.manifest.findings import ERROR, Finding, format_finding
 from ccm_agent.model.errors import Place
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, TransactionEvent
-from ccm_agent.model.wire import REPORTING, NodeState
+from ccm_agent.model.wire import REPORTING, NodeState, RunAhead
+from ccm_ctl.fleet.runs.node_run import NodeRun
 from ccm_ctl.render.event import format_pending
 from ccm_ctl.render.outcome import Failure, NodeResult, ResourceResult
 from ccm_ctl.render.output import CommandOutput
-
-if TYPE_CHECKING:
-    from ccm_agent.model.wire import RunAhead
-    from ccm_ctl.fleet.runs.node_run import NodeRun
 
 _PLACE = re.compile(r"(?P<place>(?P<source>[^\s:]{1,255}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})): ")
 """The place in a manifest that an error begins with."""
@@ -62,7 +60,6 @@ def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str)
     """The error that ended the session of a node, as `ccm lint` shows it; none if it names no place in the manifest."""
     if placed is None:
         return ()
-    from ccm_agent.manifest.findings import ERROR, Finding, format_finding
 
     place = Place(placed["source"], int(placed["line"]), int(placed["column"]))
     message = node.reason[placed.end() :]

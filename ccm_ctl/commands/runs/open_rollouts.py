@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
+
+import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.text import fold_names, one_line, short_id
-from ccm_ctl.fleet.rollout.concurrent import ConcurrentRolloutError, find_concurrent_rollouts
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    import click
-
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.concurrent import ConcurrentRollout
+from ccm_agent.model.records.run_records import RunRecord
+from ccm_ctl.app import Application
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.concurrent import (
+    ConcurrentRollout,
+    ConcurrentRolloutError,
+    find_concurrent_rollouts,
+)
+from ccm_ctl.render.records import title_of
+from ccm_ctl.render.rollout import rollout_line
 
 TOLD = 5
 """So many rollouts are named; each is loaded with its nodes."""
@@ -64,15 +66,11 @@ async def warn_of_open(
 
 
 def _format_rollout(one: ConcurrentRollout) -> str:
-    from ccm_ctl.render.rollout import rollout_line
-
     where = rollout_line(one.state).removeprefix("rollout: ")
     return f"{fold_names(one.nodes)}: {_title(one.record)} is a rollout that is open on {_these(one.nodes)}, too: {where}"
 
 
 def _title(record: RunRecord) -> str:
-    from ccm_ctl.render.records import title_of
-
     return f"run {short_id(record.run)} ({one_line(title_of(record))} by {one_line(record.requester)})"
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.selection import selection_options
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.apply import ManifestRunOptions, event_options, send_manifest
 from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.plan_impact import PlanImpact, impact_options
 from ccm_ctl.commands.runs.targets import manifest_options, run_options
 from ccm_ctl.fleet.nodes.discovery import resolve
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.plan_file import check_out
 
 
 class PlanRunOptions(ManifestRunOptions, frozen=True, kw_only=True):
@@ -62,8 +59,6 @@ def plan(application: Application, given: PlanRunOptions) -> Exit:
     With --impact it also shows which registered services would lose how many of their healthy instances at the same time. The
     rollout options say how the change would be rolled out; the plan itself runs on all nodes.
     """
-    from ccm_ctl.fleet.runs.plan_file import check_out
-
     _check_impact(given)
     if given.out:
         check_out(given.out)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
 from ccm_agent.clikit.commands import Option
+from ccm_agent.model.records.rollout_records import RolloutPlan
+from ccm_ctl.app import Application
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.records.rollout_records import RolloutPlan
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.impact.changes import NodeChange
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.proof import RunProof
-    from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.commands.runs.impact_lines import (
+    RECORDS_LIMIT,
+    impact_text,
+    impact_warnings,
+    print_service,
+    print_summary,
+)
+from ccm_ctl.fleet.content import Content
+from ccm_ctl.fleet.impact.changes import NodeChange, assume_change, changes_of_run, read_resources
+from ccm_ctl.fleet.impact.sources import make_report
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.proof import RunProof
+from ccm_ctl.fleet.runs.run import Run
 
 IMPACT = "Impact"
 """The section of options about services."""
@@ -59,8 +63,6 @@ class PlanImpact:
     """
 
     def __init__(self, application: Application, fleet: Fleet, content: Content, flags: RolloutFlags) -> None:
-        from ccm_ctl.fleet.impact.changes import read_resources
-
         self._terminal = application.terminal
         self._fleet = fleet
         self._flags = flags
@@ -79,26 +81,13 @@ class PlanImpact:
 
     async def show_planned(self, run: Run, proof: RunProof | None) -> None:
         """Show the impact of what the nodes have planned."""
-        from ccm_ctl.fleet.impact.changes import changes_of_run
-
         await self._show(changes_of_run(run, proof, self._resources), run.run)
 
     async def show_stored(self) -> None:
         """Show the impact as far as it is known without asking a node."""
-        from ccm_ctl.fleet.impact.changes import assume_change
-
         await self._show([assume_change(node, self._resources, STORED) for node in self._resolved.present])
 
     async def _show(self, changes: Sequence[NodeChange], run: str = "") -> None:
-        from ccm_ctl.commands.runs.impact_lines import (
-            RECORDS_LIMIT,
-            impact_text,
-            impact_warnings,
-            print_service,
-            print_summary,
-        )
-        from ccm_ctl.fleet.impact.sources import make_report
-
         report = await make_report(
             self._fleet, self._inventory, self._resolved, self._rollout, changes, self._resources, run
         )

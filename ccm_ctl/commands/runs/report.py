@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.text import natural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.node_results import format_reason
+from ccm_ctl.commands.runs.run_view import RunView
 from ccm_ctl.commands.runs.stored_runs import format_heading, look, pick_up, run_argument
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.run import Run
 from ccm_ctl.render.record_types.administration import MadeLine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ccm_ctl.app import Application
-    from ccm_ctl.commands.runs.run_view import RunView
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.render.report_page import ReportedRun
+from ccm_ctl.render.report_page import ReportedNode, ReportedRun, render_page
 
 NEW_MODE = 0o666
 """Of a new report, minus the bits of the umask."""
@@ -61,7 +57,6 @@ def report(application: Application, run: str, html_path: str | None, junit_path
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.render.report_junit import render_junit
-        from ccm_ctl.render.report_page import render_page
 
         recorded, state, watch, follower = await pick_up(application, fleet, run, offline_ok=True)
         await look(follower, state, recorded)
@@ -74,8 +69,6 @@ def report(application: Application, run: str, html_path: str | None, junit_path
 
 
 def _build(fleet: Fleet, recorded: Recorded, state: Run, watch: RunView) -> ReportedRun:
-    from ccm_ctl.render.report_page import ReportedNode, ReportedRun
-
     now = fleet.clock.now()
     nodes = []
     for node in sorted(state.nodes.values(), key=lambda one: natural(one.node)):

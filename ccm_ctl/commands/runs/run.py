@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.rollout_records import Phase
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.runs.run_diff import diff_command
 from ccm_ctl.commands.runs.run_list import list_command
@@ -17,13 +16,10 @@ from ccm_ctl.commands.runs.run_retry import retry
 from ccm_ctl.commands.runs.run_stop import stop
 from ccm_ctl.commands.runs.stored_runs import look, pick_up, run_argument, show_stored
 from ccm_ctl.commands.runs.targets import no_fold_option
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.open_runs import close_ended
 from ccm_ctl.render.rollout import rollout_status
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
 
 
 @group("run", no_args_is_help=True, examples=["ccmctl run list", "ccmctl run watch last"])

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.stored_runs import format_heading, look, pick_up
 from ccm_ctl.commands.runs.targets import no_fold_option
+from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.record_types.past import DifferenceLine, NodeOutcomeFields, ResourceDifferenceFields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.runs.history import Recorded
@@ -43,7 +45,6 @@ def diff_command(application: Application, a: str, b: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.runs.stored_runs import format_heading
         from ccm_ctl.fleet.runs.run_diff import compare_runs
 
         (recorded_a, run_a), (recorded_b, run_b) = (
@@ -78,17 +79,12 @@ def diff_command(application: Application, a: str, b: str) -> Exit:
 
 
 async def _look(application: Application, fleet: Fleet, word: str) -> tuple[Recorded, Run]:
-    from ccm_ctl.commands.runs.stored_runs import look, pick_up
-
     recorded, state, _, follower = await pick_up(application, fleet, word, offline_ok=True)
     await look(follower, state, recorded)
     return recorded, state
 
 
 def _show_table(application: Application, differences: Sequence[NodeDifference]) -> None:
-    from ccm_agent.clikit.table import Cell, Column
-    from ccm_ctl.render.outcome import MEANINGS
-
     terminal = application.terminal
     groups: dict[tuple[object, ...], list[NodeDifference]] = {}
     for one in differences:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.records.rollout_records import OrderKind, Phase
+from ccm_agent.model.records.rollout_records import Lease, OrderKind, Phase, RolloutState
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
 from ccm_ctl.commands.runs.open_rollouts import alongside_option, warn_of_open
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.handover import check_can_hand_over
+from ccm_ctl.fleet.rollout.lease import wait_out
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.runs.history import History
-
-if TYPE_CHECKING:
-    from ccm_agent.model.records.rollout_records import Lease, RolloutState
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.history import History, Recorded
+from ccm_ctl.fleet.runs.run_request import send_stop
 
 _RUN = click.Argument(["run"], metavar="RUN")
 _WHY = click.Option(["--why"], default="", metavar="TEXT", help="Record the reason.")
@@ -83,7 +82,6 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
     from ccm_ctl.commands.runs.stored_runs import format_busy
     from ccm_ctl.fleet.rollout.orders import Orders
     from ccm_ctl.fleet.runs.open_runs import settle_aborted
-    from ccm_ctl.fleet.runs.run_request import send_stop
 
     state = await Orders(fleet, recorded).give(OrderKind.ABORT, why=why)
     await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
@@ -177,8 +175,6 @@ async def continue_rollout(
         RunError: It has ended, or another driver holds it.
     """
     from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
-    from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
-    from ccm_ctl.fleet.rollout.handover import check_can_hand_over
     from ccm_ctl.fleet.rollout.orders import Orders
     from ccm_ctl.fleet.runs.run_again import known_ends
 
@@ -201,8 +197,6 @@ async def continue_rollout(
 
 async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, is_promoted: bool) -> None:
     """Wait until the lease of a dead driver has run out, with a countdown."""
-    from ccm_ctl.fleet.rollout.lease import wait_out
-
     store, terminal, told = RolloutStore(fleet), application.terminal, list[str]()
 
     def tell(lease: Lease, left_s: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 import click
 
@@ -11,7 +11,10 @@ from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.moments import GivenTime
+from ccm_agent.model.records.rollout_records import RolloutPlan
 from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, ManifestRequest, NodeState, Request
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
@@ -19,20 +22,13 @@ from ccm_ctl.commands.runs.run_view import start_and_watch
 from ccm_ctl.commands.runs.stored_runs import format_starter, run_argument
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, parse_deadline, run_message_option, yes_option
 from ccm_ctl.fleet.nodes.inventory import read_verified
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.plan import plan_again
 from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
 from ccm_ctl.fleet.runs.find_run import find_run
+from ccm_ctl.fleet.runs.history import Recorded
 from ccm_ctl.fleet.runs.run_again import known_ends, prepare_retry
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from ccm_agent.model.formats.moments import GivenTime
-    from ccm_agent.model.records.rollout_records import RolloutPlan
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.run_request import Launch
+from ccm_ctl.fleet.runs.run_request import Launch
 
 ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
 """The ends that can be retried; `skipped` only when it is named."""

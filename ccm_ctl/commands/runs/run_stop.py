@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -10,25 +10,20 @@ from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import AnswerState
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.stored_runs import format_outcome, format_starter, pick_up, run_argument
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.runs.history import NEWEST, History
+from ccm_ctl.fleet.runs.gather import Reply
+from ccm_ctl.fleet.runs.history import NEWEST, History, Recorded
 from ccm_ctl.fleet.runs.open_runs import settle_stopped
 from ccm_ctl.fleet.runs.run_request import send_stop
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import format_counts
 from ccm_ctl.render.record_types.runs import RunLine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.gather import Reply
-    from ccm_ctl.fleet.runs.history import Recorded
 
 
 @verb(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.clikit.text import fold_names, natural, one_line, plural, short_id
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.records.rollout_records import GivenOrder
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.records.verdicts import Verdict
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.app import Application
 from ccm_ctl.commands.runs.failure_lines import FailureLines
 from ccm_ctl.commands.runs.node_results import (
     build_result,
@@ -20,11 +24,13 @@ from ccm_ctl.commands.runs.node_results import (
     format_reason,
     result_fields,
 )
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.background_runs import EndsWriter
 from ccm_ctl.fleet.runs.history import History
-from ccm_ctl.fleet.runs.node_run import EventReceived
-from ccm_ctl.fleet.runs.proof import read_proof
+from ccm_ctl.fleet.runs.node_run import EventReceived, News, NodeRun
+from ccm_ctl.fleet.runs.proof import RunProof, read_proof
 from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch
 from ccm_ctl.fleet.runs.run_session import follow_run, new_run
 from ccm_ctl.render import records
 from ccm_ctl.render.command import command_report, command_result, output_fields
@@ -37,18 +43,8 @@ from ccm_ctl.render.outcome import (
 )
 from ccm_ctl.render.output import IN_BRIEF, IN_FULL
 from ccm_ctl.render.record_types.runs import EndLine, EventLine, OutputLine, ResultLine, RunLine
+from ccm_ctl.render.resource_diffs import diff_blocks
 from ccm_ctl.render.verdicts import part_sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ccm_agent.model.records.rollout_records import GivenOrder
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.node_run import News, NodeRun
-    from ccm_ctl.fleet.runs.proof import RunProof
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 SLOWEST_SHOWN = 2
 
@@ -215,8 +211,6 @@ class RunView:
 
     def _diffs(self) -> list[str]:
         """What the run changed, or would change; empty unless diffs were asked for."""
-        from ccm_ctl.render.resource_diffs import diff_blocks
-
         if not self.record.request.get("diff"):
             return []
         told = [

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 import click
 
 from ccm_agent.clikit.text import ago, clock, fold_names, one_line, plural, short_id
-from ccm_agent.model.records.rollout_records import Phase
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
+from ccm_agent.model.records.run_records import RunState
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.app import Application
 from ccm_ctl.commands.rollouts.rollout_drive import RolloutWatch, format_driver
 from ccm_ctl.commands.runs.run_view import RunView
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.find_run import find_run
 from ccm_ctl.fleet.runs.follow import Follower
-from ccm_ctl.fleet.runs.history import restore_ends, run_on_record
+from ccm_ctl.fleet.runs.history import Recorded, restore_ends, run_on_record
 from ccm_ctl.fleet.runs.joining import Joining
+from ccm_ctl.fleet.runs.node_run import News
 from ccm_ctl.fleet.runs.proof import read_proof
-from ccm_ctl.fleet.runs.run import LIMIT_S
+from ccm_ctl.fleet.runs.run import LIMIT_S, Run
 from ccm_ctl.fleet.runs.stream_runs import NODE, REQUEST
 from ccm_ctl.render.event import event_line
 from ccm_ctl.render.outcome import format_counts
 from ccm_ctl.render.record_types.runs import EventLine, ResultLine, RunLine
 from ccm_ctl.render.records import run_fields, title_of
 from ccm_ctl.render.rollout import order_fields, order_line, rollout_status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_agent.model.records.run_records import RunState
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.node_run import News
-    from ccm_ctl.fleet.runs.run import Run
 
 
 def run_argument() -> click.Argument:

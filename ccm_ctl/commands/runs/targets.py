@@ -15,10 +15,12 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.moments import GivenTime
 from ccm_agent.model.wire import NodeRecord
+from ccm_agent.templates.selector import parse_selector, parse_where
 from ccm_ctl.app import Application
 from ccm_ctl.commands.runs.manifest_check import force_option
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.runs.run_request import check_message
 
 TARGETS = "Targets"
 """The section of options that select nodes."""
@@ -87,8 +89,6 @@ def run_message_option() -> click.Option:
 
 
 def _check_message(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    from ccm_ctl.fleet.runs.run_request import check_message
-
     return check_message(value, "--message") if value else ""
 
 
@@ -139,8 +139,6 @@ def manifest_options() -> list[click.Parameter]:
 def check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Fail for a malformed selector before anything connects."""
     if value:
-        from ccm_agent.templates.selector import parse_selector
-
         for text in value:
             parse_selector(text)
     return value
@@ -149,8 +147,6 @@ def check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[s
 def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     """Fail for a malformed expression before anything connects."""
     if value:
-        from ccm_agent.templates.selector import parse_where
-
         parse_where(value)
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,6 +10,7 @@ from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.assignments.conflicts import warn_of_resources
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
@@ -23,16 +24,21 @@ from ccm_ctl.commands.runs.targets import (
     parse_deadline,
     run_options,
 )
-
-if TYPE_CHECKING:
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.nodes.nodes import TargetSet
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.node_run import NodeRun
-    from ccm_ctl.fleet.runs.proof import RunProof
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
+from ccm_ctl.fleet.nodes.nodes import TargetSet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.proof import RunProof
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch
+from ccm_ctl.fleet.runs.undo import (
+    find_undoable,
+    nodes_to_apply_again,
+    prepare_undo,
+    resolve_undo,
+    would_undo,
+)
+from ccm_ctl.render.reapplied import format_starter
 
 
 class UndoOptions(Options, frozen=True, kw_only=True):
@@ -83,9 +89,6 @@ def undo(application: Application, given: UndoOptions) -> Exit:
 
 
 async def _undo(application: Application, fleet: Fleet, given: UndoOptions) -> Exit:
-    from ccm_ctl.fleet.runs.undo import find_undoable, nodes_to_apply_again, resolve_undo
-    from ccm_ctl.render.reapplied import format_starter
-
     start = given.start
     recorded = await find_undoable(fleet, given.run, redo=given.redo)
     if not start.yes and not given.noop and not application.terminal.can_ask:
@@ -119,8 +122,6 @@ async def _plan(
     application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, given: UndoOptions
 ) -> tuple[Exit, bool]:
     """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
-    from ccm_ctl.fleet.runs.undo import would_undo
-
     nodes: list[NodeRun] = []
 
     async def note(run: Run, _proof: RunProof | None) -> None:
@@ -134,8 +135,6 @@ async def _plan(
 def _launch(
     fleet: Fleet, recorded: Recorded, resolved: TargetSet, given: UndoOptions, *, is_plan: bool
 ) -> Launch:
-    from ccm_ctl.fleet.runs.undo import prepare_undo
-
     deadline = parse_deadline(given.start.deadline, fleet.clock.now())
     return prepare_undo(
         fleet,

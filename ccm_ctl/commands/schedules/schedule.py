@@ -14,15 +14,19 @@ from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.bus.subjects import format_scope
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import clock, fold_names, one_line
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.cron import shown_fields, six_fields
 from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.rollouts.rollout_options import rollout_options
+from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
 from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.open_rollouts import alongside_option, warn_of_open
+from ccm_ctl.commands.runs.run_view import start_and_watch
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
     confirm,
@@ -39,7 +43,9 @@ from ccm_ctl.commands.schedules.schedule_rollout import (
     run_rollout_now,
 )
 from ccm_ctl.commands.schedules.schedule_status import status_command
+from ccm_ctl.fleet.content import as_bundle
 from ccm_ctl.fleet.nodes.discovery import requested_targets, resolve
+from ccm_ctl.fleet.runs.run_request import prepare
 from ccm_ctl.render.record_types.runs import ScheduleLine
 
 if TYPE_CHECKING:
@@ -190,9 +196,6 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
 
 async def _store_rollout(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
     """Ask, and store the schedule of a rollout."""
-    from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
-    from ccm_ctl.fleet.content import as_bundle
-
     schedules, fleet, content = _open(broker), broker.fleet, as_bundle(new.content)
     inventory, resolved = await _resolve(fleet, new)
     rollout = make_rollout(fleet, content, inventory, resolved, new.given)
@@ -311,8 +314,6 @@ def _list(application: Application) -> Exit:
     """List schedules with their targets and their last and next times."""
 
     async def work(broker: Broker) -> Exit:
-        from ccm_agent.clikit.table import Column
-
         now = broker.fleet.clock.now()
         rows = []
         for one in await _open(broker).all():
@@ -384,9 +385,6 @@ def _run(application: Application, name: str, message: str, yes: bool, alongside
     """Run a schedule now and watch the run. This command drives the waves of a rollout."""
 
     async def work(broker: Broker) -> Exit:
-        from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.fleet.runs.run_request import prepare
-
         fleet = broker.fleet
         stored = await _open(broker).need(name)
         request = stored.request
@@ -429,8 +427,6 @@ def parse_when(
     Raises:
         UsageError: Not exactly one of the options was given, or it is not valid.
     """
-    from ccm_agent.model.formats.cron import six_fields
-
     if sum((bool(cron), every is not None, at is not None)) != 1:
         raise UsageError("use exactly one of --cron, --every and --at")
     if zone and not cron:
@@ -449,8 +445,6 @@ def parse_when(
 
 def format_when(when: str, zone: str) -> str:
     """Format the same for people: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
-    from ccm_agent.model.formats.cron import shown_fields
-
     word, _, rest = when.partition(" ")
     if word == "@every":
         return f"every {format_duration(parse_duration(rest))}"

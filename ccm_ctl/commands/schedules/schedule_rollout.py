@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccm_agent.clikit.options import Options
+from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import clock, one_line, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
+from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials
+from ccm_ctl.commands.runs.run_view import choose_exit
 from ccm_ctl.commands.runs.targets import ManifestOptions, TargetOptions
 from ccm_ctl.fleet.rollout.plan import make_plan
+from ccm_ctl.fleet.rollout.scheduled import START_WITHIN_S, ScheduledRollout
+from ccm_ctl.fleet.rollout.starts import StartsStore
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.render.record_types.runs import ScheduledStartLine
 
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
     from ccm_ctl.fleet.runs.run_request import Launch
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
@@ -84,8 +88,6 @@ def make_rollout(
     Raises:
         UsageError: The options or the file make no sense for these nodes.
     """
-    from ccm_ctl.fleet.rollout.scheduled import START_WITHIN_S, ScheduledRollout
-
     refuse_credentials(given.source.data)
     definition = given.rollout.definition()
     make_plan(definition, inventory, resolved)
@@ -117,8 +119,6 @@ async def run_rollout_now(
     inventory: Inventory,
 ) -> Exit:
     """Start the rollout of a schedule now, and drive it; a prepared run says what."""
-    from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
-
     plan, order = make_plan(rollout.definition, inventory, launch.resolved)
     launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
     state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
@@ -127,9 +127,7 @@ async def run_rollout_now(
 
 async def show_rollout_status(application: Application, fleet: Fleet, one: Schedule, *, offline: str) -> Exit:
     """Show the last starts of a scheduled rollout, and how the newest run stands."""
-    from ccm_ctl.commands.runs.run_view import choose_exit
     from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
-    from ccm_ctl.fleet.rollout.starts import StartsStore
 
     assert one.rollout is not None
     terminal = application.terminal
@@ -169,8 +167,6 @@ def _missed(fleet: Fleet, one: Schedule, starts: ScheduleStarts) -> str:
 
 
 def _show_starts(application: Application, starts: ScheduleStarts) -> None:
-    from ccm_agent.clikit.table import Column
-
     rows = [
         [
             clock(start.due),

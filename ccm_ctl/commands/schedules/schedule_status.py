@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.model.errors import NotFoundError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.run_view import choose_exit
 from ccm_ctl.commands.runs.targets import no_fold_option
-
-if TYPE_CHECKING:
-    from ccm_agent.model.exits import Exit
-    from ccm_ctl.app import Application
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.commands.schedules.schedule_rollout import show_rollout_status
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.find_run import describe_last, find_run, find_schedule
+from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
 
 PAST = timedelta(days=30)
 """How far back the runs of a schedule are looked for that is gone."""
@@ -48,10 +49,7 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.runs.run_view import choose_exit
         from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
-        from ccm_ctl.commands.schedules.schedule_rollout import show_rollout_status
-        from ccm_ctl.fleet.runs.find_run import describe_last, find_schedule
 
         try:
             schedule = await find_schedule(fleet, name)
@@ -74,8 +72,5 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
 
 async def _find_past(fleet: Fleet, name: str) -> Recorded | None:
     """The newest run of a schedule that is not stored any more, as the stream of events has it; None: it has none."""
-    from ccm_ctl.fleet.runs.find_run import find_run
-    from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
-
     runs = (await list_runs(fleet, RunFilter(schedule=name, since=fleet.clock.now() - PAST), 1)).runs
     return await find_run(fleet, runs[0].record.run) if runs else None

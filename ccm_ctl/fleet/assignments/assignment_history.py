@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.layout import ASSIGNMENTS, MANIFESTS
 from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.verified import Verified
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.errors import NotFoundError, RevisionError
 from ccm_agent.model.suggestions import did_you_mean
@@ -17,10 +17,7 @@ from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assignments.assignments import LATEST, LISTING, Assignments, Standing, build_standing
 from ccm_ctl.fleet.assignments.pinned_data import lost_data
 from ccm_ctl.fleet.data.document_history import read_history
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.verified import Verified
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 
 class Revision(Struct, frozen=True, kw_only=True):

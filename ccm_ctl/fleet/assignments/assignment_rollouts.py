@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.records.rollout_records import Phase, RolloutState
+from ccm_ctl.fleet.assignments.assignments import Standing
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History, UnknownRunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.ports import Fleet
 
 LOOK_S = 1.0
 """How often the state of a rollout is read while a command waits for it."""

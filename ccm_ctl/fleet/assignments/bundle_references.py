@@ -7,25 +7,21 @@ A run that has ended needs its bundle as long as it is on record: it can be sent
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import NotFoundError, ProtocolError, UsageError
+from ccm_agent.model.ports import StoredObject
+from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments.assignments import build_standing
 from ccm_ctl.fleet.data.documents import decode_document
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.find_run import read_schedules
 from ccm_ctl.fleet.runs.history import History
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.bundle import Bundle
-    from ccm_agent.model.ports import StoredObject
-    from ccm_agent.model.wire import ManifestRequest
-    from ccm_ctl.fleet.ports import Fleet
 
 SHORT_DIGEST = 12
 """How many characters of a digest are shown."""

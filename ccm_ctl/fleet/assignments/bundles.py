@@ -14,23 +14,19 @@ import io
 import re
 import tarfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, InputError
 from ccm_agent.model.secret import MASK, looks_secret, mask_urls
-from ccm_ctl.fleet.assignments.assignments import read_assignments
+from ccm_ctl.fleet.assignments.assignments import Assignments, Standing, read_assignments
 from ccm_ctl.fleet.content import FILES_LIMIT, SIZE_LIMIT_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from ccm_agent.model.bundle import Bundle
-    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
-    from ccm_ctl.fleet.nodes.nodes import Inventory
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.nodes.nodes import Inventory
+from ccm_ctl.fleet.ports import Fleet
 
 _UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048
 """The files, with a header and padding for each."""

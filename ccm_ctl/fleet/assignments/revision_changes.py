@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import NotFoundError
 from ccm_agent.model.secret import mask_urls
+from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assignments.assignment_description import describe, short
-from ccm_ctl.fleet.assignments.assignment_history import check_there, revived
+from ccm_ctl.fleet.assignments.assignment_history import Past, Revision, check_there, revived
+from ccm_ctl.fleet.assignments.assignments import Standing
 from ccm_ctl.fleet.assignments.bundles import Inside, read_inside
 from ccm_ctl.fleet.assignments.pinned_data import read_documents
 from ccm_ctl.fleet.assignments.staging import is_first
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.bundle import Bundle
-    from ccm_agent.model.wire import Assignment
-    from ccm_ctl.fleet.assignments.assignment_history import Past, Revision
-    from ccm_ctl.fleet.assignments.assignments import Standing
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 DIFF_LINES = 500
 """The most lines of a difference that are shown."""

@@ -8,23 +8,23 @@ So the check runs for every node, with all documents of the assignments that rea
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import owner_of
+from ccm_agent.hiera import resolve, rules
+from ccm_agent.hiera.resolve import read_layers
+from ccm_agent.hiera.rules import read_rules
 from ccm_agent.model import merge
 from ccm_agent.model.codec import decode_document
+from ccm_agent.model.data import DataRule, Merge
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.fleet.assignments.assignments import read_assignments
 from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ccm_agent.model.data import DataRule
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 BUCKET = "CCM_DATA"
 URL = f"kv://{BUCKET}/"
@@ -66,8 +66,6 @@ class _Document:
     """A document, decoded once for all nodes."""
 
     def __init__(self, name: str, text: str) -> None:
-        from ccm_agent.hiera.rules import read_rules
-
         self.name = name
         self.text = text
         self.root = decode_document(text, name)
@@ -164,8 +162,6 @@ def _try(
     documents: Sequence[_Document], demands: Sequence[DataRule], facts: Mapping[str, Any]
 ) -> Iterator[str]:
     """Return the rules that the documents break on a node."""
-    from ccm_agent.hiera import resolve, rules
-
     data: dict[str, Any] = {}
     for document in documents:
         try:
@@ -183,8 +179,6 @@ def _try(
 
 def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
     """The same error again, with its place: looking for places costs as much as everything else."""
-    from ccm_agent.hiera import resolve
-
     try:
         resolve.resolve_values(document.root, facts, document.name, document.text)
     except CcmError as err:
@@ -194,9 +188,6 @@ def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
 
 def _layers(documents: Sequence[_Document], facts: Mapping[str, Any]) -> Iterator[str]:
     """Return the overrides that a node gets, as far as they are known."""
-    from ccm_agent.hiera.resolve import read_layers
-    from ccm_agent.model.data import Merge
-
     for document in documents:
         try:
             hierarchy, layers = read_layers(document.root, facts, document.name)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ccm_agent.bus.layout import FACTS
 from ccm_agent.model.errors import NotFoundError
 from ccm_ctl.fleet.data.documents import WAY_OUT, StoredDocument, judged_document
+from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
 from ccm_ctl.fleet.trust.verified_reader import open_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 
 
 async def read_history(

@@ -16,15 +16,12 @@ import os
 import shutil
 import stat
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ccm_ctl.fleet.content import Content
+from ccm_ctl.fleet.content import Content
 
 _LIMIT_S = 10
 """A repository on a slow file system is left out rather than waited for."""

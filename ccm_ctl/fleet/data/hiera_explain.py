@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ccm_agent.hiera.explain import Candidate as Candidate
+from ccm_agent.hiera.explain import Explained as Explained
+from ccm_agent.hiera.explain import SourceDocument, explain, merged_data
 from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_agent.model.secret import MASK, Masker, looks_secret, mask_url, secrets_of_url
@@ -15,14 +19,7 @@ from ccm_agent.templates.fact_texts import fact_paths
 from ccm_ctl.fleet.assignments.assignments import read_assignments
 from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.nodes.inventory import read_facts, require_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ccm_agent.hiera.explain import Candidate as Candidate
-    from ccm_agent.hiera.explain import Explained as Explained
-    from ccm_agent.hiera.explain import SourceDocument
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 BUCKET = "CCM_DATA"
 PREFIX = f"kv://{BUCKET}/"
@@ -47,8 +44,6 @@ async def explain_value(
         NoTargetError: There is no such node.
         CcmError: A document is not there, or cannot be resolved with the node's facts.
     """
-    from ccm_agent.hiera.explain import SourceDocument, explain
-
     sources = [
         SourceDocument(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url)
         for url in urls
@@ -64,8 +59,6 @@ async def list_keys(fleet: Fleet, node: str, urls: Sequence[str]) -> list[str]:
         NoTargetError: There is no such node.
         CcmError: A document is not there, or cannot be resolved with the node's facts.
     """
-    from ccm_agent.hiera.explain import merged_data
-
     sources = [await _read_stored(fleet, url) for url in urls]
     merged = await asyncio.to_thread(merged_data, sources, await _read_node_facts(fleet, node))
     return sorted(islice(fact_paths(merged.data), KEYS_LISTED))
@@ -80,8 +73,6 @@ async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequenc
     Raises:
         CcmError: A document is not there, or cannot be resolved with these facts.
     """
-    from ccm_agent.hiera.explain import merged_data
-
     sources = [await _read_stored(fleet, url) for url in urls]
     is_protected = [await fleet.data.is_kept_apart(url.removeprefix(PREFIX)) for url in urls]
     merged = await asyncio.to_thread(merged_data, sources, facts)
@@ -144,8 +135,6 @@ async def _read_node_facts(fleet: Fleet, node: str) -> dict[str, Any]:
 
 async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
     """A document of CCM_DATA as it is now."""
-    from ccm_agent.hiera.explain import SourceDocument
-
     if not url.startswith(PREFIX) or url == PREFIX:
         raise InputError(f"{url}: cannot be read from here; write {PREFIX}KEY, or a file")
     document = await Documents(fleet, fleet.data, BUCKET).read(url.removeprefix(PREFIX))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
@@ -22,9 +22,10 @@ from ccm_agent.bus.node_data import (
     slot_key,
     slots_of,
 )
+from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.signatures.signed_bucket import SignableBucket, SignedBucket
 from ccm_agent.bus.signatures.signing import SignatureError
-from ccm_agent.bus.signatures.verified import Authored, Unverified, Verified
+from ccm_agent.bus.signatures.verified import Authored, Base, Unverified, Verified
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.hiera.sources import read_stamp
 from ccm_agent.model.errors import (
@@ -35,17 +36,9 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
 )
 from ccm_agent.model.formats.untrusted_json import decode_foreign
-from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.model.records.stamped import Stamped, TextPlace
 from ccm_agent.model.wire import NodeRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.signatory import Signatory
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.ports import KeyValue
 
 DATA = "CCM_DATA"
 

@@ -10,17 +10,14 @@ is false for other events and not an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccm_agent.model.errors import ExpressionError, UsageError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import AgentEvent, Answer, Progress
-from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
-
-if TYPE_CHECKING:
-    from ccm_agent.templates.allowance import Allowance
-    from ccm_agent.templates.expr.program import Program
-    from ccm_ctl.fleet.events.messages import AgentMessage
+from ccm_agent.templates.allowance import Allowance
+from ccm_agent.templates.expr.program import ExpressionNames, Program, compile_expression
+from ccm_ctl.fleet.events.messages import AgentMessage
 
 LENGTH_LIMIT = 4096
 """Characters of a condition."""

@@ -8,27 +8,22 @@ it has found enough or has read as much as it may.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import is_node, run_pattern
 from ccm_agent.model.errors import ExpressionError, ExpressionLimitError, ProtocolError, UsageError
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
+from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import PROTOCOL
 from ccm_agent.templates.allowance import Allowance
+from ccm_ctl.fleet.events.event_filter import EventFilter
 from ccm_ctl.fleet.events.live_events import LiveEvent
-from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.events.messages import AgentMessage, decode_agent_message
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.authors import read_authors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.events.event_filter import EventFilter
-    from ccm_ctl.fleet.events.messages import AgentMessage
-    from ccm_ctl.fleet.ports import Fleet
 
 FIRST_PERIOD = timedelta(minutes=1)
 PERIOD_GROWTH = 3

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccm_agent.model.records.rollout_records import Budgets, RolloutPlan
+from ccm_ctl.fleet.impact.changes import NodeChange
+from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName
 from ccm_ctl.fleet.impact.worst_case import CandidateNode, choose_worst
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ccm_agent.model.records.rollout_records import Budgets, RolloutPlan
-    from ccm_ctl.fleet.impact.changes import NodeChange
-    from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName
-
 
 _BAD_ENDS = ("failed", "lost")
 """The budgets that count nodes whose services may be down. A node that is unreachable has run nothing, as far as is known."""

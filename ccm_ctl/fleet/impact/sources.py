@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ccm_agent.model.errors import BusSetupError
+from ccm_agent.model.records.rollout_records import RolloutPlan
+from ccm_ctl.fleet.impact.changes import ManifestResources, NodeChange
 from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
 from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
 from ccm_ctl.fleet.nodes.inventory import FACTS_AT_ONCE, read_facts
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.nodes.slot_holders import read_slots
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.trust.node_state import (
     LeftOutReasons,
     VerifiedServices,
@@ -16,14 +22,6 @@ from ccm_ctl.fleet.trust.node_state import (
     make_node_verifier,
     verify_nodes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.records.rollout_records import RolloutPlan
-    from ccm_ctl.fleet.impact.changes import ManifestResources, NodeChange
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
-    from ccm_ctl.fleet.ports import Fleet
 
 
 async def make_report(
@@ -99,8 +97,6 @@ async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[s
 
 
 async def _read_holders(fleet: Fleet, resources: ManifestResources) -> dict[str, tuple[str, ...]]:
-    from ccm_ctl.fleet.nodes.slot_holders import read_slots
-
     if fleet.slots is None or not resources.counts:
         return {}
     held: dict[str, tuple[str, ...]] = {}
@@ -118,7 +114,5 @@ async def _read_holders(fleet: Fleet, resources: ManifestResources) -> dict[str,
 
 
 async def _read_rollouts(fleet: Fleet) -> tuple[str, ...]:
-    from ccm_ctl.fleet.rollout.store import RolloutStore
-
     left_out: list[str] = []
     return tuple(state.run for state in await RolloutStore(fleet).open_rollouts(left_out))

@@ -12,20 +12,15 @@ nothing, and one scan removes a tenth of these nodes at most.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
 from ccm_agent.model.errors import CcmError
-from ccm_ctl.fleet.keys.join_records import JoinRecords
+from ccm_ctl.fleet.keys.join_records import BriefNode, JoinRecords
 from ccm_ctl.fleet.keys.leaving import leave_fleet
 from ccm_ctl.fleet.nodes.inventory import read_inventory, read_nodes
+from ccm_ctl.fleet.nodes.nodes import Inventory
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from ccm_ctl.fleet.keys.join_records import BriefNode
-    from ccm_ctl.fleet.nodes.nodes import Inventory
-    from ccm_ctl.fleet.ports import Fleet
 
 log = logging.getLogger(__name__)
 

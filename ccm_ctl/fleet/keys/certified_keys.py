@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ccm_agent.bus.signatures.signing import SignatureError, read_claims
-from ccm_agent.bus.signatures.trust import read_certificate
+from ccm_agent.bus.signatures.trust import Trust, read_certificate
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import SelectorLimitError, UsageError
+from ccm_agent.templates.selector import Selector, parse_targets
 from ccm_ctl.fleet.keys.join_records import left_keys
+from ccm_ctl.fleet.nodes.groups import expand_groups
 from ccm_ctl.fleet.nodes.inventory import read_inventory
-from ccm_ctl.fleet.nodes.nodes import ASSIGNED
-from ccm_ctl.fleet.trust.node_state import judge_assigned, make_node_verifier
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.bus.signatures.trust import Trust
-    from ccm_agent.templates.selector import Selector
-    from ccm_ctl.fleet.nodes.nodes import Inventory, Node
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.trust.node_state import NodeVerifier
+from ccm_ctl.fleet.nodes.nodes import ASSIGNED, Inventory, Node
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.trust.node_state import NodeVerifier, judge_assigned, make_node_verifier
 
 TARGETS_LIMIT = 20
 
@@ -52,9 +46,6 @@ class CertifiedKeys:
             UsageError: They are too many, or one of them matches nodes that lack a fact: an attacker who withholds the
                 assigned facts of a node could give it the secret.
         """
-        from ccm_agent.templates.selector import parse_targets
-        from ccm_ctl.fleet.nodes.groups import expand_groups
-
         if len(targets) > TARGETS_LIMIT:
             raise UsageError(f"a secret has at most {TARGETS_LIMIT} selectors; use a fact or a group instead")
         selectors = parse_targets(await expand_groups(self._fleet, targets))

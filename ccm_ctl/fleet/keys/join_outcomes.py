@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.access.audit_entry import SignedAction
+from ccm_agent.bus.signatures.join import JoinError
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.records.join import (
     JOIN_ANSWER,
@@ -18,10 +18,7 @@ from ccm_agent.model.records.join import (
     JoinRequest,
     JoinState,
 )
-
-if TYPE_CHECKING:
-    from ccm_agent.bus.signatures.join import JoinError
-    from ccm_ctl.fleet.keys.join_records import BriefNode
+from ccm_ctl.fleet.keys.join_records import BriefNode
 
 
 class JoinOutcome(Struct, frozen=True, kw_only=True):

@@ -15,23 +15,18 @@ Each write is a compare-and-set, so that two join services count each use once a
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.join import JoinError
-from ccm_agent.bus.signatures.verified import Verified
+from ccm_agent.bus.signatures.verified import Base, Verified
 from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.records.join import JOINS_BUCKET
-from ccm_ctl.fleet.data.documents import Documents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_ctl.fleet.data.documents import StoredDocument
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.data.documents import Documents, StoredDocument
+from ccm_ctl.fleet.ports import Fleet
 
 USES_LIMIT = 5_000
 """The most nodes for one token: their keys are in one document."""

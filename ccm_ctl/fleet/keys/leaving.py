@@ -7,8 +7,6 @@ so nothing of a node that joins under the same name is removed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from ccm_agent.bus.layout import FACTS, SECRETS
@@ -16,10 +14,8 @@ from ccm_agent.bus.signatures.sealing import wraps_of
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeRecord
 from ccm_ctl.fleet.data.documents import Documents
-
-if TYPE_CHECKING:
-    from ccm_ctl.fleet.keys.join_records import JoinRecords
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.keys.join_records import JoinRecords
+from ccm_ctl.fleet.ports import Fleet
 
 MACHINE_KEYS = ("node", "facts", "presence")
 """Keys that an agent writes about itself and its machine."""

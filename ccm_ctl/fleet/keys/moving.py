@@ -6,20 +6,17 @@ The servers are asked which users are connected to the account of the streams. O
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.access.credentials import name_in_jwt
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings
+from ccm_ctl.fleet.keys.keys import Keys, User
 from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ccm_agent.bus.connection.connection import Connection
-    from ccm_agent.bus.connection.settings import BusSettings
-    from ccm_ctl.fleet.keys.keys import Keys, User
 
 PAGE = 200
 """Connections in one answer of a server: each comes with its JWT, and an answer is one message."""

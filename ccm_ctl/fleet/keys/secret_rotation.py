@@ -12,34 +12,33 @@ its way. So any later command continues one that was killed. See ADR 121.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.sealing import check_secret_name, check_secret_value, value_key, wrap_key
-from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.signatures.signing import SigningKey
+from ccm_agent.bus.signatures.verified import Authored, Base
 from ccm_agent.model.errors import RunError, UsageError
-from ccm_agent.model.records.sealed import SealedKey
-from ccm_ctl.fleet.keys.secrets import WAY_OUT, FleetSecrets, encode_body, with_revision
+from ccm_agent.model.records.run_records import RunRecord
+from ccm_agent.model.records.sealed import SealedKey, SecretHead
+from ccm_agent.model.secret import Secret
+from ccm_ctl.fleet.data.documents import StoredDocument
+from ccm_ctl.fleet.keys.secrets import (
+    WAY_OUT,
+    FleetSecrets,
+    SealResult,
+    StoredSecret,
+    encode_body,
+    with_revision,
+)
 from ccm_ctl.fleet.nodes.inventory import read_nodes
+from ccm_ctl.fleet.nodes.nodes import Node
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.runs.history import History, UnknownRunError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.signing import SigningKey
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_agent.model.records.sealed import SecretHead
-    from ccm_agent.model.secret import Secret
-    from ccm_ctl.fleet.data.documents import StoredDocument
-    from ccm_ctl.fleet.keys.secrets import SealResult, StoredSecret
-    from ccm_ctl.fleet.nodes.nodes import Node
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.history import History, Recorded, UnknownRunError
 
 CONFIRM_S = 10.0
 """How long the end of a rollout waits for the records of its nodes, which they write when a run ends."""

@@ -12,8 +12,9 @@ node gets its key. `sync` completes the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,8 +31,8 @@ from ccm_agent.bus.signatures.sealing import (
     value_key,
     wrap_key,
 )
-from ccm_agent.bus.signatures.signing import SignatureError, is_public_key
-from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.signatures.signing import SignatureError, SigningKey, is_public_key
+from ccm_agent.bus.signatures.verified import Authored, Base
 from ccm_agent.model.errors import (
     BusSetupError,
     NotFoundError,
@@ -48,18 +49,10 @@ from ccm_agent.model.records.sealed import (
     SecretHead,
     SecretRevision,
 )
-from ccm_ctl.fleet.data.documents import Documents
+from ccm_agent.model.secret import Secret
+from ccm_ctl.fleet.data.documents import Documents, StoredDocument
 from ccm_ctl.fleet.keys.certified_keys import CertifiedKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.signing import SigningKey
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.secret import Secret
-    from ccm_ctl.fleet.data.documents import StoredDocument
-    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 
 _TRIES = 10
 

@@ -12,25 +12,19 @@ import contextlib
 import shutil
 import tempfile
 import time
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.access.credentials import name_in_jwt
+from ccm_agent.bus.access.credentials import Credentials, name_in_jwt
 from ccm_agent.bus.connection.connection import Connection
-from ccm_agent.bus.connection.settings import replaced
+from ccm_agent.bus.connection.settings import BusSettings, replaced
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.whole_file import create_file
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
-
-    from ccm_agent.bus.access.credentials import Credentials
-    from ccm_agent.bus.connection.settings import BusSettings
-    from ccm_ctl.fleet.keys.keys import Keys
 
 QUIET_S = 1.0
 """A second without a further answer means that all servers have answered."""

@@ -8,9 +8,9 @@ assignments and schedules contain no group, and a change of a group changes noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice, product
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -27,18 +27,13 @@ from ccm_agent.model.errors import (
     ProtocolError,
     UsageError,
 )
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.selector import Selector, parse_selector, parse_targets
 from ccm_ctl.fleet.data.documents import Documents, judged_document
+from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
-from ccm_ctl.fleet.trust.verified_reader import open_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.model.ports import KeyValueEntry
-    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
-    from ccm_ctl.fleet.trust.verified_reader import Judged
+from ccm_ctl.fleet.trust.verified_reader import Judged, open_reader
 
 SELECTORS_LIMIT = 20
 """Selectors of one group."""

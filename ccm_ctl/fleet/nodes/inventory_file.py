@@ -16,14 +16,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_ctl.fleet.nodes.entry_parts import EntryParts, TornFileError, write_parts
-
-if TYPE_CHECKING:
-    from ccm_agent.model.ports import KeyValueEntry
 
 log = logging.getLogger(__name__)
 

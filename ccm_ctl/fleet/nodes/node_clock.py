@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from ccm_agent.model.formats.durations import format_duration
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.model.wire import NodeRecord, Presence
+from ccm_agent.model.wire import NodeRecord, Presence
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60, 300
 """A clock that is off by more is reported; nodes accept signed requests from clocks that are ahead by up to five minutes."""

@@ -8,7 +8,9 @@ agent that was restarted begins again, and one whose answer was lost repeats it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +20,8 @@ from ccm_agent.bus.subjects import request_subject, run_pattern
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.formats.untrusted_json import Count
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.records.maintenance import LockChange
 from ccm_agent.model.wire import (
     NODE_CONVERGE,
     Answer,
@@ -27,18 +31,10 @@ from ccm_agent.model.wire import (
     Progress,
 )
 from ccm_ctl.fleet.events.messages import decode_agent_message
-from ccm_ctl.fleet.runs.gather import NAMED_AT_ONCE, ask
+from ccm_ctl.fleet.nodes.nodes import TargetSet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.gather import NAMED_AT_ONCE, Reply, ask
 from ccm_ctl.fleet.runs.run import ANSWER_WITHIN_S, LOST_AFTER_S, RESEND_AFTER_S, RESENDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_agent.model.records.maintenance import LockChange
-    from ccm_ctl.fleet.nodes.nodes import TargetSet
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.gather import Reply
 
 TURN_S = 0.5
 """So often the time is looked at."""

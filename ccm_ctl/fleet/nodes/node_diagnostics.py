@@ -6,8 +6,9 @@ This takes a few direct gets and one request, and reads no data of other nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,11 +18,12 @@ from ccm_agent.model.errors import BusDeniedError, ProtocolError, RunError
 from ccm_agent.model.formats.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
+from ccm_agent.model.ports import KeyValueEntry, StoredEvent
 from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
-from ccm_ctl.fleet.assignments.assignments import read_assignments
-from ccm_ctl.fleet.assignments.convergence import judge, read_away
+from ccm_ctl.fleet.assignments.assignments import Assignments, Standing, read_assignments
+from ccm_ctl.fleet.assignments.convergence import NodeStanding, judge, read_away
 from ccm_ctl.fleet.assignments.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.data.documents import decode_document
 from ccm_ctl.fleet.events.messages import decode_agent_message
@@ -30,18 +32,11 @@ from ccm_ctl.fleet.nodes.node_clock import clock_off_s
 from ccm_ctl.fleet.nodes.node_condition import AgentAnswer, NodeCondition, decide_condition
 from ccm_ctl.fleet.nodes.nodes import ASSIGNED, DuplicateIdentity, Inventory, Node, TargetSet
 from ccm_ctl.fleet.nodes.slot_holders import NodeSlot, read_slots_of
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.gather import gather
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.fleet.trust.node_state import mark_unverified
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ccm_agent.model.ports import KeyValueEntry, StoredEvent
-    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
-    from ccm_ctl.fleet.assignments.convergence import NodeStanding
-    from ccm_ctl.fleet.ports import Fleet
 
 T = TypeVar("T")
 

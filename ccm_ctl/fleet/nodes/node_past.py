@@ -10,23 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import check_node, run_pattern
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.records.verdicts import BAD, Verdict
 from ccm_agent.model.wire import AgentEvent
-from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.events.messages import AgentMessage, decode_agent_message
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.authors import learn_records, read_authors
 from ccm_ctl.fleet.trust.verification import judge_events, read_events
-
-if TYPE_CHECKING:
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.events.messages import AgentMessage
-    from ccm_ctl.fleet.ports import Fleet
 
 EVENTS_LIMIT = 20_000
 """The most events of a node that are kept, the newest ones."""

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionStart, TransactionEvent
+from ccm_agent.model.ports import StoredEvent
 from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.verification import read_events
-
-if TYPE_CHECKING:
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.ports import Fleet
 
 LOOK_BACK = timedelta(days=30)
 EVENTS_READ = 20_000

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.node_state import find_slot_forgery
 from ccm_agent.model.errors import BusDeniedError, BusSetupError
+from ccm_agent.model.records.maintenance import ResourceLock
 from ccm_agent.model.records.slots import SlotState, decode_entry
+from ccm_agent.model.wire import Disabled
+from ccm_ctl.fleet.nodes.nodes import Inventory
+from ccm_ctl.fleet.ports import Bucket, Fleet
 from ccm_ctl.fleet.trust.node_state import make_state_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from ccm_agent.model.records.maintenance import ResourceLock
-    from ccm_agent.model.wire import Disabled
-    from ccm_ctl.fleet.nodes.nodes import Inventory
-    from ccm_ctl.fleet.ports import Bucket, Fleet
 
 WHOLE_NODE = "all"
 """In place of a resource: the node is disabled."""

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import insort
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self
 
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import is_node
 from ccm_agent.model.ids import natural
-from ccm_ctl.fleet.nodes.entry_parts import TornFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from ccm_agent.model.ports import KeyReader, KeyValueEntry
-    from ccm_ctl.fleet.nodes.entry_parts import EntryParts
+from ccm_agent.model.ports import KeyReader, KeyValueEntry
+from ccm_ctl.fleet.nodes.entry_parts import EntryParts, TornFileError
 
 log = logging.getLogger(__name__)
 

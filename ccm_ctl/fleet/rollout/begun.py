@@ -9,26 +9,21 @@ of the run, under the keys of all operators, which no other operator can write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signatures.verified import Verified
+from ccm_agent.bus.signatures.verified import Verified, Verifier
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import derive_id, id_time, is_id
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.records.run_records import RunRecord
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout
 from ccm_ctl.fleet.rollout.starts import refuse_server
 from ccm_ctl.fleet.runs.run_signatures import read_verifier, verify_record
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.verified import Verifier
-    from ccm_agent.model.ports import KeyValueEntry
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout
 
 
 class BegunStart(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ nodes. A rollout does not start or continue while another one is in progress the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -15,15 +16,9 @@ from ccm_agent.model.errors import BusDeniedError, ProtocolError, RunError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.records.rollout_records import Phase, RolloutState
 from ccm_agent.model.records.run_records import RunRecord
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-
-    from ccm_ctl.fleet.ports import Fleet
-
 
 MOST = 20
 """So many are returned at most; each is loaded with its nodes."""

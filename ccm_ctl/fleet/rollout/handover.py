@@ -8,35 +8,27 @@ send its request, and sends it only where that operator may.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signatures.signing import SignatureError, SignatureKind
-from ccm_agent.bus.signatures.trust import EVERYWHERE
-from ccm_agent.bus.signatures.verified import Unverified, Verified
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer, SignersList
+from ccm_agent.bus.signatures.verified import Base, Unverified, Verified
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.records.rollout_records import RolloutState
-from ccm_agent.model.wire import RUN_STOP
-from ccm_ctl.fleet.runs.history import History
+from ccm_agent.model.records.run_records import RunRecord
+from ccm_agent.model.wire import RUN_STOP, Request
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.history import History, Recorded
 from ccm_ctl.fleet.runs.run_request import check_record, digest_record
 from ccm_ctl.fleet.runs.run_signatures import refuse_request, scopes_of_record
 from ccm_ctl.fleet.trust.verified_reader import open_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ccm_agent.bus.signatures.trust import Signer, SignersList
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_agent.model.wire import Request
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
 
 VALID_MS = 30 * 86_400_000
 """How long after its start a rollout can be driven by servers."""

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from datetime import datetime
 
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ids import short_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from ccm_agent.model.ports import Clock
-    from ccm_agent.model.records.rollout_records import Lease, RolloutState
-    from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.records.rollout_records import Lease, RolloutState
+from ccm_ctl.fleet.rollout.store import RolloutStore
 
 LEASE_S = 20.0
 """Seconds after which another driver may continue the rollout of a dead driver."""

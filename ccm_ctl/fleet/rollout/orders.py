@@ -9,31 +9,25 @@ no orders, as those of before. For an operator who may only stop the run, the dr
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from ccm_agent.bus.signatures.verified import Authored, Unverified, Verified
+from ccm_agent.bus.signatures.trust import Signer
+from ccm_agent.bus.signatures.verified import Authored, Base, Unverified, Verified
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.records.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.driver import READ_S
 from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.judge import RolloutJudge, apply_order, contain, name_author
 from ccm_ctl.fleet.rollout.lease import check_lease
 from ccm_ctl.fleet.rollout.restore import restore
-from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.rollout.store import RolloutStore, StoredRollout
+from ccm_ctl.fleet.runs.history import Recorded
 from ccm_ctl.fleet.runs.run_again import find_author
 from ccm_ctl.fleet.runs.run_signatures import read_verifier
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ccm_agent.bus.signatures.trust import Signer
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.wire import NodeState
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.store import StoredRollout
-    from ccm_ctl.fleet.runs.history import Recorded
 
 OBEYED_WITHIN_S = 10 * READ_S
 """How long to wait for a driver to take up an order of an operator who cannot store the state."""

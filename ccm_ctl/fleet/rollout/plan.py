@@ -8,23 +8,18 @@ node that comes back before the rollout ends joins the wave that is then in prog
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.formats.durations import format_duration, parse_duration
-from ccm_agent.model.records.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
+from ccm_agent.model.records.rollout_records import CAREFUL, Budgets, RolloutPlan, Size, Wave
 from ccm_agent.templates.selector import parse_selector
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.rollout.gate import check_gate
 from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ccm_agent.model.records.rollout_records import Size
-    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 
 WAVES_LIMIT = 100
 """The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""

@@ -8,22 +8,17 @@ no other operator can write, and from what the nodes have reported since.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.records.rollout_records import Phase
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import Recorded
 from ccm_ctl.fleet.runs.run_again import base_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_ctl.fleet.rollout.store import RolloutStore
-    from ccm_ctl.fleet.runs.history import Recorded
 
 _SILENT = frozenset(
     {

@@ -7,22 +7,18 @@ messages is the same, and so is the signature of the operator who added the sche
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import DUE_PREFIX, rollout_schedule_subject, scheduled_rollout
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from ccm_agent.bus.streams import Stored
 
 START_WITHIN_S = 3600.0
 """Default seconds after which a start that no server has begun is skipped."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from ccm_agent.bus.signatures.signing import SignatureError
-from ccm_agent.bus.signatures.verified import Unverified, Verified
+from ccm_agent.bus.signatures.verified import Base, Unverified, Verified
 from ccm_agent.bus.subjects import rollout_start_subject
 from ccm_agent.model.errors import (
     BusDeniedError,
@@ -34,29 +35,20 @@ from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.records.rollout_records import Phase, RolloutState, ScheduledStart, ScheduleStarts
 from ccm_agent.model.records.schedule_slots import least_pause_s, schedule_slot
-from ccm_agent.model.wire import MANIFEST_PLAN
+from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.fleet.nodes.discovery import requested_targets, resolve
-from ccm_ctl.fleet.rollout.begun import find_begun, run_of_start
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.begun import BegunStart, find_begun, run_of_start
 from ccm_ctl.fleet.rollout.concurrent import ConcurrentRolloutError, refuse_concurrent
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over, handed_part
 from ccm_ctl.fleet.rollout.plan import make_plan
+from ccm_ctl.fleet.rollout.scheduled import DueRollout
 from ccm_ctl.fleet.rollout.starts import StartsStore, StoredStarts, add_start, place_of
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.fleet.runs.run_again import base_of, build_request, find_author
-from ccm_ctl.fleet.runs.run_request import prepare, put_on_record
+from ccm_ctl.fleet.runs.run_request import Launch, prepare, put_on_record
 from ccm_ctl.fleet.trust.verified_reader import open_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.wire import ManifestRequest
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.begun import BegunStart
-    from ccm_ctl.fleet.rollout.scheduled import DueRollout
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 log = logging.getLogger(__name__)
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusError, CcmError, RunError
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.history import History
-from ccm_ctl.fleet.runs.node_run import StateChange
+from ccm_ctl.fleet.runs.node_run import News, StateChange
 from ccm_ctl.fleet.runs.proof import read_proof
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch
 from ccm_ctl.fleet.runs.run_session import follow_run, new_run
-
-if TYPE_CHECKING:
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.node_run import News
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,12 @@ so that one could not read them, and would refuse the request (ADR 46).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
+from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
 
 _NAMES_LENGTH = LENGTH_LIMIT // 2
 """Characters of names in one selector; the other terms and `--limit` add to it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -21,16 +21,12 @@ from ccm_agent.model.ids import is_id, short_id
 from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch
 from ccm_ctl.fleet.whole_file import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.node_run import NodeRun
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 FORMAT = "io.choria.ccm.v1.plan"
 VALID_FOR = timedelta(hours=24)

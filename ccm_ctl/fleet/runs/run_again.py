@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.bus.signatures.trust import EVERYWHERE
-from ccm_agent.bus.signatures.verified import Verified
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer
+from ccm_agent.bus.signatures.verified import Base, Verified
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.records.run_records import UNDO
+from ccm_agent.model.records.run_records import UNDO, RunRecord
 from ccm_agent.model.wire import (
     COMPLIANT_STATES,
     MANIFEST_APPLY,
@@ -27,15 +29,17 @@ from ccm_agent.model.wire import (
     NodeState,
     Request,
 )
-from ccm_ctl.fleet.content import read_content
+from ccm_ctl.fleet.content import Content, read_content
 from ccm_ctl.fleet.nodes.inventory import read_nodes
-from ccm_ctl.fleet.nodes.nodes import TargetSet
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.find_run import find_request
 from ccm_ctl.fleet.runs.follow import Follower, ignore_news
-from ccm_ctl.fleet.runs.history import restore_ends, run_on_record
+from ccm_ctl.fleet.runs.history import Recorded, restore_ends, run_on_record
 from ccm_ctl.fleet.runs.joining import admit_none
 from ccm_ctl.fleet.runs.proof import read_proof
-from ccm_ctl.fleet.runs.run_request import prepare
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch, prepare
 from ccm_ctl.fleet.runs.run_signatures import (
     read_verifier,
     refuse_protocol,
@@ -43,20 +47,6 @@ from ccm_ctl.fleet.runs.run_signatures import (
     require_author,
     scopes_of_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from datetime import datetime
-
-    from ccm_agent.bus.signatures.trust import Signer
-    from ccm_agent.bus.signatures.verified import Base
-    from ccm_agent.model.records.run_records import RunRecord
-    from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.nodes.nodes import Inventory
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 R = TypeVar("R", bound=Request)
 

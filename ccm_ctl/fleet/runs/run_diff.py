@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
 from ccm_ctl.fleet.nodes.node_past import name_resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.node_run import NodeRun
 
 ABSENT = "absent"
 """The node is not in that run."""

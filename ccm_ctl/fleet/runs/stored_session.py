@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccm_agent.bus.subjects import check_node, run_pattern
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_ctl.fleet.events.messages import decode_agent_message
-
-if TYPE_CHECKING:
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 
 async def read_session_events(fleet: Fleet, run: str, node: str) -> list[TransactionEvent]:

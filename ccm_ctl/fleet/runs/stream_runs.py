@@ -11,22 +11,19 @@ A session's cause is only the node's claim about itself, so a run gets the cause
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import id_time
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
+from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
 from ccm_ctl.fleet.events.messages import decode_agent_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.ports import Fleet
 
 READ_LIMIT = 10_000
 """The most events that one list reads, two of each session; that takes about a second."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -10,31 +10,24 @@ from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.bus.subjects import check_node, node_scope
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.records.rollout_records import Phase
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
 from ccm_agent.model.records.run_records import UNDO
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.nodes.inventory import read_nodes
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.concurrent import name_few
 from ccm_ctl.fleet.rollout.lease import held
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.find_run import find_run
-from ccm_ctl.fleet.runs.history import NEWEST, History
+from ccm_ctl.fleet.runs.history import NEWEST, History, Recorded
+from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.run import Run
 from ccm_ctl.fleet.runs.run_again import base_of, check_undoable, read_known
-from ccm_ctl.fleet.runs.run_request import prepare
+from ccm_ctl.fleet.runs.run_request import Launch, prepare
 from ccm_ctl.fleet.runs.run_signatures import scopes_of_record
 from ccm_ctl.fleet.runs.stream_runs import ASSIGNMENT, SCHEDULE
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ccm_agent.model.records.rollout_records import RolloutState
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.runs.history import Recorded
-    from ccm_ctl.fleet.runs.node_run import NodeRun
-    from ccm_ctl.fleet.runs.run import Run
-    from ccm_ctl.fleet.runs.run_request import Launch
 
 LOOKS = ("plan", "check")
 """Actions of runs that change nothing."""

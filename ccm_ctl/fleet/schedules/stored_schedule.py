@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, read_claims
 from ccm_agent.bus.signatures.verified import Unverified, Verified
+from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import (
     due_subject,
     own_subject,
@@ -28,11 +29,6 @@ from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import due_run_id
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ccm_agent.bus.streams import Stored
 
 _DUE_ONCE = "purge"
 """The header `Nats-Schedule-Next` of what was due, if its schedule is not due again; else it is the next time."""

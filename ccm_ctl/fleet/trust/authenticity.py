@@ -24,27 +24,21 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.chain import link_of, parse_place, read_anchor
+from ccm_agent.bus.chain import ChainPosition, link_of, parse_place, read_anchor
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.outcome import SESSION_SUMMARY
+from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.records.verdicts import MISSING_LIMIT, MissingEvents, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_LOST_EVENTS, PROTOCOL, AgentEvent
 from ccm_ctl.fleet.events.places import Places
-from ccm_ctl.fleet.trust.authors import SignatureStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ccm_agent.bus.chain import ChainPosition
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.trust.authors import Authors
+from ccm_ctl.fleet.trust.authors import Authors, SignatureStatus
 
 WAITING_LIMIT = 20_000
 """Events that wait for a signature, in one chain, and in all chains of which nothing is verified."""

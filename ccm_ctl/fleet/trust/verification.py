@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Collection
+from datetime import datetime
 
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.records.verdicts import NodeReport, Verdict
 from ccm_agent.model.wire import PROTOCOL
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust.authenticity import NodeEvents
-from ccm_ctl.fleet.trust.authors import learn_records
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
-    from datetime import datetime
-
-    from ccm_agent.model.ports import StoredEvent
-    from ccm_agent.model.records.verdicts import NodeReport, Verdict
-    from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.trust.authors import Authors
+from ccm_ctl.fleet.trust.authors import Authors, learn_records
 
 ONE_BY_ONE = 10
 """Above this many nodes the whole stream is read once instead of the events of each node."""
