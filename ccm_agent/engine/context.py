@@ -24,6 +24,7 @@ from ccm_agent.engine.masking import (
     register_rule_secrets,
     register_secrets,
 )
+from ccm_agent.engine.order import check_rescue
 from ccm_agent.engine.prefetch import StatePrefetcher
 from ccm_agent.engine.refreshes import ManifestScope
 from ccm_agent.engine.run_state import SharedRunState
@@ -110,6 +111,7 @@ class ManifestContext(ManifestScope):
         )
         self.state = state
         self.loaded = loaded
+        self.outcomes: dict[tuple[str, str], TransactionEvent] = {}
         self._apply_resources = apply_resources
         state.secrets.refuse_exposed(*loaded.resources)
         permission = state.permission
@@ -283,7 +285,9 @@ class ManifestContext(ManifestScope):
         return event is None or event.failed or bool(event.unmet_requirements)
 
     def has_failed(self, reference: str, declared: ResolvedResource) -> bool:
-        event = self._last(reference, declared, "rescues")
+        # the session may know a resource of the same name in another manifest, or from an earlier run
+        parsed = parse_reference(reference)
+        event = self.outcomes.get((parsed.type, parsed.name)) if parsed is not None else None
         return event is not None and (event.failed or bool(event.unmet_requirements))
 
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
@@ -486,6 +490,7 @@ class ManifestContext(ManifestScope):
             raise_refusal_behind(err)
             raise
         register_manifest_secrets(self.state.masker, loaded.resources)
+        check_rescue(loaded)
         for around in (*self.parents, self):
             same = around.loaded.document.name == path or around.loaded.document.digest == document.digest
             if same and around.loaded.data == loaded.data:

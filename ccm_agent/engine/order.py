@@ -23,8 +23,8 @@ def check_order(loaded: ResolvedManifest) -> None:
     Raises:
         ManifestError: With the place of the requirement.
     """
-    declared_at_all = {key for declared in loaded.resources for key in _keys(declared)}
-    _check_rescue(loaded)
+    declared_at_all = {key for declared in loaded.resources for key in keys_of(declared)}
+    check_rescue(loaded)
     earlier: set[Key] = set()
     for declared in _before_children(loaded.resources):
         for number, text in enumerate(declared.wanted.require if declared.wanted.control is None else ()):
@@ -35,10 +35,11 @@ def check_order(loaded: ResolvedManifest) -> None:
                     f"{declared.reference} requires `{text}`, which is declared later: move it up",
                     place=loaded.place((*declared.path, "require", number)),
                 )
-        earlier.update(_keys(declared))
+        earlier.update(keys_of(declared))
 
 
-def _check_rescue(loaded: ResolvedManifest) -> None:
+def check_rescue(loaded: ResolvedManifest) -> None:
+    """Refuse `rescue` of a resource that is not declared before; ManifestError with its place."""
     if not any(declared.wanted.rescue for declared in loaded.resources):
         return
     earlier: set[Key] = set()
@@ -50,7 +51,7 @@ def _check_rescue(loaded: ResolvedManifest) -> None:
                     f"{declared.reference} rescues `{text}`, which is not declared before it in this manifest",
                     place=loaded.place((*declared.path, "rescue", number)),
                 )
-        earlier.update(_keys(declared))
+        earlier.update(keys_of(declared))
 
 
 def _before_children(resources: Sequence[ResolvedResource]) -> Iterator[ResolvedResource]:
@@ -60,7 +61,8 @@ def _before_children(resources: Sequence[ResolvedResource]) -> Iterator[Resolved
         yield declared
 
 
-def _keys(declared: ResolvedResource) -> Iterator[Key]:
+def keys_of(declared: ResolvedResource) -> Iterator[Key]:
+    """Yield what references find a resource by."""
     for name in (declared.wanted.name, declared.wanted.alias):
         if name:
             yield declared.kind.name, name

@@ -20,7 +20,7 @@ from ccm_agent.engine import masking
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
-from ccm_agent.engine.order import check_order
+from ccm_agent.engine.order import check_order, keys_of
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.engine.undo import undo_resources
@@ -425,7 +425,7 @@ class _ResourceLoop:
     async def _run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         resources, state = context.loaded.resources, context.state
         on_resource = state.options.on_resource if not context.parents else None
-        last: dict[tuple[str, str], TransactionEvent] = {}
+        last = context.outcomes
         ends_at_failure, is_ended = context.loaded.fail_on_error and not context.health_check_only, False
         for number, declared in enumerate(resources, 1):
             if is_ended and not declared.wanted.rescue:
@@ -439,7 +439,7 @@ class _ResourceLoop:
             if state.is_paused_midway:
                 # its child manifest is not at its end, so it has no outcome yet
                 break
-            last[declared.kind.name, declared.wanted.name] = event
+            last.update(dict.fromkeys(keys_of(declared), event))
             if event.failed and ends_at_failure and not is_ended:
                 state.note("warning", "Terminating manifest execution due to failed resource")
                 is_ended = state.refreshes.is_incomplete = True

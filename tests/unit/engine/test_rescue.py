@@ -145,6 +145,50 @@ async def test_a_child_manifest_is_a_group() -> None:
     ]
 
 
+CHILD = """ccm:
+  fail_on_error: true
+  resources:
+    - note: {name: inner, text: x}
+    - note: {name: first, alias: other, text: x}
+    - note: {name: undo, text: x, rescue: [note#NAME]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"), [("first", "skipped"), ("other", "skipped"), ("inner", "changed")]
+)
+async def test_a_resource_of_the_same_name_in_another_manifest_is_not_rescued(
+    name: str, outcome: str
+) -> None:
+    on = failing("first", "inner")
+    on.files.put("/work/child.yaml", CHILD.replace("NAME", name))
+    text = TEXT.replace("note: {{name: last, text: x}}", "apply: {{name: child.yaml}}")
+
+    await apply(on, text=text)
+
+    assert on.outcomes[-3:] == [("inner", "failed"), ("undo", outcome), ("child.yaml", "failed")]
+
+
+async def test_an_alias_is_rescued() -> None:
+    on = failing("first")
+
+    await apply(
+        on, "[note#other]", ends=True, text=TEXT.replace("name: first,", "name: first, alias: other,")
+    )
+
+    assert on.outcomes == [("first", "failed"), ("back", "changed"), ("told", "changed")]
+
+
+async def test_a_child_manifest_is_checked_before_it_is_applied() -> None:
+    on = failing("inner")
+    on.files.put("/work/child.yaml", CHILD.replace("NAME", "nope"))
+
+    await apply(on, text=TEXT.replace("note: {{name: last, text: x}}", "apply: {{name: child.yaml}}"))
+
+    assert on.outcomes[-1] == ("child.yaml", "failed")
+    assert on.events[-1].error[0].endswith("which is not declared before it in this manifest")
+
+
 @pytest.mark.parametrize("rescue", ["[note#last]", "[note#nope]", "[note#back]"])
 async def test_what_is_not_declared_before_it_is_refused_before_any_change(rescue: str) -> None:
     on = failing()
