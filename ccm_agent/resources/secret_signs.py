@@ -32,16 +32,20 @@ _SIGNS = (
             rb"\$(?:apr1|2[aby]|[1567]|y|gy|argon2i?d?)\$[./A-Za-z0-9$=,]{8}|\{S?SHA(?:256|512)?\}[A-Za-z0-9+/]{20}"
         ),
     ),
-    ("a URL with a password", re.compile(rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{1,200}:[^\s/@\"']{1,200}@")),
     (
-        "a password or token",
+        "a URL with a password",
         re.compile(
-            rb"^[^#;\n]{0,200}?(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|psk|credentials?)"
-            rb"[A-Za-z0-9_.-]{0,40}[\"']?[ \t]{0,40}(?:[:=]|[ \t])[ \t]{0,40}[\"']?[^\s\"'/<${][^\s\"']{3,}",
-            re.IGNORECASE | re.MULTILINE,
+            rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{1,200}:[^\s/@\"']{1,200}@|https?://[^\s/@\"'<${]{8,200}@"
         ),
     ),
 )
+_SETTING = re.compile(
+    rb"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|psk|credentials?)"
+    rb"[A-Za-z0-9_.-]{0,40}+[\"']?[ \t]{0,40}(?:[:=]|[ \t])[ \t]{0,40}[\"']?[^\s\"'/<${][^\s\"']{3,}",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(rb"[ \t]*[#;]|[^\n]*?[ \t]#[ \t]")
+"""The beginning of a comment line, or of a comment after something else."""
 
 
 def find_sign(content: bytes, mode: int) -> str:
@@ -60,4 +64,18 @@ def find_sign(content: bytes, mode: int) -> str:
     for what, sign in _SIGNS:
         if any(sign.search(text) for text in texts):
             return f"contains what looks like {what}"
-    return ""
+    return "contains what looks like a password or token" if any(map(_has_setting, texts)) else ""
+
+
+def _has_setting(text: bytes) -> bool:
+    """Whether something that is named like a secret has a value, also late in a line; comments do not count."""
+    at = 0
+    while found := _SETTING.search(text, at):
+        begin = text.rfind(b"\n", 0, found.start()) + 1
+        if not _COMMENT.match(text, begin, found.start()):
+            return True
+        end = text.find(b"\n", found.start())  # a line is looked at once, so a huge one takes no longer
+        if end < 0:
+            return False
+        at = end
+    return False

@@ -26,7 +26,12 @@ from ccm_agent.resources.secret_signs import find_sign
         ("root:$6$salt1234$hash:19000::", "a password hash"),
         ("user:$apr1$abcd1234$x", "a password hash"),
         ("db = postgres://app:hunter2@db/app", "a URL with a password"),
+        ("deb https://0a1b2c3d4e5f:@packages.example.net/x", "a URL with a password"),
+        ("url = https://0a1b2c3d4e5f@packages.example.net/x", "a URL with a password"),
         ("password = hunter2", "a password or token"),
+        (f"ExecStart=/usr/bin/docker run {'-v /a:/a ' * 30} -e DB_PASSWORD=hunter2", "a password or token"),
+        ("ExecStart=/bin/sh -c 'cd /; TOKEN=hunter2 run'", "a password or token"),
+        ("color = #fff password = hunter2", "a password or token"),
         ("  db_password: 'hunter2'", "a password or token"),
         ('{"api_key": "12345678"}', "a password or token"),
         ("requirepass hunter2", "a password or token"),
@@ -60,7 +65,10 @@ def test_a_sign_in_utf_16_is_found(encoding: str) -> None:
         "server { listen 80; root /var/www; }\n",
         "-----BEGIN CERTIFICATE-----\nMIIC\n",
         "# password = hunter2\n",
+        "a = b  # password = hunter2\n   ; password = hunter2\n",
         "PasswordAuthentication no\n",
+        "see https://example.org/ and mail a.user@example.org\n",
+        "https://${TOKEN_OF_USER}@example.org/\n",
         "ssl_certificate_key /etc/ssl/private/site.pem;\n",
         "password = ${DB_PASSWORD}\n",
         "password = \n",
@@ -79,7 +87,12 @@ def test_what_others_cannot_read_is_private() -> None:
 def test_a_large_line_is_searched_in_bounded_time() -> None:
     # a pattern that backtracks would not come to an end
     assert find_sign(b"pass" * 500_000, 0o644) == ""
+    assert find_sign(b"password=" * 200_000, 0o644) != ""
+    assert find_sign(b"#" + b"password=hunter2 " * 200_000, 0o644) == ""
+    assert find_sign(b"#password=hunter2\n" * 100_000, 0o644) == ""
+    assert find_sign(b"x # " + b"password=hunter2 " * 200_000, 0o644) == ""
     assert find_sign(b"a://" * 500_000, 0o644) == ""
+    assert find_sign(b"https://aaaaaaaa" * 100_000, 0o644) == ""
     assert find_sign(b"\n" * 2_000_000, 0o644) == ""
     assert find_sign(b"eyJaaaaaaaaa." * 200_000, 0o644) == ""
     assert find_sign(b"a:123456" * 400_000, 0o644) == ""
