@@ -31,7 +31,8 @@ class SiteWriter:
 
     def __init__(self, out: str, comment: str) -> None:
         self._out = Path(os.path.normpath(out)).absolute()
-        self._comment = comment
+        # a path among the arguments may contain a line break
+        self._comment = "".join(one if one.isprintable() else "\ufffd" for one in comment)
         self._draft = Path()
         try:
             if self._out.is_symlink() or (self._out.exists() and any(self._out.iterdir())):

@@ -163,6 +163,19 @@ def test_what_a_user_wrote_does_not_become_a_template() -> None:
     assert {one.reason for one in imported.left_out} == {"has text that would be read as a template"}
 
 
+def test_a_path_with_a_line_break_does_not_end_the_comment(tree: Path) -> None:
+    named = tree.with_name("x\nccm: {fail_on_error: true}\n#")
+    tree.rename(named)
+    named.with_name("plain").write_text("x\n")
+
+    assert main.run(["import", f"file:{named}", f"file:{named.with_name('plain')}", "--out", "site"]) == 0
+
+    first, second, *_ = Path("site/manifest.yaml").read_text().splitlines()
+    assert first.startswith("# Written by `ccm import file:")
+    assert "\ufffdccm: {fail_on_error: true}\ufffd#" in first
+    assert second == "ccm:"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 
 from ccm_agent.model.errors import FileError, UsageError
+from ccm_agent.model.ports import FileInfo
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.directory.providers.existing import find_directory
 from ccm_agent.resources.existing import ExistingResources
+from ccm_agent.resources.file.providers.existing import find_files
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import APT, DNF, RepositoryProperties
 from ccm_agent.resources.repository.openpgp import parse_public_key
@@ -124,6 +127,17 @@ async def test_a_symlink_that_enable_does_not_make_is_named(
     assert await host.find(find_units) == ({}, [(name, reason)])
 
 
+@pytest.mark.parametrize(("mode", "is_left_out"), [(0o700, True), (0o750, True), (0o755, False)])
+async def test_a_drop_in_of_a_private_folder_is_named(host: Host, mode: int, is_left_out: bool) -> None:
+    host.files.put_directory(f"{UNITS}/ssh.service.d", mode=mode)
+    host.files.put(f"{UNITS}/ssh.service.d/a.conf", "[Service]\nEnvironment=WORD=x\n")
+
+    found, left_out = await host.find(find_units)
+
+    assert bool(found) is not is_left_out
+    assert left_out == [("ssh.service.d/a.conf", "is in a private directory")] * is_left_out
+
+
 async def test_a_host_without_systemd_has_no_units(host: Host) -> None:
     assert await host.find(find_units) == ({}, [])
 
@@ -196,6 +210,20 @@ async def test_the_own_key_of_a_repository_is_found_with_its_fingerprint(host: H
     assert left_out == []
 
 
+async def test_a_repository_brings_no_more_than_the_file_of_its_key(host: Host) -> None:
+    host.files.put("/srv/keys/a.gpg", "key")
+    host.files.put("/srv/keys/b.gpg", "key")
+    for name, signed_by in (("good", "/srv/keys/a.gpg"), ("bad", "/srv/keys")):
+        path = f"/etc/apt/sources.list.d/{name}.sources"
+        host.files.put(
+            path, written(APT, name, uris=[URL], suites=["s"], components=["m"], signed_by=signed_by)
+        )
+
+    found, _ = await host.find(partial(find_with, APT))
+
+    assert sorted(found.keys() - {"bad"}) == ["/srv/keys/a.gpg", "good"]
+
+
 async def test_other_repositories_are_named(host: Host) -> None:
     folder = "/etc/apt/sources.list.d"
     content = written(APT, "tools", uris=[URL], suites=["./"], trusted=True)
@@ -247,6 +275,31 @@ async def test_a_directory_is_found_with_its_files(host: Host) -> None:
         ("index.html", "file", b"<p>\n"),
     ]
     assert left_out == []
+
+
+@pytest.mark.parametrize(
+    ("find", "argument"),
+    [(find_directory, "/srv/app"), (find_files, "/srv/app"), (find_files, "/srv/app/a")],
+)
+@pytest.mark.parametrize("is_exchanged", [True, False])
+async def test_the_mode_of_another_file_does_not_open_a_private_one(
+    host: Host, find: Any, argument: str, is_exchanged: bool
+) -> None:
+    host.files.put("/srv/app/a", "of root\n", mode=0o600 if is_exchanged else 0o644)
+    look = host.files.inspect
+
+    async def exchange(paths: Sequence[str], **options: Any) -> list[FileInfo]:
+        # the owner of the directory renames another file into the place of root's
+        if is_exchanged and options["digest"]:
+            host.files.put("/srv/app/a", "of the user\n", mode=0o644)
+        return await look(paths, **options)
+
+    host.files.inspect = exchange  # type: ignore[method-assign]
+    _, left_out = await host.find(find, argument)
+
+    kept = [one.content for found in host.found.resources for one in (found, *found.tree)]
+    assert (b"of root\n" in kept) is not is_exchanged
+    assert left_out == ([("/srv/app/a", "changed while it was read")] if is_exchanged else [])
 
 
 async def test_attributes_that_differ_are_named(host: Host) -> None:

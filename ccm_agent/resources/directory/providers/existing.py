@@ -17,7 +17,7 @@ from ccm_agent.resources.existing import (
     refuse_relative,
 )
 from ccm_agent.resources.file.model import DIRECTORY
-from ccm_agent.resources.file.providers.existing import ENTER_BIT, find_files
+from ccm_agent.resources.file.providers.existing import ENTER_BIT, find_files, is_within
 
 NEW_MODES = {True: 0o755, False: 0o644}
 """The modes of new files, by whether they are programs. They are kept without `file_mode`."""
@@ -46,7 +46,7 @@ async def find_directory(context: ResourceContext, path: str) -> ExistingResourc
     for name in sorted(private):
         builder.leave_out(name, "is a private directory")  # a new one would be open to all
     if files or own:
-        open_ones = [name for name in own if not _is_within(name, private)]
+        open_ones = [name for name in own if not is_within(name, private)]
         directories = _directories(path, [*open_ones, *(posixpath.dirname(one.name) for one in files)])
         paths = [*directories, *(one.name for one in files)]
         looks = {one.path: one for one in await context.files.inspect(paths, digest=False, follow=False)}
@@ -59,12 +59,6 @@ async def find_directory(context: ResourceContext, path: str) -> ExistingResourc
 
 def _is_directory(resource: ExistingResource) -> bool:
     return bool(resource.properties.get("ensure") == DIRECTORY)
-
-
-def _is_within(path: str, tops: Collection[str]) -> bool:
-    while path != "/" and path not in tops:
-        path = posixpath.dirname(path)
-    return path in tops
 
 
 def _directories(top: str, paths: Collection[str]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
@@ -40,8 +41,10 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     """
     refuse_relative("file", path, "/etc/nginx")
     entries = await _read(context, path)
+    # with a digest, mode and owner are those of the file with the content that was read: another user may exchange it meanwhile
+    limits = {name: [len(entry.content)] for name, entry in entries.items() if entry.kind == "file"}
     looks = {
-        look.path: look for look in await context.files.inspect(sorted(entries), digest=False, follow=False)
+        look.path: look for look in await context.files.inspect(sorted(entries), digest=limits, follow=False)
     }
     usual = await find_unchanged(
         context,
@@ -56,7 +59,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
         if name in usual:
             continue
         reason = _why_left_out(name, entry, looks[name])
-        if not reason and entry.kind == "file" and any(name.startswith(f"{folder}/") for folder in closed):
+        if not reason and entry.kind == "file" and is_within(name, closed):
             reason = "is in a private directory"
         if reason:
             left_out.append(LeftOutResource(type="file", name=_shown(name), reason=reason))
@@ -95,7 +98,18 @@ def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
         return "is a FIFO, socket or device"
     if look.mode & SPECIAL_BITS:
         return f"has special permissions (mode {look.mode:04o})"
-    return find_sign(entry.content, look.mode) if entry.kind == "file" else ""
+    if entry.kind == "directory":
+        return ""
+    if hashlib.sha256(entry.content).hexdigest() != look.sha256:
+        return look.undigested or "changed while it was read"
+    return find_sign(entry.content, look.mode)
+
+
+def is_within(path: str, tops: Collection[str]) -> bool:
+    """Whether an absolute path is one of these or below one of them."""
+    while path != "/" and path not in tops:
+        path = posixpath.dirname(path)
+    return path in tops
 
 
 def _why_no_link(name: str, target: str) -> str:

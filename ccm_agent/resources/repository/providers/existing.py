@@ -55,7 +55,7 @@ async def find_repositories(
             continue
         if key := properties.get("signed_by"):
             (look,) = await context.files.inspect([key], digest=False, follow=False)
-            if look.kind != "absent":
+            if look.kind in ("file", "symlink") and posixpath.normpath(key) == key:
                 builder.add_found(await find_files(context, key))
         usual = {"description": state.name, "types": ["deb"], "enabled": True}
         builder.add(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
+from ccm_agent.resources.file.providers.existing import ENTER_BIT
 from ccm_agent.resources.packaged import find_unchanged
 from ccm_agent.resources.secret_signs import find_sign
 from ccm_agent.resources.systemd_unit.model import DIRECTORY, LIMIT_BYTES, MODE, SystemdUnitProperties
@@ -36,6 +37,9 @@ async def find_units(context: ResourceContext, argument: str) -> ExistingResourc
         return ExistingResources()
     tree: Tree = await context.port("trees").read(DIRECTORY, FOLDER_BYTES)
     entries = {entry.path: entry for entry in tree.entries if entry.kind != "directory"}
+    closed = {
+        entry.path for entry in tree.entries if entry.kind == "directory" and not entry.mode & ENTER_BIT
+    }
     paths = {posixpath.join(DIRECTORY, name): name for name in entries}
     looks: Mapping[str, FileInfo] = {
         paths[one.path]: one
@@ -49,7 +53,9 @@ async def find_units(context: ResourceContext, argument: str) -> ExistingResourc
         entry, link = entries[name], looks[name].link
         if path in usual or _is_of_enable(name, link):
             continue
-        if reason := _why_left_out(path, entry, link):
+        if posixpath.dirname(name) in closed:
+            builder.leave_out(name, "is in a private directory")  # a new one would be open to all
+        elif reason := _why_left_out(path, entry, link):
             builder.leave_out(name, reason)
         else:
             builder.add(name, _place(name), content=entry.content)
