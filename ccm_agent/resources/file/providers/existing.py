@@ -135,4 +135,4 @@ def _resource(name: str, entry: TreeEntry, look: FileInfo) -> ExistingResource:
 
 
 def _shown(name: str) -> str:
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    return "".join(one if one.isprintable() else "\ufffd" for one in name)
