@@ -17,7 +17,14 @@ TEXT_LENGTH = 4096
 SHOWN = 100
 RESTARTS = ("on-failure", "always", "no")
 
-_REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._:-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)+"
+# without a dot or a port, podman would search its registries; `docker-archive:/x` and the like are files of the host
+_TRANSPORTS = (
+    "dir|docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage|ostree|sif|tarball|atomic"
+)
+_REGISTRY = (
+    rf"(?!(?:{_TRANSPORTS}):)(?:localhost|(?=[^/]*\.|[^/]*:[0-9])[A-Za-z0-9][A-Za-z0-9.-]*)(?::[0-9]{{1,5}})?"
+)
+_REPOSITORY = rf"{_REGISTRY}(?:/[A-Za-z0-9][A-Za-z0-9._-]*)+"
 _TAG = r":[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _DIGEST = r"@sha256:[0-9a-f]{64}"
 _IMAGE = re.compile(rf"{_REPOSITORY}(?:{_TAG})?(?P<digest>{_DIGEST})?")
@@ -26,6 +33,8 @@ _FILE = re.compile(_PATH)
 _VOLUME = re.compile(
     rf"(?P<source>{_PATH}|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<target>{_PATH})(?::[A-Za-z0-9=,-]+)?"
 )
+_CHANGING = frozenset({"rw", "U", "z", "Z"})
+"""With `U`, `z` and `Z` podman itself changes owners or labels below the source, also if the mount is read-only."""
 _RANGE = r"[0-9]{1,5}(?:-[0-9]{1,5})?"
 _PORT = re.compile(rf"(?:(?:[0-9.]{{7,15}}|\[[0-9a-fA-F:]+\]):)?(?:{_RANGE}:)?{_RANGE}(?:/(?:tcp|udp|sctp))?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
@@ -58,11 +67,12 @@ def check(wanted: ContainerProperties) -> None:
 
 
 def sources(wanted: ContainerProperties) -> Iterator[tuple[str, bool]]:
-    """Yield the host's paths among the volumes, and whether the container can change them."""
+    """Yield the host's paths among the volumes, and whether the container or podman can change them."""
     for volume in wanted.volumes:
         source, _, rest = volume.partition(":")
         if source.startswith("/"):
-            yield source, "ro" not in rest.partition(":")[2].split(",")
+            options = rest.partition(":")[2].split(",")
+            yield source, "ro" not in options or not _CHANGING.isdisjoint(options)
 
 
 def _check_name(wanted: ContainerProperties) -> None:

@@ -105,6 +105,17 @@ class Host:
         pytest.param({"image": f"nginx@{DIGEST}"}, "image", id="no registry"),
         pytest.param({"image": f"{IMAGE}\nPodmanArgs=--privileged"}, "image", id="a line in the image"),
         pytest.param({"image": f"-v/:/host@{DIGEST}"}, "image", id="an option for an image"),
+        pytest.param({"image": f"library/nginx@{DIGEST}"}, "image", id="a path without a registry"),
+        pytest.param(
+            {"image": "docker-archive:/home/eve/x.tar", "allow_tag": True},
+            "image",
+            id="an archive of the host",
+        ),
+        pytest.param({"image": "dir:/home/eve/x", "allow_tag": True}, "image", id="a folder of the host"),
+        pytest.param(
+            {"image": "dir:5000/x", "allow_tag": True}, "image", id="a folder that looks like a port"
+        ),
+        pytest.param({"image": f"oci:/home/eve/x@{DIGEST}"}, "image", id="an OCI folder of the host"),
         pytest.param({"image": "docker.io/x@sha256:ab"}, "image", id="a short digest"),
         pytest.param({"command": ["a\n[Service]\nExecStartPre=/bin/sh"]}, "command[0]", id="a section"),
         pytest.param({"command": ["a", "b\0"]}, "command[1]", id="a NUL in the command"),
@@ -154,6 +165,13 @@ def test_hostile_properties_are_refused(properties: dict[str, Any], place: str) 
 
     assert caught.value.place is not None
     assert caught.value.place.path == f"$.{place}"
+
+
+@pytest.mark.parametrize(
+    "registry", ["docker.io", "localhost", "localhost:5000", "registry:5000", "10.0.0.1", "10.0.0.1:5000"]
+)
+def test_a_registry_has_a_dot_or_a_port_or_is_this_host(registry: str) -> None:
+    check(wanted(image=f"{registry}/team/web@{DIGEST}"))
 
 
 FULL = wanted(
@@ -317,6 +335,18 @@ def test_the_policy_sees_files_unit_and_volumes() -> None:
     assert access.paths == (PATH, VARIABLES)
     assert (access.trees, access.reads_trees) == (("/srv/data",), ("/srv/www",))
     assert (access.reads, access.services) == (("/etc/web.env",), ("web.service",))
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [("ro", False), ("ro,O", False), ("ro,U", True), ("ro,z", True), ("Z,ro", True), ("ro,rw", True)],
+)
+def test_a_mount_whose_source_podman_changes_is_no_mere_reading(options: str, changes: bool) -> None:
+    one = wanted(volumes=[f"/srv/www:/www:{options}"])
+    check(one)
+    access = reach(one)
+
+    assert (access.trees, access.reads_trees) == ((("/srv/www",), ()) if changes else ((), ("/srv/www",)))
 
 
 async def test_a_container_is_verified_written_and_started_after_one_reload() -> None:
