@@ -26,6 +26,7 @@ _NO_QUADLET = (
     "this host cannot run quadlets: install podman 4.4 or later, which Debian 13, Fedora and the current EL releases have "
     "(Debian 12 has 4.3); or write the unit with `systemd_unit`"
 )
+_OUTDATED = "systemd has not read the quadlet, so the container may run as an earlier one says"
 _NOT_ASKED = "whether the container runs, because systemd is not asked"
 
 
@@ -61,7 +62,7 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
     steps = tuple(_steps(wanted, found, context, differs=bool(difference), refreshed=refreshed))
     return Decision(
         steps=steps,
-        reason=difference or _run_difference(wanted, found),
+        reason=difference or _run_difference(wanted, found) or (steps and _OUTDATED) or "",
         refreshed=refreshed,
         changes=tuple(_changes(wanted, found)) if steps else (),
         contents=(lambda p: p.compare(wanted)) if difference else None,
@@ -94,15 +95,22 @@ def _steps(
     if differs:
         verb = "created" if found.kind == "absent" else "changed"
         yield Step(noop=f"Would have {verb} the container", action=lambda p: p.store(wanted))
-    elif found.needs_reload and not context.verifying:
+    elif _is_outdated(found, context):
         yield Step(noop="Would have reloaded systemd", action=lambda p: p.reload(wanted))
     if wanted.ensure == STOPPED and found.active not in _AT_REST:
         yield Step(noop="Would have stopped the container", action=lambda p: p.stop(wanted))
     elif wanted.ensure == RUNNING and not is_active:
         yield Step(noop="Would have started the container", action=lambda p: p.start(wanted))
-    elif wanted.ensure == RUNNING and (differs or refreshed or found.health == UNHEALTHY):
+    elif wanted.ensure == RUNNING and (
+        differs or refreshed or found.health == UNHEALTHY or _is_outdated(found, context)
+    ):
         noop = "Would have restarted via subscribe" if refreshed else "Would have restarted the container"
         yield Step(noop=noop, action=lambda p: p.restart(wanted))
+
+
+def _is_outdated(found: ContainerState, context: DecisionContext) -> bool:
+    """Whether a run was killed after it wrote the files, or another hand wrote them."""
+    return found.needs_reload and not context.verifying
 
 
 def _difference(wanted: ContainerProperties, found: ContainerState) -> str:

@@ -41,7 +41,6 @@ CHANGE_LIMIT_S = START_LIMIT_S + 60
 HEALTH_EVERY_S = 1.0
 SAID_BYTES = 1000
 _PROPERTIES = "Id,LoadState,ActiveState,FragmentPath,SourcePath,NeedDaemonReload"
-_GENERATED = "/run/systemd/generator"
 _PROGRESS = "Loading source unit file"
 """What the generator says of each file that it reads."""
 
@@ -323,10 +322,10 @@ class Podman:
 
 def _set_unit(state: ContainerState, unit: dict[str, str]) -> None:
     fragment = unit.get("FragmentPath", "")
-    if fragment and not fragment.startswith(_GENERATED) and unit.get("SourcePath") != state.path:
-        state.error = (
-            f"{posixpath.basename(fragment)} is another unit, in {fragment}: give the container another name"
-        )
+    source = unit.get("SourcePath", "")
+    if fragment and source != state.path:
+        # also one of a quadlet in another folder: which one wins depends on the folder
+        state.error = f"{posixpath.basename(fragment)} is another unit, in {source or fragment}: give the container another name"
         return
     state.active = unit.get("ActiveState", "")
     is_loaded = unit.get("LoadState") == "loaded"

@@ -241,6 +241,7 @@ AS_WANTED: dict[str, Any] = {
 }
 CREATED, CHANGED = "Would have created the container", "Would have changed the container"
 STARTED, RESTART = "Would have started the container", "Would have restarted the container"
+RELOAD = "Would have reloaded systemd"
 STOP, REMOVE = "Would have stopped the container", "Would have removed the container"
 
 
@@ -261,7 +262,10 @@ STOP, REMOVE = "Would have stopped the container", "Would have removed the conta
         pytest.param({}, {**AS_WANTED, "active": "activating"}, [STARTED], id="about to be restarted"),
         pytest.param({}, {**AS_WANTED, "health": "unhealthy"}, [RESTART], id="unhealthy"),
         pytest.param({}, {**AS_WANTED, "health": "starting"}, [], id="not known to be healthy yet"),
-        pytest.param({}, {**AS_WANTED, "needs_reload": True}, ["Would have reloaded systemd"], id="not read"),
+        pytest.param({}, {**AS_WANTED, "needs_reload": True}, [RELOAD, RESTART], id="not read"),
+        pytest.param(
+            {"ensure": "present"}, {**AS_WANTED, "needs_reload": True}, [RELOAD], id="only a file, not read"
+        ),
         pytest.param({"ensure": "stopped"}, AS_WANTED, [STOP], id="to be stopped"),
         pytest.param({"ensure": "absent"}, AS_WANTED, [STOP, REMOVE], id="to be removed"),
         pytest.param({"ensure": "stopped"}, {**AS_WANTED, "active": "activating"}, [STOP], id="on its way"),
@@ -278,7 +282,7 @@ def test_what_must_be_done_follows_from_what_is_wanted_and_there(
     decision = decide(wanted(**properties), state(**found), DecisionContext())
 
     assert [step.noop for step in decision.steps] == noop
-    assert bool(decision.reason) or not decision.steps or noop == ["Would have reloaded systemd"]
+    assert bool(decision.reason) == bool(decision.steps)
 
 
 @pytest.mark.parametrize(
@@ -409,15 +413,34 @@ async def test_a_quadlet_that_podman_does_not_read_is_not_written(
     assert not [path for path in host.files.nodes if path.startswith("/run/ccm-quadlet-")]
 
 
-async def test_a_unit_of_the_same_name_is_not_taken_over() -> None:
-    host = Host(unit(FragmentPath="/usr/lib/systemd/system/web.service", SourcePath=""))
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"FragmentPath": "/usr/lib/systemd/system/web.service", "SourcePath": ""},
+        {"SourcePath": "/usr/share/containers/systemd/web.container"},
+        {"SourcePath": "/run/containers/systemd/web.container"},
+        {"FragmentPath": "/run/systemd/generator.late/web.service", "SourcePath": "/etc/init.d/web"},
+    ],
+)
+@pytest.mark.parametrize("ensure", ["running", "stopped", "absent"])
+async def test_a_unit_of_the_same_name_is_not_taken_over(shown: dict[str, str], ensure: str) -> None:
+    host = Host(unit("active", **shown))
 
-    event = await manage(TYPE, host.provider, wanted())
+    event = await manage(TYPE, host.provider, wanted(ensure=ensure))
 
-    assert event.error == [
-        "web.service is another unit, in /usr/lib/systemd/system/web.service: give the container another name"
-    ]
-    assert host.text() is None
+    place = shown["SourcePath"] or shown["FragmentPath"]
+    assert event.error == [f"web.service is another unit, in {place}: give the container another name"]
+    assert (host.text(), host.verbs) == (None, ["show"])
+
+
+async def test_a_run_that_was_killed_before_the_restart_is_repaired_by_the_next_one() -> None:
+    one = wanted(environment=["A=1"])
+    host = Host(unit("active", NeedDaemonReload="yes"), unit("active"), quadlet=one)
+
+    event = await manage(TYPE, host.provider, one)
+
+    assert (event.error, event.changed) == ([], True)
+    assert host.verbs == ["show", "daemon-reload", "restart", "show"]
 
 
 async def test_a_start_ends_when_the_container_is_healthy() -> None:
