@@ -101,15 +101,16 @@ class Podman:
         await self._verify(wanted)
         await self._files.set_attributes(DIRECTORY, owner="root", group="root", mode=0o755, directory=True)
         variables = render_variables(wanted)
-        if variables:
-            # first, because the quadlet names it
-            await self._files.write(
-                wanted.variables_path, variables, owner="root", group="root", mode=SECRET_MODE
-            )
+        # The quadlet first: a later run sees that the variables differ, and after them, that systemd has not read the quadlet.
+        # The other way round, a run that ends in between would leave nothing that differs, and nobody restarts the container.
         await self._files.write(
             wanted.path, render(wanted), owner="root", group="root", mode=wanted.mode_bits
         )
-        if not variables:
+        if variables:
+            await self._files.write(
+                wanted.variables_path, variables, owner="root", group="root", mode=SECRET_MODE
+            )
+        else:
             await self._files.remove(wanted.variables_path)
         await self.reload(wanted)
 

@@ -433,6 +433,20 @@ async def test_a_unit_of_the_same_name_is_not_taken_over(shown: dict[str, str], 
     assert (host.text(), host.verbs) == (None, ["show"])
 
 
+@pytest.mark.parametrize("path", [PATH, VARIABLES])
+async def test_variables_of_a_run_that_ended_between_two_writes_reach_the_container(path: str) -> None:
+    host = Host(unit("active"), quadlet=wanted(environment=["A=1"]))
+    host.files.refuses[path] = "no space left on device"
+
+    failed = await manage(TYPE, host.provider, wanted(environment=["A=2"]))
+    del host.files.refuses[path]
+    await manage(TYPE, host.provider, wanted(environment=["A=2"]))
+
+    assert "no space left on device" in failed.error[0]
+    assert host.text(VARIABLES) == "A=2\n"
+    assert host.verbs.count("restart") == 1
+
+
 async def test_a_run_that_was_killed_before_the_restart_is_repaired_by_the_next_one() -> None:
     one = wanted(environment=["A=1"])
     host = Host(unit("active", NeedDaemonReload="yes"), unit("active"), quadlet=one)
