@@ -40,6 +40,7 @@ CHANGE_LIMIT_S = START_LIMIT_S + 60
 """The unit has a time limit of its own, which is shorter."""
 HEALTH_EVERY_S = 1.0
 SAID_BYTES = 1000
+WORD_LENGTH = 20
 _PROPERTIES = "Id,LoadState,ActiveState,FragmentPath,SourcePath,NeedDaemonReload"
 _PROGRESS = "Loading source unit file"
 """What the generator says of each file that it reads."""
@@ -80,6 +81,8 @@ class Podman:
 
     async def compare(self, wanted: ContainerProperties) -> list[FileChange]:
         """Return the contents of both files before and after, for a diff."""
+        from msgspec.structs import replace
+
         from ccm_agent.resources.changes import compare_file
 
         is_there = wanted.ensure != ABSENT
@@ -89,6 +92,8 @@ class Podman:
             await compare_file(self._files, wanted.path, wanted.mode_bits, quadlet),
             await compare_file(self._files, wanted.variables_path, SECRET_MODE, variables or None),
         ]
+        # variables are private also if another hand let everyone read them
+        compared[1] = replace(compared[1], is_private=True)
         return [one for one in compared if one.was_there or one.stays]
 
     async def store(self, wanted: ContainerProperties) -> None:
@@ -256,7 +261,8 @@ class Podman:
             )
         # for one that does not exist it fails, and shows the others all the same
         lines = done.stdout.decode(errors="replace").splitlines()
-        return dict(line.partition(" ")[::2] for line in lines)
+        said = (line.partition(" ")[::2] for line in lines)
+        return {name: word for name, word in said if len(word) <= WORD_LENGTH and word.isalpha()}
 
     async def _wait_until_healthy(self, wanted: ContainerProperties) -> None:
         if not wanted.health_command:

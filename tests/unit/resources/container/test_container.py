@@ -473,6 +473,8 @@ async def test_a_start_ends_when_the_container_is_healthy() -> None:
     [
         ({"stdout": "web unhealthy\n"}, "the container web is unhealthy; `podman healthcheck run web`"),
         ({"stdout": "web starting\n"}, "was not healthy within 3 s: it is starting"),
+        ({"stdout": "web x\x1b[31m\n"}, "was not healthy within 3 s: it is not there"),
+        ({"stdout": f"web {'x' * 9999}\n"}, "was not healthy within 3 s: it is not there"),
         ({"code": 125, "stderr": "no such object"}, "was not healthy within 3 s: it is not there"),
         ({"hangs": True}, "`podman` ran for 60 s and was killed"),
     ],
@@ -577,3 +579,12 @@ async def test_a_diff_shows_both_files() -> None:
         (VARIABLES, True, True),
     ]
     assert [(one.path, one.stays) for one in removed] == [(PATH, False)]
+
+
+async def test_a_diff_hides_variables_that_everyone_could_read() -> None:
+    host = Host(quadlet=wanted(environment=["A=secret"]))
+    host.files.put(VARIABLES, "A=secret\n", mode=0o644)
+
+    changes = await host.provider.compare(wanted())
+
+    assert [(one.path, one.is_private) for one in changes] == [(PATH, False), (VARIABLES, True)]
