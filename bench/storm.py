@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.applied import apply_run
-from bench.fleet import ccmctl, lay_files
+from bench.fleet import ccmctl, lay_files, wait_for_nodes
 from bench.measure import Line
 from bench.node_processes import allow_open_files, node_processes
 from bench.secured import secured_server
@@ -205,7 +205,7 @@ def measure() -> list[Line]:
         empty_kib, begun = watch.samples[-1].memory_kib, watch.mark("start")
         with node_processes("ours", server, AGENTS):
             connected_s = watch.wait_for(AGENTS, READY_S) - begun
-            time.sleep(10)
+            wait_for_nodes(server, AGENTS, READY_S)
             each_kib = (watch.samples[-1].memory_kib - empty_kib) / AGENTS
             watch.mark("run")
             first = apply_run(server, manifest, AGENTS)
@@ -215,6 +215,7 @@ def measure() -> list[Line]:
             server.start()
             up_at = watch.mark("up")
             back_s = watch.wait_for(AGENTS, BACK_S) - up_at
+            wait_for_nodes(server, AGENTS, READY_S)
             watch.mark("run")
             second = apply_run(server, manifest, AGENTS)
             assigned_at = watch.mark("assignment")
