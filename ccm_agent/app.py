@@ -139,7 +139,7 @@ class App:
     def deps(self) -> EngineDeps:
         """What the engine may use."""
         from ccm_agent.engine.deps import EngineDeps
-        from ccm_agent.sessions.refresh_store import RefreshStore, refresh_folder
+        from ccm_agent.sessions.refresh_store import RefreshStore, creations_folder, refresh_folder
         from ccm_agent.system.files import SystemFiles
         from ccm_agent.system.runner import SystemRunner
 
@@ -155,6 +155,7 @@ class App:
             port=self.port,
             version=VERSION,
             refreshes=RefreshStore(refresh_folder()),
+            creations=creations_folder(),
         )
 
     @property

@@ -292,6 +292,7 @@ def agent_ports(
             read_document=ParseCache().read,
             secrets=secrets,
             refreshes=refreshes,
+            creations=Path(settings.state_dir) / "creations",
             slots=slots,
         )
         return LocalEngine(deps)

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ccm_agent.engine.load import ResolvedManifest, load_manifest
+from ccm_agent.engine.load import ResolvedManifest, check_rescue, load_manifest
 from ccm_agent.engine.masking import (
     HIDDEN,
     register_manifest_secrets,
     register_rule_secrets,
     register_secrets,
 )
-from ccm_agent.engine.order import check_rescue
 from ccm_agent.engine.prefetch import StatePrefetcher
 from ccm_agent.engine.refreshes import ManifestScope
 from ccm_agent.engine.run_state import SharedRunState

@@ -17,6 +17,8 @@ from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ccm_agent.engine.slots import NodeSlots
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.sessions.refresh_store import RefreshStore
@@ -46,6 +48,7 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
         refreshes: The store of pending refreshes; None: they are forgotten when a run ends.
         open_secret: Opens a secret by name, in a thread, and raises BusError; None: this program opens none.
         slots: Takes slots of the fleet; None: this program has none, so resources with `slots` fail.
+        creations: The folder of the records of what runs created; None: none are kept, so nothing is pruned.
     """
 
     runner: Runner
@@ -66,3 +69,4 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
     refreshes: RefreshStore | None = None
     open_secret: Callable[[str], OpenedSecret] | None = None
     slots: NodeSlots | None = None
+    creations: Path | None = None

@@ -7,7 +7,7 @@ Every error that can be found before a change is found here, and names file, lin
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,15 @@ from ccm_agent.model import codec, merge
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Place
 from ccm_agent.model.manifest import CcmSection
+from ccm_agent.model.resource import parse_reference
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import ResolvedResource
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
+
+Key = tuple[str, str]
+"""Type and name, or type and alias."""
 
 
 class ResolvedManifest(Struct, kw_only=True):
@@ -45,7 +49,7 @@ class ResolvedManifest(Struct, kw_only=True):
         resources: Its resources, in order.
         data: The data that its expressions see as `Data`.
         expressions: Renders the deferred fields later.
-        fail_on_error, pre_message, post_message: As in the manifest, messages rendered.
+        fail_on_error, prune, max_prune, pre_message, post_message: As in the manifest, messages rendered.
         warnings: Likely mistakes, as sentences with their place.
         listed: The document with the list of resources: the manifest itself, or the output of a Jet template.
     """
@@ -55,6 +59,8 @@ class ResolvedManifest(Struct, kw_only=True):
     data: dict[str, Any]
     expressions: Expressions
     fail_on_error: bool = False
+    prune: str = "off"
+    max_prune: int = 0
     pre_message: str = ""
     post_message: str = ""
     warnings: list[str] = []
@@ -121,6 +127,8 @@ def load_manifest(
             data=data,
             expressions=expressions,
             fail_on_error=manifest.ccm.fail_on_error,
+            prune=manifest.ccm.prune,
+            max_prune=manifest.ccm.max_prune,
             warnings=[f"{place}: {sentence}" for place, sentence in top_level_warnings(root, document)],
         )
         loaded.pre_message = _message(manifest.ccm, "pre_message", expressions, document)
@@ -209,3 +217,58 @@ def _resources(
         place = codec.locate(document.text, path, document.name)
         raise DocumentError("`resources` must be a list: begin each resource with `- `", place=place)
     return raw, document, path
+
+
+def check_order(loaded: ResolvedManifest) -> None:
+    """
+    Refuse a manifest in which a resource requires or rescues one that is not declared before it, before anything is changed.
+
+    Not checked here: `require` of a resource with `control`, which may be skipped, and of resources after a child manifest, which
+    may declare what they require. They are checked when they are applied.
+
+    Raises:
+        ManifestError: With the place of the requirement.
+    """
+    declared_at_all = {key for declared in loaded.resources for key in keys_of(declared)}
+    check_rescue(loaded)
+    earlier: set[Key] = set()
+    for declared in _before_children(loaded.resources):
+        for number, text in enumerate(declared.wanted.require if declared.wanted.control is None else ()):
+            found = parse_reference(text)
+            key = (found.type, found.name) if found is not None else ("", "")
+            if key in declared_at_all and key not in earlier:
+                raise ManifestError(
+                    f"{declared.reference} requires `{text}`, which is declared later: move it up",
+                    place=loaded.place((*declared.path, "require", number)),
+                )
+        earlier.update(keys_of(declared))
+
+
+def check_rescue(loaded: ResolvedManifest) -> None:
+    """Refuse `rescue` of a resource that is not declared before; ManifestError with its place."""
+    if not any(declared.wanted.rescue for declared in loaded.resources):
+        return
+    earlier: set[Key] = set()
+    for declared in loaded.resources:
+        for number, text in enumerate(declared.wanted.rescue):
+            found = parse_reference(text)
+            if found is None or (found.type, found.name) not in earlier:
+                raise ManifestError(
+                    f"{declared.reference} rescues `{text}`, which is not declared before it in this manifest",
+                    place=loaded.place((*declared.path, "rescue", number)),
+                )
+        earlier.update(keys_of(declared))
+
+
+def _before_children(resources: Sequence[ResolvedResource]) -> Iterator[ResolvedResource]:
+    for declared in resources:
+        if declared.kind.contains_manifest:
+            return
+        yield declared
+
+
+def keys_of(declared: ResolvedResource) -> Iterator[Key]:
+    """Yield what references find a resource by."""
+    for name in (declared.wanted.name, declared.wanted.alias):
+        if name:
+            yield declared.kind.name, name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -162,6 +162,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         selection: The resources that the run applies; None: all. The others are skipped.
         undo_log: Keeps what the run changes, so that it can be undone; None: it is not kept.
         lock: Called with the references of a resource: why an operator locked it on this node, "" if it is not locked.
+        managed_elsewhere: Returns what the other sources of this node manage, as keys of `Engine.managed`; None: it is not known,
+            so nothing is pruned. None instead of a function: there are no others.
     """
 
     noop: bool = False
@@ -196,6 +198,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     selection: ResourceSelection | None = None
     undo_log: UndoLog | None = None
     lock: Callable[[Sequence[str]], str] | None = None
+    managed_elsewhere: Callable[[], Awaitable[Collection[str] | None]] | None = None
 
 
 class Engine(Protocol):

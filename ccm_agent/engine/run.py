@@ -12,16 +12,16 @@ import os
 import posixpath
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ccm_agent.engine import masking
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext
 from ccm_agent.engine.deps import EngineDeps
-from ccm_agent.engine.load import ResolvedManifest, load_manifest
-from ccm_agent.engine.order import check_order, keys_of
+from ccm_agent.engine.load import ResolvedManifest, check_order, load_manifest
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
+from ccm_agent.engine.resource_loop import ResourceLoop
 from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.engine.undo import undo_resources
 from ccm_agent.manifest.build import ResourceBuilder
@@ -30,21 +30,21 @@ from ccm_agent.manifest.expressions import has_markers, raise_refusal_behind
 from ccm_agent.manifest.tinycm.detect import is_tinycm
 from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
-from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError
+from ccm_agent.model.errors import CcmError, FileError, InputError, ManifestError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
-    FailedResource,
     SessionStart,
     SessionSummary,
     TransactionEvent,
     end_state,
-    note_failure,
 )
 from ccm_agent.resources.contract import AnyType, ResolvedResource
-from ccm_agent.resources.converge import skip
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.ownership.prune import RunPrune
 
 
 class PreparedManifest(Struct, kw_only=True):
@@ -55,11 +55,13 @@ class PreparedManifest(Struct, kw_only=True):
         loaded: Its resources, data and messages.
         state: The state of its run.
         data_revisions: Revision of each hiera document read, by URL.
+        prune_scope: Whose record of creations it uses; "" with `prune: off`.
     """
 
     loaded: ResolvedManifest
     state: SharedRunState
     data_revisions: dict[str, int] = {}
+    prune_scope: str = ""
 
 
 class LocalEngine:
@@ -147,8 +149,16 @@ class LocalEngine:
         state.secrets.learn_data(loaded.data)
         loaded.pre_message = state.masker.text(loaded.pre_message)
         loaded.post_message = state.masker.text(loaded.post_message)
+        scope = ""
+        if loaded.prune != "off":
+            from ccm_agent.engine.ownership.prune import prune_scope
+
+            scope = prune_scope(source, options, self.deps.directory)
         return PreparedManifest(
-            loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions}
+            loaded=loaded,
+            state=state,
+            data_revisions={**source.data_revisions, **revisions},
+            prune_scope=scope,
         )
 
     async def execute(self, plan: PreparedManifest) -> SessionSummary:
@@ -162,7 +172,7 @@ class LocalEngine:
         state.note("info", verb, manifest=loaded.document.name, resources=len(loaded.resources))
         await state.refreshes.open()
         await self._start(plan)
-        tally = _ResourceLoop()
+        tally = ResourceLoop()
         for event in options.done:
             # all of them at first, because resources of child manifests are not reached again
             await tally.record(event, state.session)
@@ -174,11 +184,20 @@ class LocalEngine:
             apply_resources=tally.run,
         )
         broken: CcmError | None = None
+        prune: RunPrune | None = None
         with state.secrets.kept_out_of_errors():
             try:
+                prune = tally.prune = self._open_prune(plan)
+                if prune is not None:
+                    await prune.open()
                 await tally.run(context)
+                if prune is not None:
+                    await prune.finish(tally)
             except CcmError as err:
                 broken = err
+            finally:
+                if prune is not None:
+                    await prune.close()
             is_complete = broken is None and not state.is_paused_midway and not state.is_stopped
             if is_complete and state.exclusions.is_empty:
                 broken = ManifestError(f"no resource of {loaded.document.name} matches {options.selection}")
@@ -186,9 +205,19 @@ class LocalEngine:
         await state.undo.close()
         return self._summary(plan, tally, broken)
 
+    def _open_prune(self, plan: PreparedManifest) -> RunPrune | None:
+        """What records and removes the creations of a manifest with `prune`."""
+        if not plan.prune_scope or plan.state.options.health_check_only:
+            return None
+        from ccm_agent.engine.ownership.prune import RunPrune
+
+        if self.deps.creations is None:
+            raise ManifestError("this program keeps no record of what it creates, so it cannot prune")
+        return RunPrune(plan.state, plan.loaded, plan.prune_scope, self.deps.creations, self._salt)
+
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:
         """Return what a manifest would manage; see `engine.request.Engine.managed`."""
-        from ccm_agent.engine.managed import managed
+        from ccm_agent.engine.ownership.managed import managed
 
         plan = await self.load(source, options)
         with plan.state.secrets.kept_out_of_errors():
@@ -216,7 +245,7 @@ class LocalEngine:
         declared = await asyncio.to_thread(builder.declare, kind, dict(properties), ())
         loaded.resources = [declared]
         masking.register_manifest_secrets(state.masker, loaded.resources)
-        tally = _ResourceLoop()
+        tally = ResourceLoop()
         context = ManifestContext(
             state,
             loaded,
@@ -265,7 +294,7 @@ class LocalEngine:
         with state.secrets.kept_out_of_errors():
             loaded = await self._empty(state)
         return ManifestContext(
-            state, loaded, noop=True, health_check_only=False, apply_resources=_ResourceLoop().run
+            state, loaded, noop=True, health_check_only=False, apply_resources=ResourceLoop().run
         )
 
     # ---- inside ----
@@ -378,7 +407,7 @@ class LocalEngine:
                 await waiting
 
     def _summary(
-        self, plan: PreparedManifest, tally: _ResourceLoop, broken: CcmError | None
+        self, plan: PreparedManifest, tally: ResourceLoop, broken: CcmError | None
     ) -> SessionSummary:
         options, now = plan.state.options, self.deps.clock.now()
         summary = plan.state.session.summary(new_id(now), now)
@@ -389,6 +418,10 @@ class LocalEngine:
         summary.failed = tally.failed
         summary.refresh_pending = plan.state.refreshes.pending
         summary.left_out = plan.state.exclusions.needs
+        if plan.loaded.prune != "off" and not plan.prune_scope:
+            from ccm_agent.engine.ownership.prune import NOT_LISTED
+
+            summary.warnings = [NOT_LISTED]
         if broken is not None:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
         elif plan.state.is_paused_midway:
@@ -409,91 +442,3 @@ def _outer_data(options: ApplyOptions, overlays: tuple[Resolved, ...]) -> Mappin
 
 def _join(directory: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(directory, path))
-
-
-class _ResourceLoop:
-    """The loop over resources, which collects numbers for the summary."""
-
-    def __init__(self) -> None:
-        self.failed: list[FailedResource] = []
-
-    async def run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
-        """Apply a manifest's resources in order; returns the last event of each by type and name."""
-        async with context:
-            return await self._run(context)
-
-    async def _run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
-        resources, state = context.loaded.resources, context.state
-        on_resource = state.options.on_resource if not context.parents else None
-        last = context.outcomes
-        ends_at_failure, is_ended = context.loaded.fail_on_error and not context.health_check_only, False
-        for number, declared in enumerate(resources, 1):
-            if is_ended and not declared.wanted.rescue:
-                continue
-            if state.is_paused:
-                state.is_paused_midway = True
-                break
-            if on_resource is not None:
-                on_resource(state.masker.name(declared.reference), number, len(resources))
-            event = await self.apply_one(context, declared)
-            if state.is_paused_midway:
-                # its child manifest is not at its end, so it has no outcome yet
-                break
-            last.update(dict.fromkeys(keys_of(declared), event))
-            if event.failed and ends_at_failure and not is_ended:
-                state.note("warning", "Terminating manifest execution due to failed resource")
-                is_ended = state.refreshes.is_incomplete = True
-        return last
-
-    async def apply_one(self, context: ManifestContext, declared: ResolvedResource) -> TransactionEvent:
-        """Apply one resource; mask, record and report its outcome."""
-        state = context.state
-        parent = (
-            " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
-        )
-        earlier = state.done_before(parent, declared)
-        if earlier is not None:
-            event = earlier
-        elif (stop := state.stop) is not None:
-            stop.has_taken_effect = True
-            event = skip(declared, context, stop.reason)
-        else:
-            event = state.exclusions.event(declared, context, context) or await context.manage(declared)
-        if not state.is_paused_midway:
-            await state.refreshes.ended(declared, context, event)
-        if earlier is not None or state.is_paused_midway:
-            return event
-        event.parent = parent
-        if event.output and (grant := state.options.grant) is not None and grant.withholds_output:
-            event.output, event.cut = "", ["output"]
-        hides = state.secrets.are_in(declared)
-        event = masking.mask_event(event, declared.kind, state.masker, hides_digests=hides)
-        await self.record(event, state.session, declared)
-        if state.options.on_event is not None:
-            waiting = state.options.on_event(event)
-            if waiting is not None:
-                await waiting
-        if declared.wanted.register_when_stable:
-            await _register(context, declared, event)
-        return event
-
-    async def record(
-        self, event: TransactionEvent, session: MemorySession, declared: ResolvedResource | None = None
-    ) -> None:
-        """Count an outcome. It is found by the resource's own names, which may be masked in the event."""
-        names = (declared.wanted.name, declared.wanted.alias) if declared is not None else ()
-        await session.record(event, names)
-        note_failure(self.failed, event)
-
-
-async def _register(context: ManifestContext, declared: ResolvedResource, event: TransactionEvent) -> None:
-    """Publish the service entries of a resource that is stable and whose checks all passed."""
-    publish = context.state.deps.register
-    if publish is None or context.noop or context.is_restricted or event.failed or event.skipped:
-        return
-    for entry in declared.wanted.register_when_stable:
-        try:
-            await publish(entry)
-        except BusError as err:
-            # a lost broker connection must not stop the run; the next run publishes again
-            context.state.note("warning", "Registration failed", service=entry.service, error=str(err))

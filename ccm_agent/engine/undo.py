@@ -8,7 +8,7 @@ looked at again just before the change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -42,6 +42,12 @@ LOOK_LIMIT_S = 30.0
 """How long a look may take after a resource exceeded its time limit: its tool may hang again."""
 
 
+Change = Callable[[], Awaitable[Any]]
+
+AroundChange = Callable[[ResolvedResource, Any, Any, Decision, Change], Change]
+"""Makes another change of one: the resource, its provider, the state that was found, and the decision."""
+
+
 class RunUndo:
     """
     What one run records for its undo; see `resources.run_context.ResourceUndo`.
@@ -58,6 +64,8 @@ class RunUndo:
     ) -> None:
         is_changing = not options.noop and not options.health_check_only
         self._log: UndoLog | None = options.undo_log if is_changing and options.run else None
+        self.around: AroundChange | None = None
+        """Records what the run creates; None: that is not recorded."""
         self._is_plan = options.noop
         self._files = files
         self._masker = masker
@@ -65,11 +73,24 @@ class RunUndo:
         self._run = options.run
         self._undone = ""
         self._entries: dict[tuple[str, str], UndoEntry] = {}
+        self._runs: Mapping[tuple[str, str], str] = {}
 
     def begin(self, record: UndoRecord) -> None:
         """This run undoes another one."""
         self._undone = record.run
         self._entries = {(one.type, one.name): one for one in record.entries}
+        self._runs = dict.fromkeys(self._entries, record.run)
+
+    def begin_prune(
+        self,
+        entries: Mapping[tuple[str, str], UndoEntry],
+        runs: Mapping[tuple[str, str], str],
+        *,
+        is_plan: bool,
+    ) -> None:
+        """From here on this run removes what earlier runs created, by type and name; it creates nothing more."""
+        self.around = None
+        self._entries, self._runs, self._is_plan = dict(entries), runs, is_plan
 
     def why_not(self, declared: ResolvedResource) -> str:
         """Why a change cannot be undone; "" if it can, and in other runs."""
@@ -89,13 +110,15 @@ class RunUndo:
         location = {name: getattr(declared.wanted, name) for name in kind.undo.located_by}
         bare = kind.properties(name=declared.wanted.name, ensure=kind.default_ensure, **location)
         now, left = kind.undo.identify(await provider.status(bare)), entry.left or {}
+        run = short_id(self._runs.get((kind.name, declared.wanted.name), ""))
+        run = f"the run {run}" if run else "an earlier run"
         differing = [name for name in sorted(now.keys() | left.keys()) if now.get(name) != left.get(name)]
         if unknown := [name for name in now if now[name] is None or left.get(name, "") is None]:
-            return f"not compared with what run {short_id(self._undone)} left: its {unknown[0]} is too large or cannot be read"
+            return f"not compared with what {run} left: its {unknown[0]} is too large or cannot be read"
         if differing:
-            return f"changed since the run {short_id(self._undone)}: its {', '.join(differing)}"
+            return f"changed since {run}: its {', '.join(differing)}"
         if await self._is_in_use(entry, declared.wanted.name):
-            return f"changed since the run {short_id(self._undone)}: other files are in this directory"
+            return f"changed since {run}: other files are in this directory"
         return ""
 
     async def record(
@@ -107,6 +130,8 @@ class RunUndo:
         change: Callable[[], Awaitable[Any]],
     ) -> Any:
         """See `ResourceUndo`."""
+        if self.around is not None:
+            change = self.around(declared, provider, found, decision, change)
         if self._log is None or declared.kind.contains_manifest:
             return await change()
         entries = []
@@ -114,12 +139,11 @@ class RunUndo:
             entries.append(await self._entry_of(self._log, declared, earlier))
             # at once: making room for the next content removes those that no record names
             await self._log.before(self._run, entries[-1])
-        seen = await self._identify_parts(declared, entries, digest=False)
+        seen = await identify_parts(self._files, declared, entries, digest=False)
         try:
             state = await change()
         except CcmError as err:
-            limit_s = LOOK_LIMIT_S if isinstance(err, TimeLimitError) else None
-            state = await _look(declared, provider, limit_s)
+            state = await look_after(err, declared, provider)
             await self._left(self._log, declared, entries, seen, found, state)
             raise
         await self._left(self._log, declared, entries, seen, found, state)
@@ -179,26 +203,6 @@ class RunUndo:
             is_secret=await self._has_secrets(kept, declared, earlier),
         )
 
-    async def _identify_parts(
-        self, declared: ResolvedResource, entries: Sequence[UndoEntry], *, digest: bool
-    ) -> list[Identity | None]:
-        """Return by what each part of a resource is recognized now; None for what cannot be undone."""
-        if declared.kind.undo is None or declared.kind.undo.parts is None:
-            return []
-        paths = {
-            kind: [one.name for one in entries if one.type == kind and not one.why_not] for kind in PART_TYPES
-        }
-        looks = {
-            (kind, look.path): look
-            for kind in PART_TYPES
-            if paths[kind]
-            for look in await self._files.inspect(paths[kind], digest=digest, follow=kind != "symlink")
-        }
-        return [
-            PART_TYPES[one.type](looks[one.type, one.name]) if (one.type, one.name) in looks else None
-            for one in entries
-        ]
-
     async def _left(
         self,
         kept: UndoLog,
@@ -211,7 +215,7 @@ class RunUndo:
         """Record what a change left; without a state it is not known."""
         rules = declared.kind.undo
         if rules is not None and rules.parts is not None:
-            now = await self._identify_parts(declared, entries, digest=True)
+            now = await identify_parts(self._files, declared, entries, digest=True)
             for entry, before, after in zip(entries, seen, now, strict=True):
                 entry.left = after
                 has_changed = before is None or after is None or _differs(before, after, entry.content)
@@ -314,10 +318,29 @@ def _differs(before: Identity, after: Identity, content: str) -> bool:
     return before != after
 
 
-async def _look(declared: ResolvedResource, provider: Any, limit_s: float | None) -> Any:
-    """Return the state after a failed change; None if it cannot be read, or not within the limit."""
+async def identify_parts(
+    files: Files, declared: ResolvedResource, parts: Sequence[UndoEntry], *, digest: bool
+) -> list[Identity | None]:
+    """Return by what each part of a resource is recognized now; None for what cannot be undone."""
+    if declared.kind.undo is None or declared.kind.undo.parts is None:
+        return []
+    paths = {kind: [one.name for one in parts if one.type == kind and not one.why_not] for kind in PART_TYPES}
+    looks = {
+        (kind, look.path): look
+        for kind in PART_TYPES
+        if paths[kind]
+        for look in await files.inspect(paths[kind], digest=digest, follow=kind != "symlink")
+    }
+    return [
+        PART_TYPES[one.type](looks[one.type, one.name]) if (one.type, one.name) in looks else None
+        for one in parts
+    ]
+
+
+async def look_after(err: CcmError, declared: ResolvedResource, provider: Any) -> Any:
+    """Return the state after a failed change; None if it cannot be read, or not within a limit."""
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(LOOK_LIMIT_S if isinstance(err, TimeLimitError) else None):
             return await provider.status(declared.wanted)
     except (CcmError, TimeoutError):
         return None

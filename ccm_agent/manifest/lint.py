@@ -34,6 +34,7 @@ from ccm_agent.model.errors import (
     MisfitError,
     Place,
 )
+from ccm_agent.model.formats.field_rules import field_rules
 from ccm_agent.model.manifest import CcmSection
 from ccm_agent.resources.catalog import Catalog
 
@@ -139,6 +140,7 @@ class _ManifestLinter:
             is_unknown = isinstance(mistake.error, MisfitError) and mistake.error.unknown_key
             rule = "unknown-key" if is_unknown else "value"
             self._report.add(ERROR, rule, mistake.error.message, ("ccm", *mistake.path))
+        self._extensions(written)
         if section is None:
             return
         for field in ("pre_message", "post_message"):
@@ -148,6 +150,12 @@ class _ManifestLinter:
             self._report.add(ERROR, "form", message, ("ccm", "resources_jet_file"))
         if section.resources or not section.resources_jet_file:
             self._list(section.resources, ("ccm", "resources"))
+
+    def _extensions(self, written: Mapping[str, Any]) -> None:
+        """The keys of the section that Choria CCM does not have."""
+        if self._strict:
+            for key in field_rules(CcmSection).extensions & written.keys():
+                self._resources.extension(f"Choria CCM's `ccm` has no `{key}`", ("ccm", key))
 
     def _list(self, raw: Any, path: Path) -> None:
         """The resources; where a mapping takes the place of their list, what is in it as well."""

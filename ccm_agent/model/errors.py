@@ -36,6 +36,7 @@ Every error that this project raises on purpose, in one tree.
     ├── PolicyError               the node's policy forbids it
     ├── PlanError                 a plan cannot be applied: the node does not have it, or has changed since
     ├── UndoError                 a run cannot be undone on this node
+    ├── PruneError                more resources left the manifest than a run may remove
     ├── Refusal                   a node does not start a run now; the code says why
     └── FleetError                the controller cannot perform an operation on the fleet
         ├── NoTargetError         a target matches no node
@@ -405,6 +406,12 @@ class UndoError(CcmError):
     """A run cannot be undone on this node: there is no record of its changes."""
 
     code = "run.undo"
+
+
+class PruneError(CcmError):
+    """More resources left the manifest than `max_prune` allows to remove; none was removed."""
+
+    code = "run.prune"
 
 
 class RunError(FleetError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+
+from ccm_agent.model.formats.field_rules import Extension
 
 
 class CcmSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -17,6 +19,22 @@ class CcmSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         str, Meta(description="A Jet template beside the manifest that gives the list of resources instead.")
     ] = ""
     fail_on_error: Annotated[bool, Meta(description="Stop at the first resource that fails.")] = False
+    prune: Annotated[
+        Literal["off", "plan", "apply"],
+        Extension,
+        Meta(
+            description="What happens to resources that earlier runs created and that are no longer in the manifest: `apply` "
+            "removes them, `plan` lists them. Default: `off`."
+        ),
+    ] = "off"
+    max_prune: Annotated[
+        int,
+        Extension,
+        Meta(
+            description="If a run would remove more resources than this, it removes none and fails. Default: 10.",
+            ge=0,
+        ),
+    ] = 10
     pre_message: Annotated[str, Meta(description="Logged before the first resource.")] = ""
     post_message: Annotated[str, Meta(description="Logged after the last resource.")] = ""
 

@@ -25,6 +25,11 @@ NOT_SELECTED = "resource.not_selected"
 LOCKED = "resource.locked"
 """Code of an event of a skipped resource: an operator locked it on this node."""
 
+PRUNE_PLANNED = "prune.planned"
+"""Code of an event of a skipped resource: it left the manifest, and `prune: apply` would remove it."""
+RELEASED = "prune.released"
+"""Code of an event of a skipped resource: it left the manifest and stays as it is."""
+
 OUTPUT_TAIL = 8 * 1024
 """Maximum length of a command's output in an event."""
 
@@ -96,6 +101,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         refresh_pending: `type#name` of subscribed resources (the first 20) that have changed, and after whose change this one has
             not been refreshed yet. The next apply of the manifest refreshes it.
         diff: The change, or in a plan the change that an apply would make; None unless the request asks for diffs.
+        pruned: Why the resource is removed although no manifest says so: "created by the run 3Cxx…, no longer in the manifest".
     """
 
     protocol: str
@@ -135,6 +141,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     unknown: str = ""
     refresh_pending: list[str] = []
     diff: ResourceDiff | None = None
+    pruned: str = ""
 
     @property
     def outcome(self) -> Outcome:

@@ -193,7 +193,7 @@ class RefreshLog:
     def load(self) -> RefreshRecord:
         """What the file holds. A file that cannot be read is reported in `trouble`, and never raised."""
         try:
-            return replay(_content(self.path))
+            return replay(read_own_file(self.path))
         except FileNotFoundError:
             return RefreshRecord()
         except (OSError, ValueError) as err:
@@ -298,9 +298,9 @@ class RefreshLog:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             fd = os.open(self.path, flags, 0o600)
             try:
-                size = _cut_torn_line(fd)
+                size = cut_torn_line(fd)
                 try:
-                    _write(fd, _encoded([line] if size else [self._header, line]))
+                    write_all(fd, _encoded([line] if size else [self._header, line]))
                     os.fdatasync(fd)
                 except OSError:
                     os.ftruncate(fd, size)
@@ -308,14 +308,14 @@ class RefreshLog:
             finally:
                 os.close(fd)
             if not size:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
 
     def _rewrite(self, lines: Sequence[_Line]) -> None:
         fresh = self.path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(fresh, flags, 0o600)
         try:
-            _write(fd, _encoded(lines))
+            write_all(fd, _encoded(lines))
             os.fdatasync(fd)
         except OSError:
             fresh.unlink(missing_ok=True)
@@ -323,11 +323,11 @@ class RefreshLog:
         finally:
             os.close(fd)
         fresh.replace(self.path)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     def _remove(self) -> None:
         self.path.unlink(missing_ok=True)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -335,7 +335,7 @@ class RefreshLog:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._is_private:
-                _refuse_shared(self.path.parent)
+                refuse_shared(self.path.parent)
             from ccm_agent.sessions.folder_lock import folder_lock
 
             with folder_lock(self.path.parent):
@@ -386,7 +386,7 @@ def _encoded(lines: Sequence[_Line]) -> bytes:
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def _cut_torn_line(fd: int) -> int:
+def cut_torn_line(fd: int) -> int:
     """Remove a last line that was never finished; the size afterwards."""
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -395,12 +395,13 @@ def _cut_torn_line(fd: int) -> int:
     return size
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of these bytes."""
     while data:
         data = data[os.write(fd, data) :]
 
 
-def _content(path: Path) -> bytes:
+def read_own_file(path: Path) -> bytes:
     """What is in a regular file of ours; ValueError for anything else."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
@@ -413,14 +414,15 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _refuse_shared(folder: Path) -> None:
-    """What is recorded decides what is restarted, so other users must not be able to write there."""
+def refuse_shared(folder: Path) -> None:
+    """What is recorded decides what is restarted or removed, so other users must not be able to write there."""
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         raise FileError(f"{folder}: other users can write there; use `chmod go-w`, or change its owner")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power loss."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -26,6 +26,11 @@ def refresh_folder() -> Path:
     return Path(state_directory(), "refresh")
 
 
+def creations_folder() -> Path:
+    """Where `ccm apply` records what it creates; see `creation_ledger`."""
+    return Path(state_directory(), "creations")
+
+
 SCOPE = "assignment "
 """Before its name: what is stored about the resources of an assignment, and its pending refreshes, have this prefix."""
 

@@ -188,10 +188,26 @@ class ConflictingAssignments:
         self._facts = facts
         self._presence = presence
         self._conflict = ""
+        self._best: Mapping[str, MatchingAssignment] | None = None
         self._limited = LimitedLog(log)
+
+    async def managed_but(self, name: str) -> set[str] | None:
+        """Keys of what all other assignments manage, also those that are refused now; None if that is not known."""
+        if self._best is None:
+            return None
+        applied = {
+            one: matching.known
+            for one, matching in self._best.items()
+            if matching.known.assignment.mode == "apply"
+        }
+        facts = await self._facts.current()
+        managed = await self._resources.managed(applied, facts, facts_digest(facts))
+        others = applied.keys() - {name}
+        return set().union(*(managed[one] for one in others)) if others <= managed.keys() else None
 
     async def refused(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
         """Assignments that are refused because another one manages the same resource; plans and late ones manage nothing."""
+        self._best = best
         applied = {
             name: one.known
             for name, one in best.items()

@@ -23,6 +23,7 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
+from ccm_agent.sessions import creation_ledger
 from ccm_agent.sessions.pending_refreshes import PendingRefreshes
 from ccm_agent.storage.secret_uses import SecretUses
 from ccm_agent.storage.state_file import StateFile
@@ -178,6 +179,7 @@ class SourceRecords:
         secret_uses: Which revisions of secrets this node uses.
         assigned: The assigned facts, under which a resource is as desired.
         on_drift: Reports the corrections of a run.
+        creations: The folder of the records of what runs created.
     """
 
     def __init__(
@@ -187,8 +189,10 @@ class SourceRecords:
         secret_uses: SecretUses,
         assigned: AssignedFacts,
         on_drift: OnDrift,
+        creations: Path,
     ) -> None:
         self._folder = folder
+        self._creations = creations
         self._refreshes = refreshes
         self._secret_uses = secret_uses
         self._assigned = assigned
@@ -214,12 +218,14 @@ class SourceRecords:
         await drift.forget()
         await self._refreshes.forget(scope)
         await self._secret_uses.forget(scope)
+        await asyncio.to_thread(creation_ledger.forget, self._creations, scope)
 
     async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
-        """Forget the refreshes and secrets of scopes that begin so, except for these."""
+        """Forget the refreshes, creations and secrets of scopes that begin so, except for these."""
         kept = set(scopes)
         await self._refreshes.keep_only(kind, kept)
         await self._secret_uses.keep_only(kind, kept)
+        await asyncio.to_thread(creation_ledger.forget_others, self._creations, kind, kept)
 
     async def keep_drift_only(self, kind: str, names: Collection[str]) -> None:
         """Forget the drift of sources whose name begins so, except for these."""

@@ -48,7 +48,7 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import BrokerConnection
-from ccm_agent.model.records.policy import LOCAL, LOCAL_FROM_BROKER
+from ccm_agent.model.records.policy import LOCAL, LOCAL_FROM_BROKER, Principal
 from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import NodeState
 
@@ -190,6 +190,15 @@ class ConfiguredManifest:
         manifest, refusal = self._manifest, self._permission.refusal
         trouble = manifest.trouble or (str(refusal) if refusal else "")
         return {"name": self.name, "digest": manifest.applied or "", "trouble": trouble, "next": self._next()}
+
+    @property
+    def principal(self) -> Principal:
+        """Whose manifest it is, for the node's policy."""
+        return self._permission.principal
+
+    async def here(self) -> ManifestSource | None:
+        """The last good manifest; None if there is none."""
+        return await self._manifest.here()
 
     def _next(self) -> datetime | None:
         return next((timer.next_second for reason, timer, _ in self._timers if reason == INTERVAL), None)
@@ -382,6 +391,17 @@ class ManifestReconciler:
     def status(self) -> list[dict[str, Any]]:
         """What is known of each source now, and when it is applied next."""
         return [one.status for one in self._sources]
+
+    async def manifests_but(self, scope: str) -> list[tuple[ManifestSource, Principal]] | None:
+        """The manifests of all other sources, each with whose it is; None if one of them is not here."""
+        found = []
+        for one in self._sources:
+            if one.scope != scope:
+                manifest = await one.here()
+                if manifest is None:
+                    return None
+                found.append((manifest, one.principal))
+        return found
 
     async def run(self) -> None:
         """Converge until cancelled."""

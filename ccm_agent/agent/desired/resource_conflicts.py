@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +19,8 @@ from ccm_agent.agent.state.settings import Settings
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource
 from ccm_agent.model.errors import CcmError
+from ccm_agent.model.records.policy import Principal
+from ccm_agent.policy.grant import Grant
 
 log = logging.getLogger(__name__)
 
@@ -81,24 +83,27 @@ class ResourceConflicts:
         self._seen = {name: seen for name, seen in self._seen.items() if name in applied}
         return found
 
+    async def of_manifest(
+        self, source: ManifestSource, principal: Principal, facts: Mapping[str, Any]
+    ) -> Mapping[str, str] | None:
+        """What a configured manifest manages; None if it cannot be loaded."""
+        grant = self._policy.ruling(principal, "apply", "apply").grant
+        try:
+            async with asyncio.timeout(FETCH_S):
+                return await self._engine.managed(source, self._options(facts, grant))
+        except (CcmError, TimeoutError) as err:
+            log.warning(
+                "the resources of a manifest are unknown", extra={"source": source.name, "reason": str(err)}
+            )
+            return None
+
     async def _load(
         self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
     ) -> Mapping[str, str] | None:
         assignment = known.assignment
-        external_data = self._settings().external_data_url
-        urls = [external_data] if external_data else []
         # what its templates may read is what the policy lets it touch
         grant = self._policy.ruling(known.asked_by, CAUSE, "apply").grant
-        options = ApplyOptions(
-            noop=True,
-            hiera=(*urls, *assignment.data),
-            keeps_hiera=True,
-            pins=known.pins,
-            facts=facts,
-            node=self._node,
-            grant=grant,
-            own_hiera=frozenset(urls),
-        )
+        options = self._options(facts, grant, assignment.data, known.pins)
         try:
             async with asyncio.timeout(FETCH_S):
                 folder = await self._bundles.unpacked(assignment.bundle)
@@ -112,3 +117,23 @@ class ResourceConflicts:
                 "the resources of an assignment are unknown", extra={"assignment": name, "reason": str(err)}
             )
             return None
+
+    def _options(
+        self,
+        facts: Mapping[str, Any],
+        grant: Grant | None,
+        data: Sequence[str] = (),
+        pins: Mapping[str, int] | None = None,
+    ) -> ApplyOptions:
+        external_data = self._settings().external_data_url
+        urls = [external_data] if external_data else []
+        return ApplyOptions(
+            noop=True,
+            hiera=(*urls, *data),
+            keeps_hiera=True,
+            pins=pins or {},
+            facts=facts,
+            node=self._node,
+            grant=grant,
+            own_hiera=frozenset(urls),
+        )

@@ -275,7 +275,7 @@ class RunReport:
             failed=base.failed or self._totals.failed,
             corrective=self._corrective,
             stopped_by=stopped_by or base.stopped_by,
-            warnings=self._warnings(),
+            warnings=[*base.warnings, *self._warnings()],
         )
         self.is_closed = True
         if self._on_end is not None:

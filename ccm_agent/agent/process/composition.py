@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccm_agent.agent.cache.facts import FactCache
 from ccm_agent.agent.desired.assignment_content import AssignmentContent
 from ccm_agent.agent.desired.assignment_reconciler import (
     AssignmentLoops,
@@ -43,19 +44,67 @@ from ccm_agent.agent.requests.subscriptions import (
     SignersReader,
     Subscriptions,
 )
-from ccm_agent.agent.runs.engine_driver import EngineDriver, Release, RunReader
+from ccm_agent.agent.runs.engine_driver import DesiredState, EngineDriver, RunReader
 from ccm_agent.agent.runs.recovery import Recovery
 from ccm_agent.agent.runs.run_executor import RunExecutor, RunReports
 from ccm_agent.agent.runs.run_loop import ProgressPublisher, RunLoop
+from ccm_agent.agent.runs.run_queue import ReleasedRun
 from ccm_agent.agent.runs.run_records import RunRecords
 from ccm_agent.bus.signatures.trust import TRUST_BUCKET
+from ccm_agent.model.wire import AssignmentStage
+from ccm_agent.sessions.refresh_store import SCOPE
+
+
+class NodeSources:
+    """
+    The assignments and configured manifests of one node; see `DesiredState`.
+
+    Args:
+        releases: Takes revisions that a rollout releases.
+        conflicts: Knows which assignments apply.
+        resources: Finds what a manifest manages.
+        manifests: The configured manifests; None: there are none.
+        facts: The facts of the node.
+    """
+
+    def __init__(
+        self,
+        releases: AssignmentReleases,
+        conflicts: ConflictingAssignments,
+        resources: ResourceConflicts,
+        manifests: ManifestReconciler | None,
+        facts: FactCache,
+    ) -> None:
+        self._releases = releases
+        self._conflicts = conflicts
+        self._resources = resources
+        self._manifests = manifests
+        self._facts = facts
+
+    async def release(self, stage: AssignmentStage) -> ReleasedRun:
+        """Take the next revision of an assignment; see `AssignmentReleases.release`."""
+        return await self._releases.release(stage)
+
+    async def managed_elsewhere(self, scope: str) -> Collection[str] | None:
+        """Keys of what all sources but this one manage, as `Engine.managed` has them; None if that is not known."""
+        keys = await self._conflicts.managed_but(scope.removeprefix(SCOPE) if scope.startswith(SCOPE) else "")
+        manifests = await self._manifests.manifests_but(scope) if self._manifests is not None else []
+        if keys is None or manifests is None:
+            return None
+        facts = await self._facts.current()
+        for source, principal in manifests:
+            managed = await self._resources.of_manifest(source, principal, facts)
+            if managed is None:
+                return None
+            keys.update(managed)
+        return keys
 
 
 class DesiredServices(Struct, frozen=True, kw_only=True):
     """What converges this node: assignments, the releases of rollouts, and manifests; None: there are no manifests."""
 
     assignments: AssignmentReconciler
-    releases: AssignmentReleases
+    sources: NodeSources
     manifests: ManifestReconciler | None
 
     def status(self) -> dict[str, Any]:
@@ -84,12 +133,23 @@ def make_desired(context: AgentContext) -> DesiredServices:
         context.secret_uses,
         context.assigned,
         context.events.drifted,
+        context.state / "creations",
     )
-    assignments, releases = _make_assignments(context, records, make_timer, make_loop, spread)
+    resources = ResourceConflicts(
+        context.node,
+        context.engine,
+        context.bundles,
+        context.admission.policy,
+        context.current_settings,
+    )
+    assignments, releases, conflicts = _make_assignments(
+        context, records, make_timer, make_loop, spread, resources
+    )
+    manifests = _make_manifests(context, context.ports.sources, records, make_timer, make_loop)
     return DesiredServices(
         assignments=assignments,
-        releases=releases,
-        manifests=_make_manifests(context, context.ports.sources, records, make_timer, make_loop),
+        sources=NodeSources(releases, conflicts, resources, manifests, context.facts),
+        manifests=manifests,
     )
 
 
@@ -116,8 +176,13 @@ def _make_manifests(
 
 
 def _make_assignments(
-    context: AgentContext, records: SourceRecords, make_timer: MakeTimer, make_loop: MakeLoop, spread: Pause
-) -> tuple[AssignmentReconciler, AssignmentReleases]:
+    context: AgentContext,
+    records: SourceRecords,
+    make_timer: MakeTimer,
+    make_loop: MakeLoop,
+    spread: Pause,
+    resources: ResourceConflicts,
+) -> tuple[AssignmentReconciler, AssignmentReleases, ConflictingAssignments]:
     node, clock = context.node, context.clock
     settings, refused = context.current_settings, context.events.refused
     states = AssignmentStatus(
@@ -135,7 +200,6 @@ def _make_assignments(
     selection = AssignmentSelection(
         cache, context.presence, context.facts, context.ports.matches, states.is_released, refused
     )
-    resources = ResourceConflicts(node, context.engine, context.bundles, context.admission.policy, settings)
     conflicts = ConflictingAssignments(resources, rules, context.facts, context.presence)
     content = AssignmentContent(cache, context.bundles, context.documents, refused, spread)
     reader = AssignmentReader(cache, bucket, context.presence, context.link, settings, clock)
@@ -158,7 +222,7 @@ def _make_assignments(
     loops = AssignmentLoops(make_source, make_loop, records)
     assignments = AssignmentReconciler(reader, selection, conflicts, content, loops, states)
     releases = AssignmentReleases(selection, conflicts, content, states, records, assignments.decide_again)
-    return assignments, releases
+    return assignments, releases, conflicts
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
@@ -168,7 +232,7 @@ class RunServices(Struct, frozen=True, kw_only=True):
     recovery: Recovery
 
 
-def make_runs(context: AgentContext, release: Release | None = None) -> RunServices:
+def make_runs(context: AgentContext, desired: DesiredState | None = None) -> RunServices:
     """What carries out one run, and what brings spool and ledger to one state at the start."""
     records = RunRecords(
         context.presence,
@@ -186,7 +250,7 @@ def make_runs(context: AgentContext, release: Release | None = None) -> RunServi
         context.locks,
         context.metrics,
     )
-    driver = EngineDriver(context.engine, reader, context.plans, context.undo, context.clock, release)
+    driver = EngineDriver(context.engine, reader, context.plans, context.undo, context.clock, desired)
     reports = RunReports(
         context.record,
         context.spool,
@@ -276,7 +340,7 @@ def make_services(
         context.current_settings,
         subscriptions.look_again,
     )
-    runs = make_runs(context, desired.releases.release)
+    runs = make_runs(context, desired.sources)
     status = NodeStatus(
         presence,
         context.facts,

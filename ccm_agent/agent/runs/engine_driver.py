@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -27,8 +29,17 @@ from ccm_agent.storage.undo_store import UndoStore
 MOVED_NAMED = 10
 """So many resources that changed since a plan are named."""
 
-Release = Callable[[AssignmentStage], Awaitable[ReleasedRun]]
-"""Takes the next revision of an assignment, which a rollout releases to this node."""
+
+class DesiredState(Protocol):
+    """What runs need to know of the node's sources; `process.composition.NodeSources` is the real one."""
+
+    async def release(self, stage: AssignmentStage) -> ReleasedRun:
+        """Take the next revision of an assignment, which a rollout releases to this node."""
+        ...
+
+    async def managed_elsewhere(self, scope: str) -> Collection[str] | None:
+        """Return what all sources but this one manage; see `ApplyOptions.managed_elsewhere`."""
+        ...
 
 
 class RunReader:
@@ -153,7 +164,7 @@ class EngineDriver:
         plans: The plans that an operator may apply.
         undo: What undoes the runs of this node.
         clock: What time it is.
-        release: Takes the next revision of an assignment; None: there are no assignments.
+        desired: The sources of the node; None: there are none.
     """
 
     def __init__(
@@ -163,14 +174,14 @@ class EngineDriver:
         plans: PlanStore,
         undo: UndoStore,
         clock: Clock,
-        release: Release | None = None,
+        desired: DesiredState | None = None,
     ) -> None:
         self._engine = engine
         self._reader = reader
         self._plans = plans
         self._undo = undo
         self._clock = clock
-        self._release = release
+        self._desired = desired
 
     async def apply(
         self,
@@ -194,6 +205,8 @@ class EngineDriver:
         """
         request = job.request
         options = replace(await self._reader.options(job, report, done), stop=stop, on_secret=on_secret)
+        if job.own is not None:
+            options = self._with_others(options)
         if isinstance(request, ManifestRequest) and request.stage is not None:
             return await self._apply_stage(request.stage, job, report, options)
         if not isinstance(request, ManifestRequest):
@@ -229,9 +242,9 @@ class EngineDriver:
         if job.action != "apply":
             # the convergence loop would apply what an operator who may only plan has released
             raise ProtocolError(f"{job.name}: a {job.action} cannot release a revision; only an apply can")
-        if self._release is None:
+        if self._desired is None:
             raise Refusal("request.unknown", "this agent has no assignments")
-        released, summary = await self._release(stage), None
+        released, summary = await self._desired.release(stage), None
         try:
             summary = await self._apply_release(released, report, options)
             return summary
@@ -252,7 +265,13 @@ class EngineDriver:
             scope=released.scope,
             on_start=released.start_with(options.run, options.on_start),
         )
-        return await self._engine.apply(source, options)
+        return await self._engine.apply(source, self._with_others(options))
+
+    def _with_others(self, options: ApplyOptions) -> ApplyOptions:
+        """The options of a run of a source, which does not prune what the other sources manage."""
+        if self._desired is None:
+            return options
+        return replace(options, managed_elsewhere=partial(self._desired.managed_elsewhere, options.scope))
 
     async def _plan(
         self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions

@@ -61,10 +61,10 @@ class _Collector:
         if declared.kind.contains_manifest:
             await self._child(declared, context)
         else:
-            self._add(_reference(declared), context.state.masker)
+            self._add(plain_reference(declared.kind.name, declared.wanted.name), context.state.masker)
 
     def _add(self, reference: str, masker: Masker) -> None:
-        digest = hmac.new(self._salt, reference.encode(errors="replace"), hashlib.sha256).hexdigest()
+        digest = managed_key(reference, self._salt)
         shown = masker.name(reference)
         self.found[digest] = shown if shown == reference else f"{shown} ({digest[:8]})"
 
@@ -86,9 +86,13 @@ async def _is_managed(declared: ResolvedResource, context: ManifestContext) -> b
     return not (control.unless and await context.holds(control.unless, declared))
 
 
-def _reference(declared: ResolvedResource) -> str:
+def plain_reference(type_name: str, name: str) -> str:
     """The reference with a normalized path, so that extra slashes make no difference."""
-    name = declared.wanted.name
     if name.startswith("/"):
         name = posixpath.normpath(name)
-    return f"{declared.kind.name}#{name}"
+    return f"{type_name}#{name}"
+
+
+def managed_key(reference: str, salt: bytes) -> str:
+    """The key of a `plain_reference` in the result of `managed`."""
+    return hmac.new(salt, reference.encode(errors="replace"), hashlib.sha256).hexdigest()
