@@ -168,7 +168,8 @@ class Podman:
 
     async def _look(self, wanted: Sequence[ContainerProperties]) -> list[ContainerState]:
         paths = [path for one in wanted for path in (one.path, one.variables_path)]
-        tools = await self._files.inspect([RUNNING_SYSTEMD, GENERATOR], digest=False)
+        parent = posixpath.dirname(DIRECTORY)
+        tools = await self._files.inspect([RUNNING_SYSTEMD, GENERATOR, parent], digest=False)
         looks = await self._files.inspect(paths, follow=False)
         states = [
             await self._state(one, *looks[2 * index : 2 * index + 2]) for index, one in enumerate(wanted)
@@ -176,7 +177,9 @@ class Podman:
         for state in states:
             state.has_quadlet = tools[1].kind == "file"
         if self._asks_systemd and tools[0].kind != "absent":
-            await self._ask_systemd(wanted, states)
+            # quadlet names its files after it resolved symlinks
+            folder = posixpath.join(posixpath.dirname(parent), tools[2].link or parent, "systemd")
+            await self._ask_systemd(wanted, states, posixpath.normpath(folder))
             await self._ask_podman(wanted, states)
         return states
 
@@ -217,7 +220,7 @@ class Podman:
             state.keep(earlier)
 
     async def _ask_systemd(
-        self, wanted: Sequence[ContainerProperties], states: Sequence[ContainerState]
+        self, wanted: Sequence[ContainerProperties], states: Sequence[ContainerState], folder: str
     ) -> None:
         argv = ("show", "--system", f"--property={_PROPERTIES}", "--", *(one.unit for one in wanted))
         shown = await self._systemctl("systemd does not show the units of the containers", *argv)
@@ -228,7 +231,7 @@ class Podman:
                 f"systemd shows {len(units)} of {len(states)} units of the containers", output=shown
             )
         for state, unit in zip(states, units, strict=True):
-            _set_unit(state, unit)
+            _set_unit(state, unit, folder)
 
     async def _ask_podman(
         self, wanted: Sequence[ContainerProperties], states: Sequence[ContainerState]
@@ -327,10 +330,10 @@ class Podman:
         return await run_tool(self._runner, what, "systemctl", *argv, limit_s=limit_s)
 
 
-def _set_unit(state: ContainerState, unit: dict[str, str]) -> None:
+def _set_unit(state: ContainerState, unit: dict[str, str], folder: str) -> None:
     fragment = unit.get("FragmentPath", "")
     source = unit.get("SourcePath", "")
-    if fragment and source != state.path:
+    if fragment and source != f"{folder}/{posixpath.basename(state.path)}":
         # also one of a quadlet in another folder: which one wins depends on the folder
         state.error = f"{posixpath.basename(fragment)} is another unit, in {source or fragment}: give the container another name"
         return

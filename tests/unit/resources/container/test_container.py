@@ -588,3 +588,15 @@ async def test_a_diff_hides_variables_that_everyone_could_read() -> None:
     changes = await host.provider.compare(wanted())
 
     assert [(one.path, one.is_private) for one in changes] == [(PATH, False), (VARIABLES, True)]
+
+
+@pytest.mark.parametrize("target", ["/srv/containers", "../srv/containers"])
+async def test_a_quadlet_below_a_symlink_is_its_own(target: str) -> None:
+    host = Host(unit("active", SourcePath="/srv/containers/systemd/web.container"))
+    del host.files.nodes["/etc/containers/systemd"], host.files.nodes["/etc/containers"]
+    host.files.put_directory("/srv/containers/systemd")
+    host.files.put_symlink("/etc/containers", target)
+
+    found = await host.provider.status(wanted())
+
+    assert (found.error, found.active) == ("", "active")
