@@ -14,6 +14,7 @@ import os
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
@@ -50,6 +51,7 @@ from ccm_agent.model.secret import Secret
 from ccm_agent.plugins.definition import PluginReader
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.registration.entries import read_stored
+from ccm_agent.sessions.creation_ledger import replay
 from ccm_agent.system.archives.unpack import unpack
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.templates.golayout import parse_time
@@ -422,10 +424,20 @@ _PROPERTIES = (
     b'{"cluster":"a","protocol":"b","service":"c","address":"d","port":1,"ttl":"1h","annotations":{"a":"b"}}'
 )
 
+
+def _ledger(data: bytes) -> object:
+    return replay(b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in data.split(b"\n")))
+
+
 WRAPPED = [
     Target("zip", partial(unpack_archive, "zip"), [a_zip()]),
     Target("tar that is unpacked", partial(unpack_archive, "tar"), [a_tar()]),
     Target("bundle", unpack_a_bundle, [a_tar()]),
+    Target("lines of a ledger", _ledger, [
+        b'{"version":1,"scope":"manifest /m"}\n'
+        b'{"put":{"type":"file","name":"/a","owners":["file#/a"],"run":"r","removal":{"ensure":"absent"},"left":{"content":"d"}}}\n'
+        b'{"drop":["file","/a"]}',
+    ]),
     Target("cron", cron, [b"0 30 2 * * *", b"*/5 0-10/2 3,4 29 FEB SUN-TUE", b"0 0 0 ? 1 1"]),
     Target("go time", go_time, [
         b"2006-01-02T15:04:05.999Z07:00\x002026-03-29T02:30:00.5+01:00",
