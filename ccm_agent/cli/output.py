@@ -45,10 +45,14 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
     ]
     if event.noop:
         fields.append(("noop", noop_words(event) or "true"))
+    elif event.pruned:
+        fields.append(("pruned", event.pruned))
     if event.unknown and not event.skipped:
         fields.append(("health_checks", Outcome.UNKNOWN.value))
     if outcome is Outcome.FAILED:
         fields.append(("errors", ", ".join(event.error)))
+    elif event.skipped and event.error:
+        fields.append(("reason", ", ".join(event.error)))
     fields += [("unmet", one) for one in event.unmet_requirements if outcome is Outcome.UNMET]
     fields += [("refresh_pending", one) for one in event.refresh_pending]
     return _line(_LEVEL_OF[outcome], f"{event.type}#{plain(name)} {outcome.value}", fields, color)

@@ -15,7 +15,7 @@ from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.records.registration import RegistrationEntry, check_entry
 from ccm_agent.model.resource import MANIFEST_ONLY, CommonProperties, parse_reference
 from ccm_agent.model.selection import TAG, TAG_RULE
-from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.suggestions import did_you_mean, either
 from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import AnyType
 
@@ -111,13 +111,13 @@ def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
         wanted.ensure = kind.default_ensure
     elif kind.ensure and wanted.ensure not in kind.ensure:
         hint = did_you_mean(wanted.ensure, kind.ensure)
-        refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {_either(kind.ensure)}'}", "ensure")
+        refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {either(kind.ensure)}'}", "ensure")
 
 
 def _format_ensure_values(kind: AnyType) -> str:
     """The values of `ensure`, for a sentence; the property's description where any text is one."""
     if kind.ensure:
-        return _either(kind.ensure)
+        return either(kind.ensure)
     field = next(one for one in msgspec.structs.fields(kind.properties) if one.name == "ensure")
     described = [one.description for one in getattr(field.type, "__metadata__", ()) if isinstance(one, Meta)]
     return (described[0] or "").rstrip(".") if described else "the desired state"
@@ -200,8 +200,3 @@ def _check_references(references: Sequence[str], field: str) -> None:
         if parse_reference(reference) is None:
             message = f"`{reference}` is not a valid reference; write `type#name`, such as `package#nginx`"
             raise PropertyError(message, place=Place(path=f"$.{field}[{number}]"))
-
-
-def _either(words: tuple[str, ...]) -> str:
-    *most, last = [f"`{word}`" for word in words]
-    return f"{', '.join(most)} or {last}" if most else last

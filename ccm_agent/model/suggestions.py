@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -18,3 +18,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown word: `, did you mean X?`; "" when no known word is similar."""
     near = nearest(word, known)
     return f", did you mean `{near}`?" if near else ""
+
+
+def either(words: Sequence[str]) -> str:
+    """Words to choose from: "`off`, `plan` or `apply`"."""
+    *most, last = [f"`{word}`" for word in words]
+    return f"{', '.join(most)} or {last}" if most else last

@@ -88,6 +88,8 @@ def _format_resource(event: TransactionEvent) -> str:
     words = f"{event.type}#{event.name} {outcome}"
     if event.noop and event.noop_message:
         words += f": {noop_words(event)}"
+    elif event.pruned:
+        words += f": {event.pruned}"
     if event.error:
         words += f": {'; '.join(event.error)}"
     return f"{words}{format_pending(event.refresh_pending)} ({span(event.duration / 1e9)})"

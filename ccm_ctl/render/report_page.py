@@ -196,7 +196,9 @@ def _details(page: ReportedRun) -> Iterable[str]:
 
 def _event(event: TransactionEvent) -> str:
     name = f"{event.type}#{event.name}"
-    note = "\n".join([noop_words(event)] if event.noop and event.noop_message else event.error)
+    note = (
+        "\n".join([noop_words(event)] if event.noop and event.noop_message else event.error) or event.pruned
+    )
     output = event.output[-OUTPUT_LIMIT:]
     block = f"<pre>{text(output)}</pre>" if output.strip() else ""
     if diff := diff_lines(event, Style()):

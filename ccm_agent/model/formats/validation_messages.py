@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.model.errors import DocumentError, MisfitError, Place
-from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.suggestions import did_you_mean, either
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", re.DOTALL)
 _OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
@@ -56,6 +56,10 @@ def misfit_error(message: str, value: object, kind: Any) -> MisfitError:
     elif wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", said):
         said = f"expected {_plain_type(wrong[1])}, got {_plain_type(wrong[2])}"
         fits = lambda one: _TYPE_NAMES.get(type(one)) == wrong[2]  # noqa: E731
+    elif other := re.fullmatch(r"Invalid enum value '?(.*?)'?", said, re.DOTALL):
+        allowed = _choices_at(kind, written)
+        said = f"`{other[1]}` is not allowed here{f': use {either(allowed)}' if allowed else ''}"
+        fits = lambda one: other[1] in one if isinstance(one, dict) else str(one) == other[1]  # noqa: E731
     return MisfitError(said, path=tuple(_follow(value, _STEP.findall(written), fits) or []))
 
 
@@ -116,6 +120,25 @@ def _plain_type(names: str) -> str:
 
 def _fields_at(kind: Any, path: str) -> list[str]:
     """The known keys of the Struct at `path`; [] if they cannot be determined."""
+    structs = [one for one in _types_at(kind, path) if isinstance(one, msgspec.inspect.StructType)]
+    return [field.encode_name for struct in structs for field in struct.fields]
+
+
+def _choices_at(kind: Any, path: str) -> list[str]:
+    """The allowed values at `path`, or the allowed keys of the mapping there; [] if they cannot be determined."""
+    found: list[str] = []
+    here = _types_at(kind, path)
+    for one in _alternatives(
+        [one.key_type if isinstance(one, msgspec.inspect.DictType) else one for one in here]
+    ):
+        if isinstance(one, msgspec.inspect.LiteralType):
+            found += [str(value) for value in one.values]
+        elif isinstance(one, msgspec.inspect.EnumType):
+            found += [str(member.value) for member in one.cls]
+    return found
+
+
+def _types_at(kind: Any, path: str) -> list[msgspec.inspect.Type]:
     here = [msgspec.inspect.type_info(kind)]
     for step in _STEP.findall(path):
         inner: list[msgspec.inspect.Type] = []
@@ -127,8 +150,7 @@ def _fields_at(kind: Any, path: str) -> list[str]:
             elif isinstance(one, (msgspec.inspect.ListType, msgspec.inspect.VarTupleType)):
                 inner.append(one.item_type)
         here = inner
-    structs = [one for one in _alternatives(here) if isinstance(one, msgspec.inspect.StructType)]
-    return [field.encode_name for struct in structs for field in struct.fields]
+    return _alternatives(here)
 
 
 def _alternatives(kinds: list[msgspec.inspect.Type]) -> list[msgspec.inspect.Type]:

@@ -66,7 +66,7 @@ def draw_agent_event(past: PastAgentEvent, style: Style) -> str:
 
 def _draw_event(event: TransactionEvent, style: Style) -> str:
     outcome = event.outcome
-    note = noop_words(event) if event.noop else "; ".join(event.error)
+    note = noop_words(event) if event.noop else "; ".join(event.error) or event.pruned
     word = "" if event.noop and event.noop_message else f" {outcome}"
     text = f"{event.type}#{event.name}{word}{f': {note}' if note else ''}"
     return paint(one_line(text), MEANINGS.get(outcome, ""), style)

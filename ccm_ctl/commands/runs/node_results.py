@@ -9,7 +9,7 @@ from ccm_agent.clikit.text import short_id
 from ccm_agent.manifest.findings import ERROR, Finding, format_finding
 from ccm_agent.model.errors import Place
 from ccm_agent.model.noop_words import noop_words
-from ccm_agent.model.outcome import Outcome, TransactionEvent
+from ccm_agent.model.outcome import RELEASED, Outcome, TransactionEvent
 from ccm_agent.model.wire import REPORTING, NodeState, RunAhead
 from ccm_ctl.fleet.runs.node_run import NodeRun
 from ccm_ctl.render.event import format_pending
@@ -99,7 +99,9 @@ def format_ahead(ahead: RunAhead) -> str:
 
 
 def _resource(event: TransactionEvent) -> ResourceResult:
-    note = noop_words(event) if event.noop else ""
+    note = noop_words(event) if event.noop else event.pruned
+    if event.code == RELEASED:
+        note = "; ".join(event.error)
     if event.unknown and not event.skipped:
         note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
     note = f"{note}{format_pending(event.refresh_pending)}".removeprefix("; ")

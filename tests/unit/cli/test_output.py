@@ -48,6 +48,17 @@ from tests.unit.sessions.test_memory import NOON, event
             id="noop",
         ),
         pytest.param(
+            {"skipped": True, "error": ["no longer in the manifest, and not removed: it was there before"], "duration": 0},
+            "WARN  file#/a skipped ensure=present runtime=0s provider=posix "
+            'reason="no longer in the manifest, and not removed: it was there before"',
+            id="released",
+        ),
+        pytest.param(
+            {"changed": True, "pruned": "created by an earlier run", "duration": 0},
+            'WARN  file#/a changed ensure=present runtime=0s provider=posix pruned="created by an earlier run"',
+            id="pruned",
+        ),
+        pytest.param(
             {"alias": "motd", "duration": 0},
             "INFO  file#motd (alias) stable ensure=present runtime=0s provider=posix",
             id="alias",

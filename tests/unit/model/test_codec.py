@@ -1,7 +1,7 @@
 """Documents to values and Structs, with errors that a person can act on."""
 
 import contextlib
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model import codec
-from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.errors import DocumentError, MisfitError, Place
 from ccm_agent.model.suggestions import did_you_mean, nearest
 
 
@@ -142,6 +142,28 @@ def test_a_path_is_found_in_the_text(path: tuple[str | int, ...], line: int, col
 def test_a_text_that_cannot_be_read_has_no_place() -> None:
     assert codec.locate("a: [", ("a",), "s.yaml") == Place("s.yaml", path="$.a")
     assert codec.locate("", ("a",), "s.yaml") == Place("s.yaml", path="$.a")
+
+
+class Rules(msgspec.Struct, kw_only=True):
+    """Values and keys to choose from."""
+
+    mode: Literal["off", "plan"] = "off"
+    rights: dict[Literal["act", "read"], list[str]] = {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rights: {act: []}\nmode: paln\n", "s.yaml:2:1: `paln` is not allowed here: use `off` or `plan`"),
+        ("mode: off\nrights:\n  write: []\n", "s.yaml:2:1: `write` is not allowed here: use `act` or `read`"),
+    ],
+    ids=["a value", "a key"],
+)
+def test_an_unknown_word_is_an_error_with_those_that_are_allowed(text: str, said: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        codec.decode_as(text, Rules, "s.yaml")
+
+    assert str(caught.value) == said
 
 
 def test_the_nearest_word_is_offered() -> None:

@@ -78,7 +78,7 @@ def test_most_settings_have_a_default(tmp_path: Path) -> None:
         pytest.param(
             "act: [admins]",
             "admin: [admins]",
-            "oidc.yaml:6:1: Invalid enum value 'admin'",
+            "oidc.yaml:6:1: `admin` is not allowed here: use `read` or `act`",
             id="an unknown right",
         ),
         pytest.param("1h", "13h", "session: must be between 1m and 12h", id="a long session"),
