@@ -110,7 +110,6 @@ class ManifestContext(ManifestScope):
         )
         self.state = state
         self.loaded = loaded
-        self.outcomes: dict[tuple[str, str], TransactionEvent] = {}
         self._apply_resources = apply_resources
         state.secrets.refuse_exposed(*loaded.resources)
         permission = state.permission

@@ -68,6 +68,7 @@ class ManifestScope:
         noop, health_check_only: The modes of the manifest.
         parents: The manifests that contain it, outermost first.
         asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
+        outcomes: The last event of each of its resources, by type and name, and by type and alias.
     """
 
     def __init__(
@@ -83,7 +84,16 @@ class ManifestScope:
         self.health_check_only = health_check_only
         self.parents = parents
         self.asked_by = asked_by
+        self.outcomes: dict[tuple[str, str], TransactionEvent] = {}
         self._resources = resources
+
+    def planned_before(self) -> str:
+        """Return the last earlier resource that this plan would change, as `type#name`; "" if there is none."""
+        for scope in (self, *reversed(self.parents)):
+            for event in reversed(scope.outcomes.values()):
+                if event.noop and event.changed:
+                    return f"{event.type}#{event.name}"
+        return ""
 
     @cached_property
     def outline(self) -> SubscriptionIndex:

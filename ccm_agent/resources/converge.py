@@ -208,11 +208,25 @@ async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, eve
     except PolicyError as err:
         _deny(event, err)
     except CcmError as err:
+        if isinstance(err, HostError) and (earlier := _planned_before(declared, run)):
+            why = f"{Outcome.UNKNOWN}: {earlier} would change first; now: {err}"
+            event.skipped, event.unknown = True, why[:UNKNOWN_LIMIT]
+            return
         which = f" (attempt {attempt.number} of {retry.tries})" if retry and attempt.number > 1 else ""
         _fail(event, f"{err}{which}", err.code, err.output if isinstance(err, HostError) else "")
     except Exception as err:  # a bug in one resource must not stop the others
         log.exception("a resource failed with an unexpected error", extra={"resource": declared.reference})
         _fail(event, f"internal error: {type(err).__name__}: {err}", "ccm.internal")
+
+
+def _planned_before(declared: ResolvedResource, run: RunContext) -> str:
+    """
+    Return an earlier resource that a plan would change, as `type#name`: it may bring what this one needs; "" for none.
+
+    With its own types, Choria CCM fails here, and so does a local plan.
+    """
+    is_known = not run.noop or (run.checks_planned and not declared.kind.is_extension)
+    return "" if is_known else run.planned_before()
 
 
 def _limit_of(declared: ResolvedResource) -> Limit:

@@ -138,6 +138,10 @@ class RunContext(Protocol):
         """Whether a resource of `rescue` failed or had unmet requirements; False if the run ended before it."""
         ...
 
+    def planned_before(self) -> str:
+        """Return the last earlier resource that this plan would change, as `type#name`; "" if there is none."""
+        ...
+
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         """Whether a subscribed resource changed; ManifestError if it has no outcome yet."""
         ...

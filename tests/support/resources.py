@@ -54,6 +54,9 @@ class Run:
     def now(self) -> datetime:
         return NOON
 
+    def planned_before(self) -> str:
+        return ""
+
     async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
         return None
 

@@ -48,7 +48,11 @@ from tests.unit.sessions.test_memory import NOON, event
             id="noop",
         ),
         pytest.param(
-            {"skipped": True, "error": ["no longer in the manifest, and not removed: it was there before"], "duration": 0},
+            {
+                "skipped": True,
+                "error": ["no longer in the manifest, and not removed: it was there before"],
+                "duration": 0,
+            },
             "WARN  file#/a skipped ensure=present runtime=0s provider=posix "
             'reason="no longer in the manifest, and not removed: it was there before"',
             id="released",
