@@ -378,7 +378,8 @@ def test_what_would_harm_the_host_is_refused(alice: testenv.Node, program: str) 
     told = apply(alice, program, [{"user": [
         {"root": {"ensure": "absent"}},
         {"daemon": {"ensure": "absent", "purge_home": True}},
-        {"games": {"uid": 1}},
+        {"games": {"uid": 1, "home": "/usr/games"}},
+        {"news": {"uid": 4999}},
         {"bin": {"groups": ["no-such-group"]}},
         {"sync": {"authorized_keys": [KEY]}},
     ]}])  # fmt: skip
@@ -387,6 +388,10 @@ def test_what_would_harm_the_host_is_refused(alice: testenv.Node, program: str) 
         "user#root": ["the user root has uid 0, so it is not removed"],
         "user#daemon": ["the home directory /usr/sbin is not removed, because it belongs to root"],
         "user#games": ["could not change the user games: usermod: UID '1' already exists"],
+        "user#news": [
+            "the user news keeps its numbers, because its files in /var/spool/news would change owner or group, too; "
+            "confirm that with `home: /var/spool/news`"
+        ],
         "user#bin": ["could not add the user bin to groups: usermod: group 'no-such-group' does not exist"],
         "user#sync": ["/bin: belongs to root and not to sync, so no SSH keys are managed there"],
     }
