@@ -45,6 +45,7 @@ class Killed:
     def __init__(self, fleet: JoinFleet, folder: Path, at: int, *words: str, creds: str = "") -> None:
         self.path = folder / f"steps-{words[0]}-{words[1]}-{at}"
         environ = {**os.environ, **fleet.fleet.environ, "KILL_AT": str(at), "KILL_STEPS": str(self.path)}
+        environ["TMPDIR"] = str(folder)  # a killed process leaves its files
         if creds:
             environ["CCM_CREDS"] = creds
         self.process = subprocess.Popen(

@@ -276,6 +276,12 @@ def _node(*, is_present: bool, own_data: bool, root: Root | None = None) -> Fake
     return FakeNode("web1", facts, does, is_present=is_present, record=can, root=root)
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`data edit` saves a text that it cannot store."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder, crew = tmp_path_factory.mktemp("matrix"), Crew()
