@@ -139,7 +139,7 @@ BARE = Command(words=["slots"], shows="no node holds a slot")
 
 
 def name_one(node: str) -> list[Command]:
-    """Commands that name one node, which should be offline: nobody answers for the synthetic nodes."""
+    """Commands that name one node, which should be offline: no agent answers for the synthetic nodes."""
     target = ["-t", f"node={node}"]
     found = [
         Command(words=["node", "show", node], shows=f"^node: {node}$", is_one=True),
@@ -330,7 +330,7 @@ def _read_piece(master: int) -> bytes | None:
     ready, _, _ = select.select([master], [], [], 1.0)
     try:
         return os.read(master, 65_536) if ready else b""
-    except OSError:  # Linux: nobody has the other side open
+    except OSError:  # Linux: no process has the other side open
         return None
 
 

@@ -524,7 +524,7 @@ async def test_a_kill_while_files_are_removed_removes_none_twice(
     gone = {"a", "b", "c"} - set(mortal.there())
     assert len(gone) == kill_at - (not is_after)
     for name in gone:
-        mortal.put(name, "somebody else's\n")
+        mortal.put(name, "another program's\n")
 
     node = Node(tmp_path, runs=20)
     await node.apply()

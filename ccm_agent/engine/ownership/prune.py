@@ -274,7 +274,7 @@ class RunPrune:
             elif event.changed:
                 event.noop_message = f"{event.noop_message}: {self._why_pruned(entry)}"
             elif not event.failed and not event.skipped:
-                continue  # somebody removed it
+                continue  # it is gone already
             await self._report(context, entry, declared, event, loop)
 
     async def _remove(

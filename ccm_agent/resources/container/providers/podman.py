@@ -107,7 +107,7 @@ class Podman:
         await self._files.set_attributes(DIRECTORY, owner="root", group="root", mode=0o755, directory=True)
         variables = render_variables(wanted)
         # The quadlet first: a later run sees that the variables differ, and after them, that systemd has not read the quadlet.
-        # The other way round, a run that ends in between would leave nothing that differs, and nobody restarts the container.
+        # The other way round, a run that ends in between would leave no difference, so no later run would restart the container.
         await self._files.write(
             wanted.path, render(wanted), owner="root", group="root", mode=wanted.mode_bits
         )

@@ -13,7 +13,7 @@ INSTALLED = {
     TIMEZONE: {"", "UTC", "Etc/UTC"},
     LOCALE: {"", "C", "POSIX", "C.UTF-8", "C.utf8"},
 }
-"""The values of a machine for which nobody chose one."""
+"""The values that a distribution installs."""
 
 
 async def find_settings(context: ResourceContext, argument: str) -> ExistingResources:
