@@ -13,7 +13,7 @@ from ccm_ctl.fleet.nodes.discovery import resolve
 from ccm_ctl.fleet.nodes.inventory import AT_ONCE, node_reader
 from ccm_ctl.fleet.nodes.nodes import Inventory
 from ccm_ctl.fleet.nodes.overview import ConditionReader
-from ccm_ctl.fleet.trust.node_state import LIST_VERIFIED, judge_node, make_node_verifier, warn_of_length
+from ccm_ctl.fleet.trust.node_state import judge_listed, make_node_verifier, warn_of_length
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -94,9 +94,7 @@ async def open_list(fleet: Fleet, wish: TargetSpec) -> AsyncIterator[NodeList]:
 
         async def read_marked(names: Sequence[str]) -> Inventory:
             found = await reader.read(names)
-            if verifier is not None:
-                for node in found.nodes.values():
-                    judge_node(verifier, node, is_quick=count > LIST_VERIFIED)
+            await judge_listed(verifier, list(found.nodes.values()), count)
             return found
 
         yield NodeList(reader.names, read_marked, conditions)

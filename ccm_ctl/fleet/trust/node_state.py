@@ -124,12 +124,16 @@ async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
 
     Of more than LIST_VERIFIED nodes, only the presence of signatures is checked: a list must not take longer because of them.
     """
-    verifier = await make_node_verifier(fleet)
+    await judge_listed(await make_node_verifier(fleet), nodes, len(nodes))
+
+
+async def judge_listed(verifier: NodeVerifier | None, nodes: Sequence[Node], total: int) -> None:
+    """As `mark_unverified`, of some nodes of a list of `total`; without a verifier nothing is marked."""
     if verifier is not None:
         for place, node in enumerate(nodes, 1):
             if place % AT_ONCE == 0:
                 await asyncio.sleep(0)
-            judge_node(verifier, node, is_quick=len(nodes) > LIST_VERIFIED)
+            judge_node(verifier, node, is_quick=total > LIST_VERIFIED)
 
 
 def warn_of_length(fleet: Fleet, count: int) -> None:

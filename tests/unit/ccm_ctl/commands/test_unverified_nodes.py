@@ -14,11 +14,13 @@ from ccm_agent.bus.subjects import assignment_key, key_subject
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment, FactsRecord
-from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.fleet.impact.sources import _read_addresses
+from ccm_ctl.fleet.nodes import node_list
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.fleet.nodes.inventory import read_inventory, read_verified
+from ccm_ctl.fleet.nodes.node_list import open_list
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust import node_state
 from ccm_ctl.top.fleet_watch import FleetWatch
@@ -147,3 +149,23 @@ def test_a_list_that_is_too_long_to_verify_says_so(monkeypatch: pytest.MonkeyPat
     warning = "more than 1 nodes: ccmctl did not verify their signatures, only that they are there"
     assert warning not in verified.err
     assert warning in too_long.err
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+async def test_each_part_of_a_node_list_is_judged_as_a_part_of_the_whole_list(
+    is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = await SignedState("web2").fleet()
+    bucket = fleet.nodes
+    record = await bucket.get("node.web1")
+    assert isinstance(bucket, MemoryKeyValue)
+    assert record is not None
+    await bucket.store_signed("node.web1", record.value + b" ", record.revision, record.signature)
+    monkeypatch.setattr(node_list, "AT_ONCE", 1)
+    monkeypatch.setattr(node_state, "LIST_VERIFIED", 1 if is_long else 2)
+
+    async with open_list(fleet, TargetSpec()) as listed:
+        found = {one.node.name: one.node.unverified async for part in listed.parts() for one in part}
+
+    changed = {} if is_long else {"node": "the content was changed after signing"}
+    assert found == {"web1": changed, "web2": {"presence": REASON.removeprefix("presence: ")}}
