@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import stat
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_ctl.fleet.nodes.entry_parts import TornFileError
+from ccm_ctl.fleet.nodes.entry_parts import TornFileError, write_parts
 from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, cache_folder
 
 ENTRY = KeyValueEntry(
@@ -72,6 +73,18 @@ def test_a_torn_file_is_not_used(tmp_path: Path) -> None:
         assert read(file) is None
     path.write_bytes(body + b"\0")
     assert read(file) is None
+
+
+@pytest.mark.parametrize("key", [ENTRY.key, "node.web2"])
+def test_a_part_with_other_entries_than_the_index_is_not_used(key: str, tmp_path: Path) -> None:
+    file, path = written(tmp_path)
+    magic, part, index, *_ = write_parts(*KNOWN)
+    renamed = index.replace(ENTRY.key.encode(), key.encode())
+    trailer = len(renamed).to_bytes(8) + hashlib.sha256(renamed).digest()
+
+    path.write_bytes(magic + part + renamed + trailer)
+
+    assert read(file) == (KNOWN if key == ENTRY.key else None)
 
 
 def _open_file(path: Path) -> None:
