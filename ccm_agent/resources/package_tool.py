@@ -44,7 +44,7 @@ APT_ENVIRONMENT = {
     "NEEDRESTART_MODE": "a",  # otherwise needrestart asks which services to restart
     "UCF_FORCE_CONFFOLD": "1",  # like --force-confold for dpkg's own conffiles
 }
-APT_LOCK_WORDS = ("Could not get lock", "Unable to acquire the dpkg", "Unable to lock")
+APT_LOCK_WORDS = ("E: Could not get lock",)
 
 DNF_OPTIONS = ("-y", "--setopt=exit_on_lock=True")
 DNF_LOCK_CODE = 200
@@ -133,6 +133,15 @@ def tail(done: Completed) -> str:
 
 ROOT_WORDS = ("are you root?", "superuser privileges")
 """Output of apt and dnf for a user who may not change packages."""
+
+
+def is_apt_locked(done: Completed) -> bool:
+    """
+    Return whether apt failed because another process holds its lock.
+
+    apt could wait by itself (DPkg::Lock::Timeout), but then its last error does not always name the holder.
+    """
+    return done.code != 0 and any(word in text(done) for word in APT_LOCK_WORDS)
 
 
 def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ccm_agent.model.errors import CommandError, PropertyError
-from ccm_agent.model.ports import Locks, Runner
+from ccm_agent.model.ports import Completed, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.package.model import LATEST, PackageMetadata, PackageProperties, PackageState
 from ccm_agent.resources.package_tool import (
     APT_ENVIRONMENT,
     APT_LOCK_WORDS,
-    LOCK_WAIT_S,
     PackageTool,
+    is_apt_locked,
     refuse,
 )
 
@@ -25,7 +25,7 @@ PROTOCOL = "io.choria.ccm.v1.resource.package.state"
 FORMAT = "${Package} ${Version} ${Architecture} ${db:Status-Status}\n"
 INSTALLED = "installed"
 UNKNOWN = "unknown"
-OPTIONS = ("-o", "DPkg::Options::=--force-confold", "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_S}")
+OPTIONS = ("-o", "DPkg::Options::=--force-confold")
 
 
 class Apt:
@@ -55,7 +55,7 @@ class Apt:
         else:
             argv.append("--allow-downgrades")
             package = f"{name}={version}"
-        done = await self._tool.change("apt-get", *argv, "--", package)
+        done = await self._change(*argv, "--", package)
         refuse(done, f"could not install {package}", APT_LOCK_WORDS)
 
     async def upgrade(self, name: str, version: str) -> None:
@@ -65,8 +65,11 @@ class Apt:
         await self.install(name, version)
 
     async def uninstall(self, name: str) -> None:
-        done = await self._tool.change("apt-get", "-q", "-y", *OPTIONS, "remove", "--", name)
+        done = await self._change("-q", "-y", *OPTIONS, "remove", "--", name)
         refuse(done, f"could not remove {name}", APT_LOCK_WORDS)
+
+    async def _change(self, *arguments: str) -> Completed:
+        return await self._tool.change("apt-get", *arguments, is_locked=is_apt_locked)
 
     async def _candidate(self, name: str) -> str:
         done = await self._tool.ask("apt-cache", "policy", "--", name)

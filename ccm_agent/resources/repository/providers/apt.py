@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ccm_agent.model.errors import CommandError
-from ccm_agent.model.ports import Completed, Files
+from ccm_agent.model.ports import Files
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.package_tool import (
     APT_ENVIRONMENT,
     APT_LOCK_WORDS,
     PackageTool,
+    is_apt_locked,
     refuse,
     tail,
-    text,
 )
 from ccm_agent.resources.repository.model import APT, MODE
 from ccm_agent.resources.repository.providers.files import RepositoryFiles
@@ -69,7 +69,7 @@ class AptLists:
         what = f"could not fetch the package lists of the repository {repository}, so nothing was changed"
         try:
             done = await self._tool.change(
-                "apt-get", "update", "-q", *options, limit_s=REFRESH_LIMIT_S, is_locked=_is_locked
+                "apt-get", "update", "-q", *options, limit_s=REFRESH_LIMIT_S, is_locked=is_apt_locked
             )
         except CommandError as err:
             raise CommandError(f"{what}: {err.message}", output=err.output) from err
@@ -83,10 +83,6 @@ class AptLists:
     async def places(self, names: Collection[str]) -> Mapping[str, str]:
         """See `PackageLists`. For apt, repositories have no names."""
         return {}
-
-
-def _is_locked(done: Completed) -> bool:
-    return done.code != 0 and any(word in text(done) for word in APT_LOCK_WORDS)
 
 
 def make_apt(context: ResourceContext) -> RepositoryFiles:

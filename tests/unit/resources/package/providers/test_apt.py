@@ -6,13 +6,14 @@ import pytest
 
 from ccm_agent.model.errors import CommandError, LockError, PropertyError
 from ccm_agent.model.ports import Command
+from ccm_agent.resources import package_tool
 from ccm_agent.resources.package.model import PackageMetadata, PackageProperties, PackageState
 from ccm_agent.resources.package.providers.apt import Apt
 from ccm_agent.testing.locks import FakeLocks
 from ccm_agent.testing.runner import FakeRunner
 
 FORMAT = "-f=${Package} ${Version} ${Architecture} ${db:Status-Status}\n"
-CONFOLD = ("-o", "DPkg::Options::=--force-confold", "-o", "DPkg::Lock::Timeout=30")
+CONFOLD = ("-o", "DPkg::Options::=--force-confold")
 # apt-cache policy zsh, apt 2.6.1, Debian 12, 2026-11
 POLICY = """\
 zsh:
@@ -225,7 +226,20 @@ class TestFailures:
             "could not install zsh: only root can change packages; run it as root, for example with sudo"
         )
 
-    async def test_lock_of_another_owner_is_reported_with_its_holder(self) -> None:
+    async def test_a_lock_of_another_owner_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(package_tool, "LOCK_RETRY_S", 0.0)
+        host = Host()
+        host.runner.when("apt-get", code=100, stderr=LOCKED)
+        host.runner.when("apt-get")
+
+        await host.apt.install("zsh", "present")
+
+        assert len(host.asked) == 2
+
+    async def test_lock_that_is_not_released_is_reported_with_its_holder(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(package_tool, "LOCK_WAIT_S", 0.0)
         host = Host()
         host.runner.when("apt-get", code=100, stderr=LOCKED)
 
