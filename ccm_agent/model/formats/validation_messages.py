@@ -56,6 +56,8 @@ def misfit_error(message: str, value: object, kind: Any) -> MisfitError:
     elif wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", said):
         said = f"expected {_plain_type(wrong[1])}, got {_plain_type(wrong[2])}"
         fits = lambda one: _TYPE_NAMES.get(type(one)) == wrong[2]  # noqa: E731
+    elif bound := re.fullmatch(r"Expected `\w+` (>=|<=) ([\d.]+)", said):
+        said = f"must be at {'least' if bound[1] == '>=' else 'most'} {bound[2]}"
     elif other := re.fullmatch(r"Invalid enum value '?(.*?)'?", said, re.DOTALL):
         allowed = _choices_at(kind, written)
         said = f"`{other[1]}` is not allowed here{f': use {either(allowed)}' if allowed else ''}"

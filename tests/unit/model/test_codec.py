@@ -1,7 +1,7 @@
 """Documents to values and Structs, with errors that a person can act on."""
 
 import contextlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -149,17 +149,20 @@ class Rules(msgspec.Struct, kw_only=True):
 
     mode: Literal["off", "plan"] = "off"
     rights: dict[Literal["act", "read"], list[str]] = {}
+    count: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("rights: {act: []}\nmode: paln\n", "s.yaml:2:1: `paln` is not allowed here: use `off` or `plan`"),
+        ("mode: off\ncount: 0\n", "s.yaml:2:1: must be at least 1"),
+        ("mode: off\ncount: 10\n", "s.yaml:2:1: must be at most 9"),
         ("mode: off\nrights:\n  write: []\n", "s.yaml:2:1: `write` is not allowed here: use `act` or `read`"),
     ],
-    ids=["a value", "a key"],
+    ids=["a value", "too small", "too large", "a key"],
 )
-def test_an_unknown_word_is_an_error_with_those_that_are_allowed(text: str, said: str) -> None:
+def test_a_value_that_is_not_allowed_is_an_error_with_what_is(text: str, said: str) -> None:
     with pytest.raises(MisfitError) as caught:
         codec.decode_as(text, Rules, "s.yaml")
 
