@@ -43,6 +43,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "agent_event": wire.AgentEvent,
         "manifest_request": wire.ManifestRequest,
         "ensure_request": wire.EnsureRequest,
+        "import_request": wire.ImportRequest,
         "exec_request": wire.ExecRequest,
         "stop_request": wire.StopRequest,
         "node_request": wire.Request,

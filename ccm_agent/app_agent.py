@@ -9,7 +9,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from ccm_agent.agent.process.main import SystemdNotifier, serve, serve_once
 from ccm_agent.agent.runs.admission import read_policy
 from ccm_agent.agent.state.settings import BrokerSettings, Settings, read_config, read_secret, with_context
 from ccm_agent.agent.state.state_folder import check_configured, determine_identity
-from ccm_agent.app import App
+from ccm_agent.app import App, ApplyOptions
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import BusSettings, settings_for, settings_from_context
 from ccm_agent.bus.events import NatsEvents
@@ -51,9 +51,11 @@ from ccm_agent.metrics.registry import CallbackMetric
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, DocumentError, FileError, NotFoundError, Place
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.records.host_import import HostResources
 from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.model.records.slots import BUCKET
 from ccm_agent.model.secret import Masker
+from ccm_agent.policy.grant import Grant
 from ccm_agent.registration.publish import EntrySigner, Publisher
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.system import process_stats
@@ -329,8 +331,15 @@ def agent_ports(
         can_read_own=partial(can_read_own, connection),
         refreshes=refreshes,
         slots=slots,
+        find_resources=partial(_find_resources, app),
         keep_credentials=_keeper(connection),
     )
+
+
+async def _find_resources(app: App, types: Sequence[str], grant: Grant | None) -> HostResources:
+    from ccm_agent.app_import import find_host_resources
+
+    return await find_host_resources(app, types, ApplyOptions(environ={}, grant=grant))
 
 
 def _keeper(connection: Connection) -> Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None:

@@ -1,11 +1,20 @@
-"""What this host has of a type, for `ccm import`."""
+"""What this host has of a type, for `ccm import` and for the requests of `ccmctl import`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from ccm_agent.app import App, ApplyOptions
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import CcmError, InputError, UsageError
+from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource
+from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.existing import ExistingResources
+from ccm_agent.resources.contract import ResolvedResource
+from ccm_agent.resources.existing import ExistingResource, ExistingResources
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.context import ManifestContext
 
 
 async def find_existing(app: App, type_name: str, argument: str) -> ExistingResources:
@@ -22,8 +31,65 @@ async def find_existing(app: App, type_name: str, argument: str) -> ExistingReso
         UsageError: The type cannot be imported, or the argument cannot be used.
         CcmError: No provider works here, or the host cannot be read.
     """
+    return await _find(app, await app.engine().context(ApplyOptions(environ={})), type_name, argument)
+
+
+async def find_host_resources(app: App, types: Sequence[str], options: ApplyOptions) -> HostResources:
+    """
+    Return what this host has of types, without what the policy forbids to manage.
+
+    What cannot be read or is forbidden is named in `left_out`, a whole type with the name `*`.
+
+    Args:
+        app: The adapters of this process.
+        types: The types, of `IMPORT_TYPES`.
+        options: Their grant is that of the requester.
+    """
+    context = await app.engine().context(options)
+    resources: list[FoundResource] = []
+    left_out: list[LeftOutResource] = []
+    for type_name in types:
+        permission = context.state.permission
+        refused: CcmError | None = permission.refuse_type(type_name) if permission is not None else None
+        try:
+            found = ExistingResources() if refused else await _find(app, context, type_name, "")
+        except CcmError as err:
+            refused, found = err, ExistingResources()
+        if refused is not None:
+            left_out.append(LeftOutResource(type=type_name, name="*", reason=refused.message))
+        left_out += found.left_out
+        for one in found.resources:
+            kind = one.kind or type_name
+            if reason := await _refusal(app, context, kind, one):
+                left_out.append(LeftOutResource(type=kind, name=_shown(one.name), reason=reason))
+            else:
+                resources.append(FoundResource(type=kind, name=one.name, properties=one.properties))
+    return HostResources(resources=resources, left_out=left_out)
+
+
+async def _refusal(app: App, context: ManifestContext, type_name: str, one: ExistingResource) -> str:
+    """Return why a resource is left out; "" if it is not."""
+    if one.has_source:
+        return f"has contents; use `ccm import {type_name}` on the host"
+    if not f"{one.name}{one.properties}".isascii():
+        try:
+            f"{one.name}{one.properties}".encode()
+        except UnicodeEncodeError:
+            return "is not UTF-8 text"
+    permission = context.state.permission
+    if permission is None:
+        return ""
     kind = app.catalog.find(type_name)
-    context = await app.engine().context(ApplyOptions(environ={}))
+    try:
+        wanted = kind.properties(name=one.name, **{"ensure": PRESENT, **one.properties})
+        refused = await permission.refusal(ResolvedResource(kind=kind, wanted=wanted), "/")
+    except (InputError, TypeError) as err:
+        return str(err)
+    return refused.message if refused is not None else ""
+
+
+async def _find(app: App, context: ManifestContext, type_name: str, argument: str) -> ExistingResources:
+    kind = app.catalog.find(type_name)
     spec = await context.state.registry.pick(kind, "", context.facts)
     if spec.find_existing is None:
         raise UsageError(
@@ -32,6 +98,10 @@ async def find_existing(app: App, type_name: str, argument: str) -> ExistingReso
         )
     with context.state.secrets.kept_out_of_errors():
         return await spec.find_existing(context, argument)
+
+
+def _shown(name: str) -> str:
+    return "".join(one if one.isprintable() else "\ufffd" for one in name)
 
 
 def _importable(catalog: Catalog) -> list[str]:

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ccm_agent.model.records.host_import import LeftOutResource
 from ccm_agent.model.records.maintenance import ResourceLock
 from ccm_agent.model.wire import AssignmentState, Disabled, Progress
-from ccm_agent.resources.existing import LeftOutResource
 
 Time = Annotated[datetime, Meta(tz=True)]
 

@@ -75,6 +75,10 @@ class Permission:
             return early
         return await asyncio.to_thread(self._refuse_places, declared, directory, self._resolve)
 
+    def refuse_type(self, name: str) -> PolicyError | None:
+        """Return why no resource of a type may be managed."""
+        return self._grant.refuse_type(name)
+
     def may_look_ahead(self, declared: ResolvedResource, directory: str) -> bool:
         """
         Whether the state of a resource may be read together with others. Its paths are resolved later, before it is applied.

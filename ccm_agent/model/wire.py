@@ -31,6 +31,7 @@ NODE_STATUS = f"{PROTOCOL}.node.status.request"
 NODE_DISABLE = f"{PROTOCOL}.node.disable.request"
 NODE_ENABLE = f"{PROTOCOL}.node.enable.request"
 NODE_CONVERGE = f"{PROTOCOL}.node.converge.request"
+RESOURCE_IMPORT = f"{PROTOCOL}.resource.import.request"
 RUN_STOP = f"{PROTOCOL}.run.stop.request"
 
 SESSION_ANSWER = f"{PROTOCOL}.session.answer"
@@ -178,6 +179,17 @@ class ExecRequest(Request, kw_only=True, omit_defaults=True):
 
     argv: list[str] = []
     timeout_s: Seconds = 0
+
+
+class ImportRequest(Request, kw_only=True, omit_defaults=True):
+    """
+    Report what the host has of some types. The node accepts it, and answers with `records.host_import.ResourcesPart`s.
+
+    Attributes:
+        types: Of `records.host_import.IMPORT_TYPES`.
+    """
+
+    types: list[str] = []
 
 
 class StopRequest(Request, kw_only=True, omit_defaults=True):

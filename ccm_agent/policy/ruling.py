@@ -26,6 +26,7 @@ _WAYS = {"assignment": "by an assignment", "schedule": "by a schedule"}
 
 _PHRASES = {
     "exec": "to run commands",
+    "import": "to import resources",
     "ping": "to ping",
     "facts": "to ask for facts",
     "status": "to ask for the status",

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.ports import TreeEntry
+from ccm_agent.model.records.host_import import LeftOutResource
 from ccm_agent.model.resource import PRESENT, CommonProperties
 
 P = TypeVar("P", bound=CommonProperties)
@@ -42,14 +43,6 @@ class ExistingResource(Struct, frozen=True, kw_only=True):
     def has_source(self) -> bool:
         """Whether there is something to store beside the manifest."""
         return self.content is not None or bool(self.tree)
-
-
-class LeftOutResource(Struct, frozen=True, kw_only=True):
-    """Something that an import does not write."""
-
-    type: Annotated[str, Meta(description="The type of the resource.")]
-    name: Annotated[str, Meta(description="Its name.")]
-    reason: Annotated[str, Meta(description="Why, such as `contains what looks like a private key`.")]
 
 
 class ExistingResources(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ about the broker and the output may precede or follow the command.
 from __future__ import annotations
 
 import functools
+import keyword
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -29,7 +30,18 @@ PROGRAM = "ccmctl"
 TASKS = {
     "Most used commands": ("apply", "exec", "node", "run", "undo", "why"),
     "Set up a fleet": ("demo", "init", "doctor", "operator", "signers", "token", "join"),
-    "Change nodes": ("plan", "ensure", "schedule", "rollout", "slots", "disable", "enable", "lock", "unlock"),
+    "Change nodes": (
+        "plan",
+        "ensure",
+        "import",
+        "schedule",
+        "rollout",
+        "slots",
+        "disable",
+        "enable",
+        "lock",
+        "unlock",
+    ),
     "Keep nodes converged": ("assign", "assignment", "unassign", "rollback", "run-now", "bundle"),
     "Facts and data": ("facts", "group", "data", "secret"),
     "Observe": ("ping", "top", "dashboard", "events", "history", "state", "report", "audit", "notify"),
@@ -38,7 +50,7 @@ TASKS = {
 """The commands by task, in the order of the help screen; the first section has those that every operator needs."""
 
 FOLDERS = {
-    "runs": ("apply", "exec", "ensure", "plan", "report", "run", "undo"),
+    "runs": ("apply", "exec", "ensure", "import", "plan", "report", "run", "undo"),
     "rollouts": ("rollout", "slots"),
     "assignments": ("assign", "assignment", "assignments", "bundle", "rollback", "unassign"),
     "schedules": ("schedule",),
@@ -134,7 +146,7 @@ class CtlGroup(CtlCommand, commands.Group):
 
 
 def _load(name: str) -> click.Command:
-    attribute = name.replace("-", "_")
+    attribute = f"{name}_" if keyword.iskeyword(name) else name.replace("-", "_")
     folder = next((f".{folder}" for folder, names in FOLDERS.items() if name in names), "")
     return commands.imported(f"ccm_ctl.commands{folder}.{attribute}", attribute)
 

@@ -52,6 +52,14 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
         from ccm_ctl.commands.runs.properties import type_names
 
         return offer(type_names(), incomplete)
+    if metavar == "TYPES":
+        from ccm_agent.model.records.host_import import IMPORT_TYPES
+
+        before, comma, part = incomplete.rpartition(",")
+        found = offer(IMPORT_TYPES, part)
+        for item in found:
+            item.value = f"{before}{comma}{item.value}"
+        return found
     if metavar.startswith("[ENSURE]"):
         return offer(_complete_properties(str(ctx.params.get("type_name") or ""), incomplete), incomplete)
     if metavar == "NAME" and ctx.command_path.split()[1:2] == ["notify"]:

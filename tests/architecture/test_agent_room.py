@@ -25,7 +25,7 @@ from tests.support.assignments import World
 TOP = Path(__file__).resolve().parents[2]
 ROOM = TOP / "ccm_agent/agent"
 
-MODULES_LIMIT = 46
+MODULES_LIMIT = 47
 WALK_LIMIT = 20
 
 LAYERS = ("events", "state", "trust", "cache", "runs", "desired", "requests", "node", "process")

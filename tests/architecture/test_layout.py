@@ -42,9 +42,9 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "app_expressions": {"manifest", "templates"},
     "app_agent": {
         "app", "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "registration",
-        "engine", "agent", "joining",
+        "engine", "agent", "joining", "app_import",
     },
-    "app_import": {"app", "resources"},
+    "app_import": {"app", "engine", "resources"},
     "app_policy": {"app", "engine", "agent", "policy", "resources"},
     "app_render": {"system", "templates", "facts"},
     "clikit": set(),

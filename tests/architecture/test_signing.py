@@ -39,6 +39,7 @@ AUTHORS = {
     "ccm_ctl/commands/schedules/schedule.py": "`schedule add` stores a manifest of the operator",
     "ccm_ctl/commands/data/facts.py": "`facts set --replace` stores facts of the command line or of a file",
     "ccm_ctl/fleet/data/documents.py": "deletions, and documents of keys that hold nothing",
+    "ccm_ctl/fleet/imports/answers.py": "questions: the words of the command",
     "ccm_ctl/fleet/runs/gather.py": "questions: the words of the command",
     "ccm_ctl/fleet/nodes/groups.py": "`group set` stores selectors of the command line",
     "ccm_ctl/fleet/nodes/node_commands.py": "disable, enable and converge: the words of the command",

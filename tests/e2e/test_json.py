@@ -55,6 +55,7 @@ init --security
 node list                                    # node
 node show web1                               # node
 ping                                         # reply
+import --all --types group,host --out imported        # import
 signers list                                 # signer
 signers allow-unsigned 1d                    # made
 signers allow-unsigned --end                 # made

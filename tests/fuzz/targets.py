@@ -30,7 +30,7 @@ from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.formats.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.records import stamped
+from ccm_agent.model.records import host_import, stamped
 from ccm_agent.resources.container.quadlet import parse as parse_quadlet
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.storage.spool_segment import decoder as segment_decoder
@@ -236,7 +236,7 @@ def _rules(data: bytes) -> object:
 def _wire() -> list[Target]:
     kinds = [
         kind
-        for module in (wire, stamped, outcome)
+        for module in (wire, stamped, outcome, host_import)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]

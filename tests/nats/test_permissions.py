@@ -226,6 +226,7 @@ OPERATOR_MAY_PUBLISH = [
     f"{P}.manifest.plan.request.all",
     f"{P}.manifest.plan.request.node.web1",
     f"{P}.manifest.check.request.all",
+    f"{P}.resource.import.request.all",
     f"{P}.manifest.apply.request.fact.role.web",
     f"{P}.resource.ensure.request.fact.role.web",
     f"{P}.run.stop.request.fact.role.web",
@@ -351,6 +352,7 @@ async def test_a_planner_changes_nothing(server) -> None:
     async with connected(server, "planner") as planner:
         assert [s for s in subjects if await may_publish(planner, s)] == []
         assert await may_publish(planner, f"{P}.manifest.plan.request.all")
+        assert await may_publish(planner, f"{P}.resource.import.request.all")
 
 
 async def test_operator_with_read_access_runs_nothing_on_a_node(server) -> None:
@@ -358,6 +360,7 @@ async def test_operator_with_read_access_runs_nothing_on_a_node(server) -> None:
     subjects = [
         f"{P}.manifest.plan.request.all",
         f"{P}.manifest.check.request.node.web1",
+        f"{P}.resource.import.request.all",
         f"{P}.manifest.apply.request.all",
         f"{P}.resource.ensure.request.all",
         f"{P}.run.stop.request.all",

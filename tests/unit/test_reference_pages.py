@@ -138,6 +138,7 @@ def test_page_has_every_error_code_with_its_meaning() -> None:
 NO_CODES = {
     *(
         "agent.lock",
+        "data.layers",
         "agent.sock",
         "join.seed",
         "policy.yaml",

@@ -142,6 +142,7 @@ class Agent:
             "heartbeat": services.heartbeats.run(),
             "assignments": self._assignments.run(),
             "commands": services.commands.run(services.command_handler.close),
+            "imports": services.imports.run(),
             "decisions": context.decisions.run(),
         }
         if context.ports.slots is not None:

@@ -37,6 +37,7 @@ from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.requests.node_commands import NodeCommands
 from ccm_agent.agent.requests.request_handler import RequestHandler, RequestTargets
 from ccm_agent.agent.requests.requested_runs import AnswerSender, CommandHandler, RequestedRuns
+from ccm_agent.agent.requests.resource_imports import ResourceImports
 from ccm_agent.agent.requests.subscriptions import (
     AssignedReader,
     NodeScopes,
@@ -279,6 +280,7 @@ class AgentServices(Struct, frozen=True, kw_only=True):
     run_loop: RunLoop
     progress: ProgressPublisher
     commands: NodeCommands
+    imports: ResourceImports
     command_handler: CommandHandler
     handler: RequestHandler
     local_status: LocalStatus
@@ -352,8 +354,10 @@ def make_services(
     sender = ProgressSender(context.node, ports.events)
     commands = NodeCommands(context.admission, context.events, sender, converge, clock)
     answers = AnswerSender(context.record, queue, context.decisions, context.author, ports.events, clock)
+    imports = ResourceImports(context.admission, ports.find_resources, answers)
+    by_protocol = {**commands.by_protocol(), **imports.by_protocol()}
     command_handler = CommandHandler(
-        runs.executor, queue, context.request_log, answers, commands.by_protocol(), status.bodies()
+        runs.executor, queue, context.request_log, answers, by_protocol, status.bodies()
     )
     requested = RequestedRuns(context.request_log, queue, context.admission, answers, context.events, clock)
     targets = RequestTargets(context.node, context.facts, ports.matches)
@@ -377,6 +381,7 @@ def make_services(
         run_loop=run_loop,
         progress=progress,
         commands=commands,
+        imports=imports,
         command_handler=command_handler,
         handler=handler,
         local_status=LocalStatus(context.record, status, ports.link, clock),

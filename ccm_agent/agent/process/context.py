@@ -19,6 +19,7 @@ from ccm_agent.agent.cache.facts import AssignedFacts, FactCache
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
 from ccm_agent.agent.events.run_report import Shorten
+from ccm_agent.agent.requests.resource_imports import FindResources
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
 from ccm_agent.agent.runs.run_queue import RunQueue
 from ccm_agent.agent.runs.run_records import Checkpoints
@@ -42,8 +43,10 @@ from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import CallbackMetric, MetricsRegistry
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyReader, KeyValue, Objects, Requests
+from ccm_agent.model.records.host_import import HostResources
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.wire import NodeRecord
+from ccm_agent.policy.grant import Grant
 from ccm_agent.sessions.pending_refreshes import PendingRefreshes
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.storage.plan_store import PlanStore
@@ -55,6 +58,11 @@ from ccm_agent.templates.target_matcher import Matches
 
 async def _unknown(_node: str) -> None:
     """Without a broker, what a node can read is not known."""
+
+
+async def _nothing(_types: Sequence[str], _grant: Grant | None) -> HostResources:
+    """Without a host there is nothing to import."""
+    return HostResources()
 
 
 class AgentPorts(Struct, frozen=True, kw_only=True):
@@ -76,6 +84,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         node_key: What events are signed with.
         states: What entries of other nodes are verified with; the agent sets it.
         close: Ends programs that the engine has left running.
+        find_resources: Looks at what the host has, for an import.
         keep_credentials: Renews the node's credentials, and calls a function after each renewal; None: nothing does.
         waits_for: Locks of this host that the current resource waits for, each with its holder.
         resource_types: Names of the resource types, for the node's policy.
@@ -108,6 +117,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     can_read_own: Callable[[str], Awaitable[bool | None]] = _unknown
     refreshes: RefreshStore | None = None
     slots: NodeSlots | None = None
+    find_resources: FindResources = _nothing
     keep_credentials: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
 
 

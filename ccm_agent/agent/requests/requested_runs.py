@@ -32,6 +32,7 @@ from ccm_agent.model.wire import (
     NODE_FACTS,
     NODE_PING,
     NODE_STATUS,
+    RESOURCE_IMPORT,
     RUN_STOP,
     SESSION_ANSWER,
     UNRECEIVED_CODE,
@@ -51,6 +52,7 @@ QUESTIONS = {
     NODE_DISABLE: "disable",
     NODE_ENABLE: "enable",
     NODE_CONVERGE: "converge",
+    RESOURCE_IMPORT: "import",
     NODE_PING: "ping",
     NODE_FACTS: "facts",
     NODE_STATUS: "status",
@@ -175,8 +177,13 @@ class RequestedRuns:
 
     def forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
         """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
-        asked = find_action(incoming)
-        return self._admission.policy.refusal(principal, *asked) if asked is not None else None
+        asked, policy = find_action(incoming), self._admission.policy
+        if asked is None:
+            return None
+        # an import shows as much as a plan does
+        is_import = incoming.protocol == RESOURCE_IMPORT
+        refusal = policy.refusal(principal, "plan", "plan") if is_import else None
+        return refusal or policy.refusal(principal, *asked)
 
     async def take_on(
         self, incoming: IncomingRequest, request: Request, due: datetime | None, principal: Principal

@@ -65,6 +65,7 @@ from ccm_agent.model.wire import (
     PROTOCOL,
     RESOURCE_ENSURE,
     RESOURCE_EXEC,
+    RESOURCE_IMPORT,
     RUN_STOP,
 )
 
@@ -104,8 +105,8 @@ class Role(Struct, frozen=True, kw_only=True):
     The permissions of an operator, in the terms of the command line. Every operator may read facts, status and events.
 
     Attributes:
-        plan: Scopes, or EVERYWHERE, in which the operator may plan and check. Nodes that demand signatures run no commands of
-            such a manifest. Other nodes run its guards and checks as root, because they cannot identify the operator.
+        plan: Scopes, or EVERYWHERE, in which the operator may plan, check and import. Nodes that demand signatures run no
+            commands of such a manifest. Other nodes run its guards and checks as root, because they cannot identify the operator.
         apply: Scopes, or EVERYWHERE, in which the operator may also change nodes, by request or by assignment, and stop runs.
         exec: Scopes, or EVERYWHERE, in which the operator may run single commands, and stop runs.
         maintain: Scopes, or EVERYWHERE, in which the operator may disable and enable nodes, and have them converge now.
@@ -238,7 +239,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     """
     publish = [
         *_requests((EVERYWHERE,), (NODE_PING, NODE_FACTS, NODE_STATUS)),
-        *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK)),
+        *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_IMPORT)),
         *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
         *_requests(role.exec, (RESOURCE_EXEC, RUN_STOP)),
         *_requests(role.maintain, (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE)),

@@ -47,6 +47,7 @@ from ccm_agent.model.wire import (
     NODE_ENABLE,
     RESOURCE_ENSURE,
     RESOURCE_EXEC,
+    RESOURCE_IMPORT,
     RUN_STOP,
 )
 
@@ -118,7 +119,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return _covers(self.exec, scope)
         if protocol == RUN_STOP:
             return _covers((*self.apply, *self.exec), scope)
-        if protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
+        if protocol in (MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_IMPORT):
             return _covers((*self.plan, *self.apply), scope)
         if protocol in (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE):
             return _covers(self.maintain, scope)

@@ -22,7 +22,8 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import plural
 from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.resources.existing import ExistingResource, LeftOutResource
+from ccm_agent.model.records.host_import import TEMPLATE_MARKERS, LeftOutResource
+from ccm_agent.resources.existing import ExistingResource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +36,6 @@ FIRST = ("repository", "package", "group", "user")
 """Other resources need them, so they are written first."""
 LAST = ("service",)
 """They need others, such as their unit and their files."""
-MARKERS = ("{{", "${", "{%", "{#")
-"""Text with these would be read as a template."""
 
 
 class ImportFlags(Options, frozen=True, kw_only=True):
@@ -134,7 +133,7 @@ async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> Importe
 def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> None:
     # lists too: users write their own SSH keys
     text = json.dumps([resource.name, resource.properties])
-    if any(marker in text for marker in MARKERS):
+    if any(marker in text for marker in TEMPLATE_MARKERS):
         reason = "has text that would be read as a template"
         imported.left_out.append(LeftOutResource(type=kind, name=resource.name, reason=reason))
     else:

@@ -198,12 +198,12 @@ def select(
         # present nodes first, so that --limit 3 runs on three nodes
         nodes = sorted(nodes, key=lambda node: (not node.is_asked, node.name))[: wish.limit]
         nodes.sort(key=lambda node: node.name)
-        targets = _narrowed(targets, nodes)
+        targets = narrowed(targets, [node.name for node in nodes])
     if wish.node:
         nodes = [node for node in nodes if node.name == wish.node]
         if not nodes:
             raise NoTargetError(f"{wish.node}: is not among the nodes that {' or '.join(targets)} selects")
-        targets = _narrowed(targets, nodes)
+        targets = narrowed(targets, [node.name for node in nodes])
     return TargetSet(
         nodes=[node.name for node in nodes],
         offline=[node.name for node in nodes if not node.is_asked],
@@ -214,9 +214,9 @@ def select(
     )
 
 
-def _narrowed(targets: Sequence[str], nodes: Sequence[Node]) -> list[str]:
+def narrowed(targets: Sequence[str], nodes: Sequence[str]) -> list[str]:
     """The selectors, for some of the nodes that they select."""
-    names = f"node in ({','.join(node.name for node in nodes)})"
+    names = f"node in ({','.join(nodes)})"
     return [f"{text},{names}" for text in targets] or [names]
 
 

@@ -26,7 +26,15 @@ from ccm_ctl.render.record_types.assignments import AssignmentLine, BundleLine, 
 from ccm_ctl.render.record_types.audit import AuditAuthorLine, AuditLine, VerificationLine
 from ccm_ctl.render.record_types.data import DocumentLine, ExplainedLine
 from ccm_ctl.render.record_types.impact import ImpactLine, ImpactSummaryLine
-from ccm_ctl.render.record_types.nodes import FactsLine, GroupLine, LockLine, NodeLine, ReplyLine, SlotLine
+from ccm_ctl.render.record_types.nodes import (
+    FactsLine,
+    GroupLine,
+    ImportLine,
+    LockLine,
+    NodeLine,
+    ReplyLine,
+    SlotLine,
+)
 from ccm_ctl.render.record_types.past import DifferenceLine, SessionLine, StateLine
 from ccm_ctl.render.record_types.runs import (
     EndLine,
@@ -61,6 +69,7 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     ReplyLine,
     LockLine,
     FactsLine,
+    ImportLine,
     DocumentLine,
     MadeLine,
     SignerLine,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from ccm_agent.model.records.host_import import LeftOutResource
 from ccm_agent.model.wire import Disabled
 from ccm_ctl.render.record_types.line import (
     Count,
@@ -108,6 +109,27 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply"):
         dict[str, Any] | None,
         Meta(description="The agent's report, such as its version, or how it converged."),
     ] = None
+
+
+class ImportLine(Line, frozen=True, kw_only=True, tag="import"):
+    """A site that `import` wrote."""
+
+    out: Annotated[str, Meta(description="Its folder.")]
+    layers: Annotated[dict[str, int], Meta(description="Number of resources by layer.")]
+    nodes: Annotated[
+        dict[str, str],
+        Meta(description="`imported`, `refused`, `silent`, `forged`, `offline` or `unplanned`, by node."),
+    ]
+    reasons: Annotated[dict[str, str], Meta(description="Why a node is not `imported`.")]
+    left_out: Annotated[
+        dict[str, list[LeftOutResource]],
+        Meta(description="What is left out, by node; the name `*` is a whole type."),
+    ]
+    plan: Annotated[str, Meta(description="Id of the plan.")]
+    changes: Annotated[
+        dict[str, dict[str, str]],
+        Meta(description="What an apply would change, by node and resource."),
+    ]
 
 
 class FactsLine(Line, frozen=True, kw_only=True, tag="facts"):

@@ -34,6 +34,7 @@ from ccm_agent.model.wire import (
     NODE_PING,
     RESOURCE_ENSURE,
     RESOURCE_EXEC,
+    RESOURCE_IMPORT,
     RUN_STOP,
 )
 from tests.unit.bus.test_signing import NOW, new_key
@@ -162,7 +163,7 @@ def test_certificate_counts_for_its_node_and_key_only():
 
 PROTOCOLS = {
     "apply": (MANIFEST_APPLY, RESOURCE_ENSURE),
-    "plan": (MANIFEST_PLAN, MANIFEST_CHECK),
+    "plan": (MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_IMPORT),
     "exec": (RESOURCE_EXEC,),
     "maintain": (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE),
     "stop": (RUN_STOP,),

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
+from ccm_agent.model.records.host_import import LeftOutResource
 from ccm_agent.resources.checks import why_no_path
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import (
     ExistingResource,
     ExistingResources,
-    LeftOutResource,
     refuse_relative,
 )
 from ccm_agent.resources.file.model import DIRECTORY

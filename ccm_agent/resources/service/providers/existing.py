@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command
+from ccm_agent.model.records.host_import import LeftOutResource
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import (
     ExistingResource,
     ExistingResources,
-    LeftOutResource,
     refuse_argument,
 )
 from ccm_agent.resources.service.model import ServiceProperties

@@ -128,6 +128,7 @@ ROWS = {
     "enable": [Row(words="enable -t @edge --yes", stored=GROUP)],
     "lock": [Row(words="lock -t @edge --for 1h --why x --yes", stored=GROUP)],
     "unlock": [Row(words="unlock -t @edge --yes", stored=GROUP)],
+    "import": [Row(words="import -t @edge --types sysctl --out FRESH", stored=GROUP, is_present=False)],
     "ping": [Row(words="ping -t @edge", stored=GROUP)],
     "run retry": [
         Row(words="run retry RUN --yes --only offline", stored=FAILED, is_present=False),
@@ -260,6 +261,7 @@ class Scene(Struct, frozen=True, kw_only=True):
             "FAILED": self.runs["failed"],
             "BUNDLE": next(iter(desk.broker.objects["CCM_MANIFESTS"])),
             "FOLDER": str(self.folder / "out"),
+            "FRESH": str(self.folder / "fresh"),
             "REPORT": str(self.folder / "report.html"),
             "FILE": str(self.folder / "notify.json"),
         }

@@ -1,0 +1,127 @@
+"""
+Reports what the host has, for `ccmctl import`.
+
+Looking can take seconds, so a request is accepted at once and answered later, in parts. Nothing changes on the host, so a request
+that comes again, because an answer was lost, is answered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.requests.node_commands import NodeCommand
+from ccm_agent.agent.requests.requested_runs import AnswerSender
+from ccm_agent.agent.runs.admission import Admission
+from ccm_agent.model.errors import CcmError, Refusal
+from ccm_agent.model.records.host_import import (
+    IMPORT_TYPES,
+    PARTS_LIMIT,
+    RESOURCES_LIMIT,
+    HostResources,
+    split_resources,
+)
+from ccm_agent.model.records.policy import Principal
+from ccm_agent.model.wire import RESOURCE_IMPORT, AnswerState, ImportRequest, Request
+from ccm_agent.policy.grant import Grant
+
+log = logging.getLogger(__name__)
+
+WAITING_LIMIT = 4
+"""So many requests wait at most."""
+
+LOOK_S = 120.0
+"""How long the host is looked at; a package manager that waits for its lock may hang."""
+
+FindResources = Callable[[Sequence[str], Grant | None], Awaitable[HostResources]]
+"""What the host has of some types, as far as a grant allows to manage it."""
+
+
+class _Waiting(Struct, frozen=True):
+    """A request that is not answered yet."""
+
+    run: str
+    types: tuple[str, ...]
+    grant: Grant | None
+
+
+class ResourceImports:
+    """
+    Answers the requests to import of one agent, one after the other.
+
+    Args:
+        admission: The node's policy.
+        find: Looks at the host.
+        answers: Sends the answers.
+    """
+
+    def __init__(self, admission: Admission, find: FindResources, answers: AnswerSender) -> None:
+        self._admission = admission
+        self._find = find
+        self._answers = answers
+        self._waiting: deque[_Waiting] = deque()
+        self._wake = asyncio.Event()
+
+    def by_protocol(self) -> Mapping[str, NodeCommand]:
+        """The command, by the protocol id of its request."""
+        return {RESOURCE_IMPORT: self._accept}
+
+    async def run(self) -> None:
+        """Answer requests until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._answer(self._waiting[0])
+                self._waiting.popleft()
+
+    async def _accept(self, request: Request, principal: Principal) -> None:
+        assert isinstance(request, ImportRequest)
+        if any(one.run == request.run for one in self._waiting):
+            return
+        wanted = set(request.types)
+        if not wanted or not wanted <= set(IMPORT_TYPES):
+            raise Refusal(
+                "import.type", f"only these types can be imported over the bus: {', '.join(IMPORT_TYPES)}"
+            )
+        if len(self._waiting) >= WAITING_LIMIT:
+            raise Refusal("queue.full", f"{WAITING_LIMIT} requests to import wait already")
+        grant = self._admission.policy.ruling(principal, "import", "").grant
+        types = tuple(one for one in IMPORT_TYPES if one in wanted)
+        self._waiting.append(_Waiting(request.run, types, grant))
+        self._wake.set()
+
+    async def _answer(self, asked: _Waiting) -> None:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                found = await self._find(asked.types, asked.grant)
+            await self._send(asked.run, found)
+        except CcmError as err:
+            await self._refuse(asked.run, str(err), err.code)
+        except TimeoutError:
+            await self._refuse(
+                asked.run, f"the host could not be read within {LOOK_S:g} seconds", "import.failed"
+            )
+        except Exception as err:
+            log.exception("the host cannot be imported", extra={"run": asked.run})
+            await self._refuse(asked.run, f"the host cannot be read: {type(err).__name__}", "import.failed")
+
+    async def _send(self, run: str, found: HostResources) -> None:
+        parts = await asyncio.to_thread(split_resources, found)
+        count = len(found.resources) + len(found.left_out)
+        if len(parts) > PARTS_LIMIT or count > RESOURCES_LIMIT:
+            raise Refusal(
+                "import.size", f"{count} resources are too many for one request; name fewer --types"
+            )
+        for part in parts:
+            await self._answers.send(
+                run, AnswerState.DONE, body=msgspec.to_builtins(part), is_decision=part.part == 0
+            )
+
+    async def _refuse(self, run: str, reason: str, code: str) -> None:
+        await self._answers.send(run, AnswerState.REFUSED, reason=reason, code=code)

@@ -1,0 +1,333 @@
+"""`ccmctl import`: a site of what nodes have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.table import Column
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.manifest.findings import ERROR
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource, LeftOutResource
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest, NodeState
+from ccm_ctl.app import Application
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.manifest_check import read_checked
+from ccm_ctl.commands.runs.targets import TargetOptions, target_options
+from ccm_ctl.fleet.imports.accepted import accept_resources, shown
+from ccm_ctl.fleet.imports.answers import ImportAnswer, ImportAnswers, ask_resources
+from ccm_ctl.fleet.imports.factoring import factor
+from ccm_ctl.fleet.imports.site_files import (
+    SiteLayer,
+    check_free,
+    lay_out,
+    read_layer_facts,
+    write_site,
+)
+from ccm_ctl.fleet.nodes.discovery import narrowed, resolve
+from ccm_ctl.fleet.nodes.inventory import read_facts
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.render.record_types.nodes import ImportLine
+
+WITH_CONTENTS = ("directory", "file", "repository", "systemd_unit")
+"""Types that `ccm import` knows and that have contents."""
+
+SHOWN = 20
+"""Lines of what is left out, and of what would change."""
+
+REASON_LIMIT = 300
+
+
+class ImportOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl import`."""
+
+    nodes: TargetOptions
+    types: tuple[str, ...]
+    out: str
+
+
+class _Imported(Struct, kw_only=True):
+    """What was learned from the nodes: their resources, what is left out, and the nodes that gave nothing, with the reason."""
+
+    hosts: dict[str, list[FoundResource]] = {}
+    left_out: dict[str, list[LeftOutResource]] = {}
+    failed: dict[str, ImportAnswer] = {}
+
+
+def _check_types(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    """Fail for an unknown type before anything connects."""
+    wanted = [word.strip() for word in value.split(",")]
+    for word in wanted:
+        kind = word.partition(":")[0]
+        if kind in WITH_CONTENTS:
+            raise UsageError(
+                f"--types {word}: `{kind}` has contents, which are not imported from a fleet; use `ccm import {word}` on one host"
+            )
+        if word not in IMPORT_TYPES:
+            hint = did_you_mean(word, IMPORT_TYPES)
+            raise UsageError(
+                f"--types {word}: not a type to import{hint or '; types: ' + ', '.join(IMPORT_TYPES)}"
+            )
+    return tuple(one for one in IMPORT_TYPES if one in wanted)
+
+
+@verb(
+    "import",
+    examples=[
+        "ccmctl import -t role=web --out site",
+        "ccmctl import --all --types user,group,cron --out site",
+    ],
+    options=[
+        *target_options(),
+        click.Option(
+            ["--types"],
+            default=",".join(IMPORT_TYPES),
+            metavar="TYPES",
+            callback=_check_types,
+            show_default=True,
+            help="Types to import.",
+        ),
+        click.Option(
+            ["--out", "-o"],
+            required=True,
+            metavar="DIR",
+            help="New or empty folder.",
+        ),
+    ],
+)
+@takes(ImportOptions)
+def import_(application: Application, given: ImportOptions) -> Exit:
+    """
+    Write a site of what nodes have.
+
+    What all nodes have is in the layer common, what a fact explains in layers such as role=web, the rest in layers of nodes. A
+    plan then shows whether the site would change these nodes. Review the site before an apply: it is what nodes reported.
+
+    Left out and named are secrets, template syntax, and what a node's policy forbids. For files, use `ccm import` on a host.
+
+    Exit codes: 0 the site changes nothing; 1 it could not run; 2 it changes a node, or a node refused; 3 a node did not answer.
+    """
+    out = check_free(given.out)
+
+    async def work(fleet: Fleet) -> Exit:
+        inventory, resolved = await resolve(fleet, given.nodes.spec())
+        answers = await _ask(application.terminal, fleet, given, resolved)
+        imported = await asyncio.to_thread(_accept, answers, given.types)
+        if not any(imported.hosts.values()):
+            application.terminal.note(
+                "\n".join(["nothing to import, so nothing was written", *_trouble(imported, resolved)])
+            )
+            return Exit.COULD_NOT_RUN if imported.hosts else _exit(imported, resolved)
+        layers = await _write(fleet, inventory, imported, out, given)
+        application.terminal.show(_layer_report(given.out, layers, imported))
+        changes = await _plan(application, fleet, out, _only(resolved, list(imported.hosts)))
+        _report(application.terminal, given.out, layers, imported, changes, resolved)
+        is_clean = not (changes.nodes or changes.unknown)
+        return _exit(imported, resolved) if is_clean else Exit.FAILED
+
+    return application.run(work)
+
+
+async def _ask(
+    terminal: Terminal, fleet: Fleet, given: ImportOptions, resolved: TargetSet
+) -> dict[str, ImportAnswer]:
+    def on_turn(answers: ImportAnswers) -> None:
+        if terminal.is_live:
+            terminal.live(f"import: {len(answers.ended)} of {plural(len(resolved.present), 'node')} answered")
+
+    answers = await ask_resources(fleet, given.types, resolved, on_turn)
+    terminal.live("")
+    return answers
+
+
+def _accept(answers: Mapping[str, ImportAnswer], types: Sequence[str]) -> _Imported:
+    """Judge what nodes reported. Blocking: each resource is checked like one of a manifest."""
+    imported = _Imported()
+    check = PropertyCheck()
+    for node, answer in sorted(answers.items()):
+        if answer.found is None:
+            imported.failed[node] = answer
+            continue
+        try:
+            resources, left_out = accept_resources(answer.found, types, check)
+        except InputError as err:
+            imported.failed[node] = ImportAnswer(state="refused", reason=err.message)
+            continue
+        imported.hosts[node] = resources
+        if left_out:
+            imported.left_out[node] = left_out
+    return imported
+
+
+class PropertyCheck:
+    """Checks properties as `ccm lint` does, and remembers what it found: nodes have much in common."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def __call__(self, type_name: str, properties: Mapping[str, Any]) -> None:
+        from ccm_agent.manifest.lint import lint_request
+
+        key = msgspec.json.encode([type_name, properties], order="sorted")
+        if key not in self._known:
+            errors = [one.message for one in lint_request(type_name, properties) if one.level == ERROR]
+            self._known[key] = errors[0].removeprefix(f"{type_name}#{properties['name']}: ") if errors else ""
+        if reason := self._known[key]:
+            raise InputError(reason)
+
+
+async def _write(
+    fleet: Fleet, inventory: Inventory, imported: _Imported, out: Path, given: ImportOptions
+) -> list[SiteLayer]:
+    await read_facts(fleet, inventory, imported.hosts)
+    facts = read_layer_facts([inventory.nodes[name] for name in imported.hosts])
+    site = factor(imported.hosts, facts.texts, facts.order)
+    layers, manifest = lay_out(site, facts)
+    comment = f"Written by `ccmctl import --types {','.join(given.types)}` from {plural(len(imported.hosts), 'node')}."
+    await asyncio.to_thread(write_site, out, comment, layers, manifest)
+    return layers
+
+
+def _only(resolved: TargetSet, nodes: list[str]) -> TargetSet:
+    """The same targets, for some of the nodes."""
+    if nodes == resolved.nodes:
+        return resolved
+    targets = narrowed(resolved.targets, nodes)
+    return msgspec.structs.replace(resolved, nodes=nodes, offline=[], targets=targets)
+
+
+class _Changes(Struct, kw_only=True):
+    """What a plan of the site found: its run, the changes by node, and the nodes of which it is not known, with the reason."""
+
+    run: str
+    nodes: dict[str, dict[str, str]] = {}
+    unknown: dict[str, str] = {}
+
+
+async def _plan(application: Application, fleet: Fleet, out: Path, resolved: TargetSet) -> _Changes:
+    from ccm_ctl.fleet.runs.background_runs import EndsWriter
+    from ccm_ctl.fleet.runs.history import History
+    from ccm_ctl.fleet.runs.proof import read_proof
+    from ccm_ctl.fleet.runs.run_request import prepare_own
+    from ccm_ctl.fleet.runs.run_session import follow_run, new_run
+
+    content = await asyncio.to_thread(read_checked, application, str(out))
+    assert content.bundle is not None
+    await fleet.manifests.put(content.digest, content.packed)
+    request = ManifestRequest(
+        protocol=MANIFEST_PLAN, name=content.name, digest=content.digest, bundle=content.bundle
+    )
+    launch = prepare_own(fleet, request, resolved, "plan", content.name)
+    run, proof = new_run(fleet, launch), await read_proof(fleet)
+    writer = EndsWriter(fleet, run)
+    await follow_run(fleet, launch, run, proof, on_begin=lambda: None, on_turn=writer.on_turn)
+    if run.is_ended:
+        await History(fleet).finish(run)
+    changes = _Changes(run=run.run)
+    for name in resolved.nodes:
+        node = run.nodes[name]
+        found = {
+            f"{event.type}#{event.name}": event.noop_message or "; ".join(event.error) or "is skipped"
+            for _, event in sorted(node.events.items())
+            if event.type != "apply" and (event.changed or event.failed or event.skipped)
+        }
+        if found:
+            changes.nodes[name] = found
+        elif node.state is not NodeState.STABLE:
+            changes.unknown[name] = (
+                node.reason or (node.summary.reason if node.summary else "") or str(node.state)
+            )
+    return changes
+
+
+def _exit(imported: _Imported, resolved: TargetSet) -> Exit:
+    if any(one.state in ("refused", "forged") for one in imported.failed.values()):
+        return Exit.FAILED
+    return Exit.MISSING if imported.failed or resolved.offline else Exit.OK
+
+
+def _layer_report(out: str, layers: Sequence[SiteLayer], imported: _Imported) -> str:
+    resources = plural(sum(len(layer.resources) for layer in layers), "resource")
+    nodes = plural(len(imported.hosts), "node")
+    return f"{out}/manifest.yaml: {resources} of {nodes} in {plural(len(layers), 'layer')}\n"
+
+
+def _report(
+    terminal: Terminal,
+    out: str,
+    layers: Sequence[SiteLayer],
+    imported: _Imported,
+    changes: _Changes,
+    resolved: TargetSet,
+) -> None:
+    failed = {name: one.state for name, one in imported.failed.items()}
+    reasons = {name: one.reason for name, one in imported.failed.items()}
+    terminal.record(
+        ImportLine,
+        out=out,
+        layers={one.title: len(one.resources) for one in layers},
+        nodes=dict.fromkeys(imported.hosts, "imported")
+        | failed
+        | dict.fromkeys(resolved.offline, "offline")
+        | dict.fromkeys(changes.unknown, "unplanned"),
+        reasons=reasons | changes.unknown,
+        left_out=imported.left_out,
+        plan=changes.run,
+        changes=changes.nodes,
+    )
+    rows = [[layer.title, str(len(layer.resources)), layer.path] for layer in layers]
+    terminal.table([Column("LAYER", fold=True), Column("RESOURCES", right=True), Column("FILE")], rows)
+    lines = _trouble(imported, resolved)
+    lines += [
+        f"{name}: the site could not be planned: {shown(reason, REASON_LIMIT)}"
+        for name, reason in changes.unknown.items()
+    ]
+    if changes.nodes:
+        lines.append("an apply would change:")
+        lines += _first(
+            f"  {name}: {shown(resource, REASON_LIMIT)}: {shown(message, REASON_LIMIT)}"
+            for name, found in changes.nodes.items()
+            for resource, message in found.items()
+        )
+    lines.append(
+        f"plan: {len(changes.nodes)} of {plural(len(imported.hosts) - len(changes.unknown), 'node')} would change"
+    )
+    terminal.show("\n".join(lines) + "\n")
+
+
+def _trouble(imported: _Imported, resolved: TargetSet) -> list[str]:
+    """What is not in the site: nodes that gave nothing, and resources that are left out."""
+    lines = [
+        f"{name}: {one.state}: {shown(one.reason, REASON_LIMIT)}" for name, one in imported.failed.items()
+    ]
+    if resolved.offline:
+        lines.append(f"offline: {fold_names(resolved.offline)}")
+    if imported.left_out:
+        having: dict[LeftOutResource, list[str]] = defaultdict(list)
+        for node, left_out in imported.left_out.items():
+            for one in left_out:
+                having[one].append(node)
+        lines.append("left out:")
+        lines += _first(
+            f"  {fold_names(nodes)}: {one.type} {one.name}: {one.reason}" for one, nodes in having.items()
+        )
+    return lines
+
+
+def _first(all_lines: Iterable[str]) -> list[str]:
+    lines = list(all_lines)
+    more = [f"  and {len(lines) - SHOWN} more; --json lists all"] if len(lines) > SHOWN else []
+    return [*lines[:SHOWN], *more]

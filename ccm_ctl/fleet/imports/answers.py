@@ -1,0 +1,233 @@
+"""Ask nodes what they have, and collect their signed answers, which come in parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.subjects import request_subject, run_pattern
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.records.host_import import HostResources, ResourcesPart, join_parts
+from ccm_agent.model.wire import RESOURCE_IMPORT, Answer, AnswerState, ImportRequest
+from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.runs.gather import NAMED_AT_ONCE
+from ccm_ctl.fleet.trust.authors import find_certificates, read_authors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.nodes.nodes import TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+
+TURN_S = 0.2
+"""So often the time is looked at."""
+
+ACCEPT_S = 5.0
+"""A node that does not accept within this time is unreachable."""
+
+LOOK_S = 150.0
+"""How long a node may take that has accepted; it gives up by itself before."""
+
+ASK_AGAIN_S = (1.0, 2.5)
+"""When the request is sent again to nodes that are silent."""
+
+QUIET_S = 10.0
+"""A node whose answer began and lacks parts for so long is asked again."""
+
+
+class ImportAnswer(Struct, frozen=True, kw_only=True):
+    """
+    How a node answered.
+
+    Attributes:
+        state: `imported`, `refused`, `silent`, or `forged`: what was received is not the node's.
+        reason: Why there is nothing; "" for `imported`.
+        found: What it has; None unless it is `imported`.
+    """
+
+    state: str
+    reason: str = ""
+    found: HostResources | None = None
+
+
+class _Parts(Struct):
+    """The parts of a node that have come."""
+
+    accepted: bool = False
+    digest: str = ""
+    texts: dict[int, str] = {}
+    heard_at: float = 0
+    is_asked_again: bool = False
+    forged: str = ""
+
+
+class ImportAnswers:
+    """
+    Collects the answers to one request: pure, fed with answers and the time.
+
+    Attributes:
+        ended: How each node answered that has ended, by name.
+    """
+
+    def __init__(self, nodes: Collection[str], now: float) -> None:
+        self.ended: dict[str, ImportAnswer] = {}
+        self._waiting = {node: _Parts(heard_at=now) for node in sorted(nodes)}
+
+    @property
+    def open(self) -> list[str]:
+        """The nodes that have not ended."""
+        return list(self._waiting)
+
+    @property
+    def silent(self) -> list[str]:
+        """The nodes that have neither accepted nor answered."""
+        return [node for node, parts in self._waiting.items() if not parts.accepted and not parts.texts]
+
+    def heard(self, node: str, said: Answer, now: float) -> None:
+        """A node answered; only answers that are the node's own may be given."""
+        parts = self._waiting.get(node)
+        if parts is None:
+            return
+        if said.state == AnswerState.REFUSED:
+            self._end(node, ImportAnswer(state="refused", reason=said.reason or "it gave no reason"))
+        elif said.state == AnswerState.DONE:
+            parts.heard_at = now
+            self._take(node, parts, said)
+        elif said.state == AnswerState.ACCEPTED and not parts.accepted:
+            parts.accepted, parts.heard_at = True, now
+
+    def distrust(self, node: str, reason: str) -> None:
+        """A message in the name of a node is not proven to be the node's."""
+        if parts := self._waiting.get(node):
+            parts.forged = reason
+
+    def late(self, now: float) -> list[str]:
+        """End nodes that are silent for too long; returns the nodes to ask again, because parts of their answer are missing."""
+        again = []
+        for node, parts in list(self._waiting.items()):
+            silent_s = now - parts.heard_at
+            if parts.texts and silent_s >= QUIET_S and not parts.is_asked_again:
+                parts.is_asked_again, parts.heard_at = True, now
+                again.append(node)
+            elif silent_s >= (LOOK_S if parts.accepted else ACCEPT_S):
+                state = "forged" if parts.forged else "silent"
+                self._end(
+                    node, ImportAnswer(state=state, reason=parts.forged or f"no answer in {silent_s:.0f}s")
+                )
+        return again
+
+    def _take(self, node: str, parts: _Parts, said: Answer) -> None:
+        try:
+            part = msgspec.convert(said.body, ResourcesPart)
+        except msgspec.ValidationError as err:
+            self._end(node, _malformed(err))
+            return
+        if part.part >= part.parts:
+            self._end(node, _malformed(f"part {part.part} of {part.parts}"))
+            return
+        if part.digest != parts.digest:
+            # it looked again, because it was asked again
+            parts.digest, parts.texts = part.digest, {}
+        parts.texts[part.part] = part.text
+        if len(parts.texts) < part.parts:
+            return
+        try:
+            found = join_parts([parts.texts[number] for number in sorted(parts.texts)], parts.digest)
+        except (ValueError, msgspec.DecodeError) as err:
+            self._end(node, _malformed(err))
+        else:
+            self._end(node, ImportAnswer(state="imported", found=found))
+
+    def _end(self, node: str, answer: ImportAnswer) -> None:
+        del self._waiting[node]
+        self.ended[node] = answer
+
+
+def _malformed(err: object) -> ImportAnswer:
+    return ImportAnswer(state="refused", reason=f"its answer cannot be read: {err}")
+
+
+async def ask_resources(
+    fleet: Fleet,
+    types: Sequence[str],
+    resolved: TargetSet,
+    on_turn: Callable[[ImportAnswers], None] = lambda _: None,
+) -> dict[str, ImportAnswer]:
+    """
+    Ask the present target nodes what they have.
+
+    Args:
+        fleet: The bus.
+        types: The types, of `IMPORT_TYPES`.
+        resolved: The nodes. Those that are offline are not waited for.
+        on_turn: Called several times a second.
+
+    Returns:
+        How each present node answered, by name.
+
+    Raises:
+        BusDeniedError: The broker does not let this operator ask this of these nodes.
+        BusError: The broker cannot be reached.
+    """
+    loop, now = asyncio.get_running_loop(), fleet.clock.now()
+    request = ImportRequest(
+        protocol=RESOURCE_IMPORT,
+        run=new_id(now),
+        time=now,
+        targets=resolved.targets,
+        where=resolved.where,
+        requester=fleet.operator,
+        types=list(types),
+    )
+    authors = await read_authors(fleet)
+    if authors is not None:
+        await find_certificates(fleet, authors, [(node, "") for node in resolved.present])
+    answers = ImportAnswers(resolved.present, loop.time())
+
+    def take(message: StoredEvent) -> None:
+        try:
+            heard = decode_agent_message(message)
+        except ProtocolError:
+            return
+        if not isinstance(heard.said, Answer) or heard.node not in answers.open:
+            return
+        is_final = heard.said.state != AnswerState.ACCEPTED
+        if is_final and authors is not None and not authors.accepts(heard.node, message):
+            reason = authors.check(heard.node, message).reason or "it is not signed"
+            answers.distrust(heard.node, f"its answer is not proven: {reason}")
+            return
+        answers.heard(heard.node, heard.said, loop.time())
+
+    stop = await fleet.events.follow(run_pattern(request.run), take)
+    try:
+        await _send(fleet, request, resolved, [])
+        began, pending = loop.time(), list(ASK_AGAIN_S)
+        while answers.open:
+            await asyncio.sleep(TURN_S)
+            again = answers.late(loop.time())
+            if pending and loop.time() - began >= pending[0]:
+                del pending[0]
+                again = sorted({*again, *answers.silent})
+            if again:
+                await _send(fleet, request, resolved, again)
+            on_turn(answers)
+    finally:
+        await stop()
+    return answers.ended
+
+
+async def _send(fleet: Fleet, request: ImportRequest, resolved: TargetSet, named: list[str]) -> None:
+    for begin in range(0, max(len(named), 1), NAMED_AT_ONCE):
+        body = msgspec.json.encode(
+            msgspec.structs.replace(request, named=named[begin : begin + NAMED_AT_ONCE])
+        )
+        for scope in resolved.scopes:
+            await fleet.requests.publish(
+                request_subject(request.protocol, scope), body, base=[Authored.from_arguments()]
+            )

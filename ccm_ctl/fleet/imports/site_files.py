@@ -1,0 +1,246 @@
+"""
+The site of an import: a manifest whose Hiera data name the layers of a node, and a manifest for each layer.
+
+A layer of a fact has the name of the fact's value in the hierarchy, as in `role:web`. That of a node has a fact that tells
+the nodes apart, such as the host name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import fact_text
+from ccm_agent.model.codec import encode_yaml
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource
+from ccm_agent.templates.fact_texts import fact_at
+from ccm_ctl.fleet.content import MANIFEST_FILE
+from ccm_ctl.fleet.imports.accepted import holds_template
+from ccm_ctl.fleet.imports.factoring import FactLayer, FactoredImport
+from ccm_ctl.fleet.nodes.nodes import Node
+from ccm_ctl.fleet.whole_file import create_file
+
+HOSTNAME = "host.info.hostname"
+GATHERED = (
+    "host.info.os",
+    "host.info.platformFamily",
+    "host.info.platform",
+    "host.info.platformVersion",
+    "host.info.kernelArch",
+)
+"""Gathered facts that may explain a resource."""
+
+VALUE_LIMIT = 100
+"""Characters of a fact's value in the name of a layer."""
+
+FOLDER = "layers"
+COMMON = "common"
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+
+
+class NodeFacts(Struct, frozen=True, kw_only=True):
+    """
+    The facts of nodes that may name layers.
+
+    Attributes:
+        texts: Values as text, by node and path.
+        order: The paths, assigned facts first, then facts of configurations, then GATHERED.
+        identity: The path of a fact that all nodes have with different values; "": there is none.
+    """
+
+    texts: dict[str, dict[str, str]]
+    order: list[str]
+    identity: str
+
+
+class SiteLayer(Struct, frozen=True, kw_only=True):
+    """
+    One layer of the site.
+
+    Attributes:
+        title: `common`, `role=web`, or the name of the node.
+        path: Its manifest within the site.
+        resources: What it has.
+    """
+
+    title: str
+    path: str
+    resources: list[FoundResource]
+
+
+def read_layer_facts(nodes: Sequence[Node]) -> NodeFacts:
+    """The facts of nodes, whose gathered facts were read."""
+    assigned = {path for node in nodes for path in _paths(node.assigned)}
+    routed = {path for node in nodes for path in node.routed}
+    # what is at the top besides families, which are mappings, comes from the configuration of the host
+    own = {path for node in nodes for path, value in node.facts.items() if not isinstance(value, dict)}
+    order = [
+        path
+        for path in (
+            *sorted(assigned),
+            *sorted(routed - assigned),
+            *sorted(own - assigned - routed),
+            *GATHERED,
+        )
+        if _PATH.fullmatch(path)
+    ]
+    order = list(dict.fromkeys(order))
+    texts = {
+        node.name: {
+            path: text for path in (*order, HOSTNAME) if (text := _layer_text(fact_at(node.facts, path)))
+        }
+        for node in nodes
+    }
+    apart = [path for path in (HOSTNAME, *order) if _tells_apart(texts, path)]
+    # the one that is most like the names of the nodes is the easiest to read
+    identity = min(apart, key=lambda path: not _is_name(texts, path), default="")
+    return NodeFacts(texts=texts, order=order, identity=identity)
+
+
+def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], dict[str, Any]]:
+    """
+    Return the layers of a site that have resources, and its manifest.
+
+    Raises:
+        InputError: There are layers of nodes, and no fact tells the nodes apart.
+    """
+    if site.by_node and not facts.identity:
+        raise InputError(
+            "no fact has a different value on each of these nodes, so the site cannot have layers of nodes; assign one, such as "
+            f"`ccmctl facts set {next(iter(site.by_node))} name={next(iter(site.by_node))}`"
+        )
+    names: dict[str, str] = {}
+    layers = []
+    overrides: dict[str, Any] = {}
+    for title, key, resources in _entries(site, facts):
+        name = _file_name(title, names)
+        layers.append(SiteLayer(title=title, path=f"{FOLDER}/{name}.yaml", resources=resources))
+        if key:
+            overrides[key] = {"layers": [name]}
+    used = dict.fromkeys(layer.fact for layer in site.by_fact)
+    if site.by_node:
+        used[facts.identity] = None
+    manifest: dict[str, Any] = {}
+    if used:
+        order = [f"{path}:${{ lookup('facts.{path}') }}" for path in used]
+        manifest["hierarchy"] = {"order": order, "merge": "deep"}
+    manifest["data"] = {"layers": [COMMON] if site.common else []}
+    if overrides:
+        manifest["overrides"] = overrides
+    each = {f"{FOLDER}/{{{{ item }}}}.yaml": {"for_each": "{{ lookup('data.layers') }}"}}
+    manifest["ccm"] = {"resources": [{"apply": [each]}]}
+    return layers, manifest
+
+
+def layer_text(layer: SiteLayer) -> str:
+    """The manifest of a layer."""
+    listed: list[dict[str, list[dict[str, Any]]]] = []
+    rank = {kind: number for number, kind in enumerate(IMPORT_TYPES)}
+    for one in sorted(layer.resources, key=lambda one: rank[one.type]):
+        if not listed or one.type not in listed[-1]:
+            listed.append({one.type: []})
+        listed[-1][one.type].append({one.name: one.properties})
+    return encode_yaml({"ccm": {"resources": listed}})
+
+
+def check_free(out: str) -> Path:
+    """
+    Return the absolute path of a folder to write.
+
+    Raises:
+        UsageError: It is there, and not an empty folder.
+    """
+    path = Path(os.path.normpath(out)).absolute()
+    try:
+        if path.is_symlink() or (path.exists() and any(path.iterdir())):
+            raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
+    except OSError as err:
+        raise UsageError(f"--out {out}: {err.strerror}") from err
+    return path
+
+
+def write_site(out: Path, comment: str, layers: Sequence[SiteLayer], manifest: Mapping[str, Any]) -> None:
+    """
+    Write the folder of a site, whole or not at all. Blocking.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    printable = "".join(one if one.isprintable() else "\ufffd" for one in comment)
+    draft = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        (draft / FOLDER).mkdir(mode=0o700)
+        for layer in layers:
+            create_file(draft / layer.path, layer_text(layer).encode())
+        create_file(draft / MANIFEST_FILE, f"# {printable}\n{encode_yaml(manifest)}".encode())
+        draft.rename(out)
+        draft = None
+    except OSError as err:
+        raise UsageError(f"--out {out}: {err.strerror}") from err
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _entries(site: FactoredImport, facts: NodeFacts) -> list[tuple[str, str, list[FoundResource]]]:
+    """Title, name in the hierarchy, and resources of each layer."""
+    found = [(COMMON, "", site.common)] if site.common else []
+    found += [
+        (f"{layer.fact}={layer.value}", _override(layer), resources)
+        for layer, resources in site.by_fact.items()
+    ]
+    for node, resources in site.by_node.items():
+        found.append(
+            (node, _override(FactLayer(facts.identity, facts.texts[node][facts.identity])), resources)
+        )
+    return found
+
+
+def _override(layer: FactLayer) -> str:
+    """The name of a layer in the hierarchy."""
+    return f"{layer.fact}:{layer.value}"
+
+
+def _file_name(title: str, taken: dict[str, str]) -> str:
+    base = _UNSAFE.sub("-", title.lower()).strip("-")[:80] or "layer"
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken[name] = title
+    return name
+
+
+def _layer_text(value: object) -> str:
+    """The text of a fact's value, "" if it cannot name a layer."""
+    text = fact_text(value) or ""
+    is_name = text.isprintable() and len(text) <= VALUE_LIMIT and text == text.strip()
+    return text if is_name and not holds_template(text) else ""
+
+
+def _tells_apart(texts: Mapping[str, Mapping[str, str]], path: str) -> bool:
+    values = [facts.get(path, "") for facts in texts.values()]
+    return all(values) and len(set(values)) == len(values)
+
+
+def _is_name(texts: Mapping[str, Mapping[str, str]], path: str) -> bool:
+    return all(node in (facts[path], facts[path].partition(".")[0]) for node, facts in texts.items())
+
+
+def _paths(facts: Mapping[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in facts.items():
+        found += _paths(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}"]
+    return found

@@ -1,0 +1,170 @@
+"""Three agents with files of their own below /etc, and the site that `ccmctl import` makes of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccm_agent.model.codec import decode_yaml
+from ccm_agent.resources.cron.crontab import render
+from ccm_agent.resources.cron.model import CronJob
+from tests.support.fleet import AgentProcess, Done, Fleet, fleet
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a file system of its own"),
+]
+
+ROLES = {"web1": "web", "web2": "web", "db1": "db"}
+SECRET = "AKIAIOSFODNN7EXAMPLE"
+HOSTS = "127.0.0.1 localhost\n10.0.0.1 gateway\n"
+
+
+class RootedAgent(AgentProcess):
+    """An agent whose /etc/cron.d and /etc/hosts are its own, in a mount namespace that no other process sees."""
+
+    @property
+    def root(self) -> Path:
+        """What is below /etc for this agent alone."""
+        return self.directory / "etc"
+
+    @property
+    def command(self) -> list[str]:
+        binds = " && ".join(f'mount --bind "{self.root}/{name}" /etc/{name}' for name in ("cron.d", "hosts"))
+        return ["unshare", "--mount", "sh", "-c", f'{binds} && exec "$@"', "sh", *super().command]
+
+    def prepare(self, jobs: dict[str, str], hosts: str) -> None:
+        """Write the files."""
+        (self.root / "cron.d").mkdir(parents=True)
+        for name, command in jobs.items():
+            job = CronJob(schedule="5 4 * * *", user="root", command=command, environment=())
+            (self.root / "cron.d" / name).write_text(render(job))
+        (self.root / "hosts").write_text(hosts)
+
+
+JOBS = {
+    "web1": {"backup": "/bin/backup", "reload": "/bin/reload web", "mine": "/bin/only-here"},
+    "web2": {"backup": "/bin/backup", "reload": "/bin/reload web", "leaky": f"/bin/push {SECRET}"},
+    "db1": {"backup": "/bin/backup", "reload": "/bin/reload db", "braces": "/bin/x '{{ Facts.x }}'"},
+}
+
+
+@pytest.fixture(scope="module")
+def rooted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("fleet")) as built:
+        for name, jobs in JOBS.items():
+            agent = RootedAgent(name, built.directory / name, built.environ)
+            agent.configure(built.url)
+            agent.prepare(jobs, HOSTS + f"10.0.1.{len(name)} peer\n")
+            built.agents[name] = agent
+            agent.start()
+        built.wait_present(JOBS)
+        for name, role in ROLES.items():
+            assert built.ctl("facts", "set", name, f"role={role}").code == 0
+        yield built
+
+
+def imported(rooted: Fleet, folder: Path, *more: str) -> Done:
+    return rooted.ctl("import", "--all", "--types", "host,cron", "--out", str(folder), *more)
+
+
+def files(folder: Path) -> dict[str, Any]:
+    """The site's files, decoded."""
+    found = sorted(folder.rglob("*.yaml"))
+    return {str(path.relative_to(folder)): decode_yaml(path.read_text()) for path in found}
+
+
+def a_layer(jobs: dict[str, str], hosts: dict[str, str]) -> dict[str, Any]:
+    """The manifest of a layer."""
+    fixed = {"schedule": "5 4 * * *", "user": "root"}
+    resources: list[dict[str, Any]] = [
+        {"cron": [{name: {"command": command, **fixed}} for name, command in jobs.items()]}
+    ]
+    if hosts:
+        resources.append({"host": [{name: {"address": address}} for name, address in hosts.items()]})
+    return {"ccm": {"resources": resources}}
+
+
+def test_site_of_three_nodes_has_layers_and_its_plan_changes_nothing(rooted: Fleet, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+
+    done = imported(rooted, out, "--json")
+    site = files(out)
+
+    assert done.code == 0, (done.out, done.err)
+    [record] = done.named("import")
+    assert record["nodes"] == dict.fromkeys(JOBS, "imported")
+    assert record["layers"] == {"common": 2, "role=db": 2, "role=web": 2, "web1": 1}
+    assert (record["changes"], record["reasons"]) == ({}, {})
+    assert record["left_out"] == {
+        "db1": [{"type": "cron", "name": "braces", "reason": "has text that would be read as a template"}],
+        "web2": [{"type": "cron", "name": "leaky", "reason": "contains what looks like an access key"}],
+    }
+    manifest = site.pop("manifest.yaml")
+    assert manifest["hierarchy"]["order"] == [
+        "role:${ lookup('facts.role') }",
+        "name:${ lookup('facts.name') }",
+    ]
+    assert manifest["data"] == {"layers": ["common"]}
+    assert manifest["overrides"] == {
+        "name:web1": {"layers": ["web1"]},
+        "role:db": {"layers": ["role-db"]},
+        "role:web": {"layers": ["role-web"]},
+    }
+    assert site == {
+        "layers/common.yaml": a_layer({"backup": "/bin/backup"}, {"gateway": "10.0.0.1"}),
+        "layers/role-db.yaml": a_layer({"reload": "/bin/reload db"}, {"peer": "10.0.1.3"}),
+        "layers/role-web.yaml": a_layer({"reload": "/bin/reload web"}, {"peer": "10.0.1.4"}),
+        "layers/web1.yaml": a_layer({"mine": "/bin/only-here"}, {}),
+    }
+    assert SECRET not in done.out + done.err + "".join(one.log for one in rooted.agents.values())
+
+
+def test_plan_of_the_site_names_what_has_changed_since(rooted: Fleet, tmp_path: Path) -> None:
+    """The control of the proof: a plan of the site sees a change on a node."""
+    out = tmp_path / "site"
+    agent = rooted.agents["web1"]
+    assert isinstance(agent, RootedAgent)
+    job = agent.root / "cron.d" / "mine"
+    before = job.read_text()
+
+    done = imported(rooted, out)
+    same = rooted.ctl("plan", str(out), "--all", "--json")
+    try:
+        job.write_text(before.replace("only-here", "changed"))
+        other = rooted.ctl("plan", str(out), "--all", "--json")
+    finally:
+        job.write_text(before)
+
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "plan: 0 of 3 nodes would change"
+    assert set(same.states.values()) == {"stable"}
+    assert other.states == {"web1": "changed", "web2": "stable", "db1": "stable"}
+
+
+def test_nothing_is_written_over_a_folder_that_has_files(rooted: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+
+    done = imported(rooted, tmp_path)
+
+    assert (done.code, [one.name for one in tmp_path.iterdir()]) == (1, ["mine"])
+    assert "exists and is not an empty folder" in done.err
+
+
+def test_node_that_is_offline_is_named_and_the_rest_is_imported(rooted: Fleet, tmp_path: Path) -> None:
+    rooted.agents["web2"].stop()
+    try:
+        done = imported(rooted, tmp_path / "site", "--json")
+    finally:
+        rooted.agents["web2"].start()
+        rooted.wait_present(["web2"])
+
+    assert done.code == 3, done.err
+    [record] = done.named("import")
+    assert record["nodes"] == {"db1": "imported", "web1": "imported", "web2": "offline"}
+    assert record["changes"] == {}

@@ -1,0 +1,183 @@
+"""`ccmctl import`, with nodes that report what a test says."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+
+from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource, split_resources
+from tests.support.controller import Desk, FakeNode, Said, event
+from tests.support.signed_desk import Crew, SignedDesk
+
+HOSTILE = "x\x1b]0;owned\x07\u202e\r\nline"
+
+
+def a_host(name: str = "peer", **properties: Any) -> FoundResource:
+    return FoundResource(type="host", name=name, properties={"address": "10.0.0.1"} | properties)
+
+
+def reported(*resources: FoundResource, left_out: list[LeftOutResource] | None = None) -> dict[str, Any]:
+    """The body of an answer."""
+    [part] = split_resources(HostResources(resources=list(resources), left_out=left_out or []))
+    body: dict[str, Any] = to_builtins(part)
+    return body
+
+
+def a_node(name: str, *resources: FoundResource, **fields: Any) -> FakeNode:
+    facts = {"role": "web", "name": name}
+    return FakeNode(name, facts, status=reported(*resources), **fields)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent nodes are not waited for."""
+    monkeypatch.setattr("ccm_ctl.fleet.imports.answers.ACCEPT_S", 0.4)
+
+
+def imported(desk: Desk, out: Path, *more: str) -> Said:
+    return desk.ccmctl("import", "--all", "--types", "host", "--out", str(out), *more)
+
+
+def test_screen_of_an_import(tmp_path: Path) -> None:
+    leaky = LeftOutResource(type="host", name="secret", reason="contains what looks like an access key")
+    nodes = [
+        a_node("web1", a_host(), a_host("one")),
+        FakeNode("web2", {"role": "web", "name": "web2"}, status=reported(a_host(), left_out=[leaky])),
+        FakeNode("web3", {"role": "web", "name": "web3"}, is_present=False),
+    ]
+
+    said = imported(Desk(*nodes), tmp_path / "site")
+
+    assert said.code == 3, said.err
+    assert said.out.replace(str(tmp_path), "") == (
+        "/site/manifest.yaml: 2 resources of 2 nodes in 2 layers\n"
+        "LAYER   RESOURCES  FILE\n"
+        "common          1  layers/common.yaml\n"
+        "web1            1  layers/web1.yaml\n"
+        "offline: web3\n"
+        "left out:\n"
+        "  web2: host secret: contains what looks like an access key\n"
+        "plan: 0 of 2 nodes would change\n"
+    )
+
+
+def test_what_an_apply_would_change_is_named(tmp_path: Path) -> None:
+    change = event("peer", 2, type="host", changed=True, noop_message="Would have changed the address")
+
+    said = imported(Desk(a_node("web1", a_host(), does=[change])), tmp_path / "site", "--json")
+
+    assert said.code == 2, said.err
+    [record] = said.named("import")
+    assert record["changes"] == {"web1": {"host#peer": "Would have changed the address"}}
+
+
+def test_hostile_resources_are_left_out_of_the_files_and_the_others_stay(tmp_path: Path) -> None:
+    hostile = [
+        a_host("{{ Facts.x }}"),
+        a_host("braces", comment="${ lookup('facts.x') }"),
+        a_host(HOSTILE),
+        a_host("defaults"),
+        a_host("command", health_checks=[{"command": "/bin/evil"}]),
+        a_host("huge", address=[10**30]),
+    ]
+
+    said = imported(Desk(a_node("web1", a_host(), *hostile)), tmp_path / "site", "--json")
+
+    assert said.code == 0, said.err
+    written = "".join(path.read_text() for path in (tmp_path / "site").rglob("layers/*.yaml"))
+    assert "peer" in written
+    assert not any(word in written for word in ("{{", "${", "evil", "owned", "defaults", "huge"))
+    [record] = said.named("import")
+    assert len(record["left_out"]["web1"]) == len(hostile)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        reported() | {"parts": 10**9},
+        reported() | {"digest": "0" * 64},
+        reported(FoundResource(type="file", name="/etc/shadow", properties={})),
+    ],
+    ids=["no part", "many parts", "another digest", "another type"],
+)
+def test_hostile_answer_is_an_error_of_its_node_and_the_other_is_imported(
+    tmp_path: Path, body: dict[str, Any]
+) -> None:
+    evil = FakeNode("evil", {"role": "web", "name": "evil"}, status=body)
+
+    said = imported(Desk(a_node("web1", a_host()), evil), tmp_path / "site", "--json")
+
+    assert said.code == 2, said.err
+    [record] = said.named("import")
+    assert record["nodes"] == {"web1": "imported", "evil": "refused"}
+    assert (
+        record["reasons"]["evil"].startswith("its answer cannot be read: ")
+        or "type file" in record["reasons"]["evil"]
+    )
+
+
+def test_terminal_obeys_no_text_of_a_node(tmp_path: Path) -> None:
+    told = LeftOutResource(type=HOSTILE, name=HOSTILE, reason=HOSTILE)
+    change = event(HOSTILE, 2, type="host", changed=True, noop_message=HOSTILE)
+    node = FakeNode(
+        "web1", {"name": "web1"}, [change], status=reported(a_host(), a_host(HOSTILE), left_out=[told])
+    )
+
+    for form in ((), ("--json",)):
+        said = imported(Desk(node), tmp_path / f"site{len(form)}", *form)
+
+        text = (said.out + said.err).replace("\n", "")
+        assert "owned" in text
+        assert {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")} == set()
+
+
+def test_answers_count_only_with_the_signature_of_the_node(tmp_path: Path) -> None:
+    crew = Crew()
+    genuine = a_node("web1", a_host(), root=crew.root)
+    forged = a_node("web2", a_host("evil"))
+
+    said = imported(SignedDesk(crew, genuine, forged), tmp_path / "site", "--json")
+
+    [record] = said.named("import")
+    assert record["nodes"]["web1"] == "imported", said.err
+    assert record["nodes"]["web2"] == "forged"
+    assert "evil" not in "".join(path.read_text() for path in (tmp_path / "site").rglob("*.yaml"))
+
+
+def test_nodes_that_no_fact_tells_apart_are_an_error_that_names_the_command(tmp_path: Path) -> None:
+    nodes = [FakeNode(name, {"role": "web"}, status=reported(a_host(name))) for name in ("web1", "web2")]
+
+    said = imported(Desk(*nodes), tmp_path / "site")
+
+    assert said.code == 1
+    assert "`ccmctl facts set web1 name=web1`" in said.err
+    assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize(
+    ("types", "sentence"),
+    [
+        ("file", "use `ccm import file` on one host"),
+        ("user,directory:/srv", "use `ccm import directory:/srv` on one host"),
+        ("usr", "did you mean `user`?"),
+        ("exec", "not a type to import"),
+    ],
+)
+def test_type_that_is_not_imported_is_refused_at_once(tmp_path: Path, types: str, sentence: str) -> None:
+    said = Desk().ccmctl("import", "--all", "--types", types, "--out", str(tmp_path / "site"))
+
+    assert said.code == 1
+    assert sentence in " ".join(said.err.split())
+
+
+def test_types_are_completed_after_a_comma() -> None:
+    from ccm_ctl.commands.completion_values import complete
+
+    found = complete(None, "TYPES", "user,s")  # type: ignore[arg-type]
+
+    assert [item.value for item in found] == ["user,service", "user,sysctl", "user,system"]
