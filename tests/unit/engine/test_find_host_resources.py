@@ -1,0 +1,121 @@
+"""What a node reports to an import: what it has, without what its policy forbids to manage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from ccm_agent.app import App
+from ccm_agent.app_import import find_host_resources
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.records.host_import import HostResources, LeftOutResource
+from ccm_agent.model.records.policy import Principal
+from ccm_agent.policy.document import parse_policy
+from ccm_agent.policy.grant import Grant
+from ccm_agent.policy.ruling import rule_on
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext
+from ccm_agent.resources.existing import ExistingResource, ExistingResources
+from ccm_agent.resources.package import TYPE as PACKAGE
+from ccm_agent.resources.service import TYPE as SERVICE
+from tests.support.engine import bench
+
+
+class Asked:
+    """A provider that finds what a test says, and counts how often it is asked."""
+
+    def __init__(self, *found: ExistingResource | Exception) -> None:
+        self.found = found
+        self.count = 0
+
+    def spec(self) -> ProviderSpec:
+        return ProviderSpec(name="fake", make=lambda _context: None, find_existing=self.find)
+
+    async def find(self, context: ResourceContext, argument: str) -> ExistingResources:
+        self.count += 1
+        resources = []
+        for one in self.found:
+            if isinstance(one, Exception):
+                raise one
+            resources.append(one)
+        return ExistingResources(resources=tuple(resources))
+
+
+def a_resource(name: str, **properties: Any) -> ExistingResource:
+    return ExistingResource(name=name, properties={"ensure": "present"} | properties)
+
+
+def granted(forbid: str) -> Grant | None:
+    """What an operator may import under a policy."""
+    policy = parse_policy(
+        f"default: allow\nforbid: {forbid}\n".encode(), "policy.yaml", ["package", "service", "exec"]
+    )
+    return rule_on(policy, Principal(name="ann"), "import", "", datetime(2026, 1, 1, tzinfo=UTC)).grant
+
+
+async def found_by(packages: Asked, services: Asked, grant: Grant | None = None) -> HostResources:
+    kinds = (replace(PACKAGE, providers=(packages.spec(),)), replace(SERVICE, providers=(services.spec(),)))
+    engine_bench = bench(*kinds)
+    engine = engine_bench.engine
+    app = cast("App", cast("Any", SimpleNamespace(engine=lambda: engine, catalog=engine.deps.catalog)))
+    options = replace(engine_bench.options(), grant=grant)
+    return await find_host_resources(app, ["package", "service"], options)
+
+
+def names(found: HostResources) -> list[str]:
+    return [f"{one.type}#{one.name}" for one in found.resources]
+
+
+PACKAGES = a_resource("nginx"), a_resource("sudo")
+SERVICES = (a_resource("nginx", ensure="running", enable=True),)
+
+
+async def test_all_is_reported_without_a_policy() -> None:
+    found = await found_by(Asked(*PACKAGES), Asked(*SERVICES))
+
+    assert names(found) == ["package#nginx", "package#sudo", "service#nginx"]
+    assert found.left_out == []
+
+
+@pytest.mark.parametrize(
+    ("grant", "left", "left_out", "asked"),
+    [
+        (granted("{types: [package]}"), ["service#nginx"], [("package", "*")], 0),
+        (granted("{packages: [sudo]}"), ["package#nginx", "service#nginx"], [("package", "sudo")], 1),
+        (granted("{services: [nginx]}"), ["package#nginx", "package#sudo"], [("service", "nginx")], 1),
+        (granted("{types: [exec]}"), ["package#nginx", "package#sudo", "service#nginx"], [], 1),
+    ],
+    ids=["a type", "a package", "a service", "control"],
+)
+async def test_what_the_policy_forbids_is_named_and_a_forbidden_type_is_not_looked_at(
+    grant: Grant | None, left: list[str], left_out: list[tuple[str, str]], asked: int
+) -> None:
+    packages = Asked(*PACKAGES)
+
+    found = await found_by(packages, Asked(*SERVICES), grant)
+
+    assert (names(found), packages.count) == (left, asked)
+    assert [(one.type, one.name) for one in found.left_out] == left_out
+    assert all("of the node's policy does not allow" in one.reason for one in found.left_out)
+
+
+async def test_type_that_cannot_be_read_is_named_and_the_others_are_reported() -> None:
+    found = await found_by(Asked(CommandError("no apt here")), Asked(*SERVICES))
+
+    assert names(found) == ["service#nginx"]
+    assert found.left_out == [LeftOutResource(type="package", name="*", reason="no apt here")]
+
+
+async def test_contents_and_bytes_are_left_out() -> None:
+    content = ExistingResource(name="a", properties={}, content=b"secret")
+
+    found = await found_by(Asked(content, a_resource("b\udcff")), Asked(*SERVICES))
+
+    assert names(found) == ["service#nginx"]
+    assert [(one.name, one.reason) for one in found.left_out] == [
+        ("a", "has contents; use `ccm import package` on the host"),
+        ("b\ufffd", "is not UTF-8 text"),
+    ]
