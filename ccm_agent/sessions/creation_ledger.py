@@ -286,15 +286,25 @@ def replay(content: bytes) -> ReadLedger:
 
 
 def find_claims(folder: Path, scope: str) -> set[str]:
-    """Return `type#name` of what the ledgers of other manifests have on record, unless the manifest's file is gone."""
+    """
+    Return `type#name` of what the ledgers of other manifests have on record, unless the manifest's file is gone.
+
+    Raises:
+        FileError: One of them cannot be read, or is damaged: what its manifest created is not known.
+    """
     claims: set[str] = set()
     for path in folder.glob(f"*{SUFFIX}"):
         try:
             found = replay(read_own_file(path))
-        except (OSError, ValueError):
+        except FileNotFoundError:
             continue
-        if found.scope != scope and not _is_gone(found.scope):
-            claims.update(one.reference for one in found.entries.values())
+        except (FileError, OSError, ValueError) as err:
+            raise _unreadable(path, (err.strerror if isinstance(err, OSError) else None) or str(err)) from err
+        if found.scope == scope or _is_gone(found.scope):
+            continue
+        if found.trouble:
+            raise _unreadable(path, found.trouble)
+        claims.update(one.reference for one in found.entries.values())
     return claims
 
 
@@ -348,6 +358,13 @@ def _decoded(text: bytes) -> _Line | None:
         return msgspec.json.decode(body, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _unreadable(path: Path, reason: str) -> FileError:
+    return FileError(
+        f"{path}: the record of another manifest cannot be used: {reason}; "
+        "apply that manifest again, or remove the file"
+    )
 
 
 def _unwritable(path: Path, err: OSError) -> FileError:

@@ -333,6 +333,25 @@ async def test_what_another_ledger_has_is_released(node: Node) -> None:
     assert node.there() == ["moved"]
 
 
+async def test_while_another_ledger_is_damaged_nothing_is_removed(node: Node) -> None:
+    await node.apply(node.file("moved"), node.file("gone"))
+    (own,) = node.ledgers.glob("*.ledger")
+    other = encode_message({"ccm": {"prune": "apply", "resources": [node.file("moved", "y\n")]}})
+    await node.run(ManifestSource(text=other, name="other"), scope="assignment other")
+    (ledger,) = set(node.ledgers.glob("*.ledger")) - {own}
+    intact = ledger.read_bytes()
+    ledger.write_bytes(intact[:40] + b"#" + intact[41:])
+
+    await node.apply()
+    assert node.there() == ["gone", "moved"]
+    reason = str(dict(node.notes)["Nothing is pruned"]["reason"])
+    assert reason.startswith(f"{ledger}: the record of another manifest cannot be used: line 1 is damaged; ")
+
+    ledger.write_bytes(intact)
+    await node.apply()
+    assert node.there() == ["moved"]
+
+
 async def test_the_policy_of_the_node_limits_removals(node: Node) -> None:
     await node.apply(node.file("a"))
     (node.box / "anchor").touch()

@@ -151,8 +151,7 @@ class RunPrune:
         why = self._why_incomplete(loop)
         if not why:
             await self._complete_records()
-            if gone and not await self._find_others():
-                why = "what the other assignments of this node manage is not known"
+            why = await self._find_others() if gone else ""
         if gone and why:
             self._state.note("warning", "Nothing is pruned", reason=why, resources=len(gone))
         elif gone:
@@ -202,15 +201,18 @@ class RunPrune:
                 elif rules is not None:
                     await asyncio.to_thread(self._ledger.put, [replace(entry, left=rules.identify(found))])
 
-    async def _find_others(self) -> bool:
-        """Find what other sources of this node manage; whether that is known."""
-        self._claims = await asyncio.to_thread(find_claims, self._folder, self._ledger.scope)
+    async def _find_others(self) -> str:
+        """Find what other sources of this node manage. Returns why that is not known; "" if it is."""
+        try:
+            self._claims = await asyncio.to_thread(find_claims, self._folder, self._ledger.scope)
+        except CcmError as err:
+            return str(err)
         if self._state.options.managed_elsewhere is not None:
             managed = await self._state.options.managed_elsewhere()
             if managed is None:
-                return False
+                return "what the other assignments of this node manage is not known"
             self._managed = frozenset(managed)
-        return True
+        return ""
 
     def _why_released(self, entry: LedgerEntry) -> str:
         reference = plain_reference(*entry.key)

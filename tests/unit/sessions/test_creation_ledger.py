@@ -174,6 +174,27 @@ def test_claims_are_those_of_other_manifests_that_still_exist(tmp_path: Path) ->
     assert find_claims(tmp_path, "assignment web") == {"file#/db", "file#/site"}
 
 
+def test_claims_of_a_damaged_ledger_are_not_known(tmp_path: Path) -> None:
+    other = ledger(tmp_path, "assignment db")
+    other.put([entry("/a"), entry("/b")])
+    other.close()
+    intact = other.path.read_bytes()
+    unfinished = intact[: intact.rindex(b"/b")]
+    harmed = intact.replace(b"/a", b"/c", 1)
+
+    other.path.write_bytes(unfinished)
+    assert find_claims(tmp_path, "assignment web") == {"file#/a"}
+
+    other.path.write_bytes(harmed)
+    with pytest.raises(FileError, match="line 2 is damaged; apply that manifest again, or remove the file"):
+        find_claims(tmp_path, "assignment web")
+
+    other.path.unlink()
+    other.path.symlink_to(tmp_path)
+    with pytest.raises(FileError, match="the record of another manifest cannot be used"):
+        find_claims(tmp_path, "assignment web")
+
+
 def test_a_scope_that_does_not_exist_any_more_is_forgotten(tmp_path: Path) -> None:
     for scope in ("assignment a", "assignment b", "source a"):
         one = ledger(tmp_path, scope)
