@@ -179,6 +179,16 @@ def test_strict_ccm_names_our_extensions() -> None:
     ]
 
 
+def test_strict_ccm_names_prune() -> None:
+    text = "ccm:\n  prune: apply\n  max_prune: 3\n  resources:\n    - note: {name: a}\n"
+
+    assert findings(text) == []
+    assert findings(text, strict_ccm=True) == [
+        "m.yaml:2:3: error: Choria CCM's `ccm` has no `prune`; only ccm-fleet supports it",
+        "m.yaml:3:3: error: Choria CCM's `ccm` has no `max_prune`; only ccm-fleet supports it",
+    ]
+
+
 def test_strict_ccm_names_slots() -> None:
     text = resources("note: {name: a, control: {slots: pg/1}}")
 
