@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import testenv
 
+from tests.support.openpgp_keys import KEY as REPOSITORY_KEY
+
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
 UNIT = "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
@@ -252,3 +254,43 @@ def test_hosts_settings_units_repositories_and_directories_are_restored(
 def _changed(output: str) -> list[tuple[str, str]]:
     events = [line["event"] for line in map(json.loads, output.splitlines()) if line["record"] == "event"]
     return [(one["type"], one["name"]) for one in events if one["changed"]]
+
+
+def test_a_directory_with_mount_points_is_not_imported(
+    only: Callable[[str], testenv.Node], program: str
+) -> None:
+    machine = only("apt")
+    machine.run(
+        "sh",
+        "-ec",
+        "mkdir -p /srv/m/tmpfs /srv/m/bind /srv/precious; echo x > /srv/m/own; echo x > /srv/precious/x; "
+        "mount -t tmpfs none /srv/m/tmpfs; echo x > /srv/m/tmpfs/x; mount --bind /srv/precious /srv/m/bind",
+    )
+
+    done = machine.run(program, "import", "directory:/srv/m", "-o", "/root/site4", check=False)
+
+    machine.run("umount", "/srv/m/tmpfs", "/srv/m/bind")
+    assert done.returncode == 1
+    assert "is a mount point" in done.stderr
+
+
+def test_the_key_of_a_repository_is_imported_as_a_file(
+    only: Callable[[str], testenv.Node], program: str
+) -> None:
+    machine = only("apt")
+    machine.path("/usr/share/keyrings/t-signed.asc").write_text(REPOSITORY_KEY)
+    machine.run("chmod", "0644", "/usr/share/keyrings/t-signed.asc")
+    properties = {
+        **REPOSITORY["apt"],
+        "trusted": False,
+        "enabled": False,
+        "signed_by": "/usr/share/keyrings/t-signed.asc",
+    }
+    repository = {"ccm": {"resources": [{"repository": [{"t-signed": properties}]}]}}
+    machine.path("/root/signed.yaml").write_text(json.dumps(repository))
+    machine.run(program, "apply", "/root/signed.yaml", timeout=120)
+
+    told = json.loads(machine.run(program, "import", "repository", "-o", "/root/site5", "--json").stdout)
+
+    found = [(one["type"], one["name"]) for one in told["resources"]]
+    assert found.index(("file", "/usr/share/keyrings/t-signed.asc")) < found.index(("repository", "t-signed"))

@@ -116,6 +116,8 @@ async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> Importe
             imported.left_out += found.left_out
             for resource in found.resources:
                 _add(imported, resource.kind or kind, resource)
+        # the same file, found for several arguments
+        imported.left_out = list(dict.fromkeys(imported.left_out))
         with writer:
             writer.write(imported.resources)
             if imported.resources:

@@ -17,7 +17,7 @@ from ccm_agent.resources.existing import ExistingResource
 
 MANIFEST = "manifest.yaml"
 FOLDERS = {"file": "files", "directory": "directories", "systemd_unit": "units"}
-"""Where the contents of each type are."""
+"""Where the contents of a type are; those of another type are in a folder with its name."""
 
 
 class SiteWriter:
@@ -34,6 +34,7 @@ class SiteWriter:
         # a path among the arguments may contain a line break
         self._comment = "".join(one if one.isprintable() else "\ufffd" for one in comment)
         self._draft = Path()
+        self._folders: set[str] = set()
         try:
             if self._out.is_symlink() or (self._out.exists() and any(self._out.iterdir())):
                 raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
@@ -59,7 +60,7 @@ class SiteWriter:
     def write(self, resources: Mapping[tuple[str, str], ExistingResource]) -> None:
         """Write the manifest and the contents; what an earlier call wrote is replaced."""
         try:
-            for folder in FOLDERS.values():
+            for folder in self._folders:
                 shutil.rmtree(self._draft / folder, ignore_errors=True)
             listed: list[dict[str, list[dict[str, Any]]]] = []
             for (kind, name), resource in resources.items():
@@ -82,7 +83,9 @@ class SiteWriter:
             raise UsageError(f"--out {self._out}: {err.strerror}") from err
 
     def _store(self, kind: str, resource: ExistingResource) -> str:
-        source = f"{FOLDERS[kind]}/{resource.name.lstrip('/')}"
+        folder = FOLDERS.get(kind, kind)
+        self._folders.add(folder)
+        source = f"{folder}/{resource.name.lstrip('/')}"
         target = self._draft / source
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if resource.content is not None:

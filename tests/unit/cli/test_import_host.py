@@ -15,7 +15,9 @@ from blockbuster import BlockBuster
 
 from ccm_agent.cli import main
 from ccm_agent.cli.manifests.import_host import ImportedResources, _add
+from ccm_agent.cli.manifests.import_site import SiteWriter
 from ccm_agent.engine.run import LocalEngine
+from ccm_agent.model.ports import TreeEntry
 from ccm_agent.resources.existing import ExistingResource
 
 
@@ -127,6 +129,32 @@ def test_json_names_what_was_written_and_left_out(tree: Path, capsys: pytest.Cap
             }
         ],
     }
+
+
+def test_a_file_of_two_arguments_is_left_out_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["import", f"directory:{tree}", f"file:{tree}", "--out", "site"]) == 0
+
+    reported = capsys.readouterr().out
+    assert reported.count(f"  file {tree}/key: contains what looks like a password or token\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"x", None])
+def test_what_resources_of_any_type_need_is_stored(home: Path, content: bytes | None) -> None:
+    tree = () if content else (TreeEntry(path="a", content=b"x"),)
+    resource = ExistingResource(name="/one", properties={}, content=content, tree=tree)
+
+    with SiteWriter("site", "") as writer:
+        writer.write({("extension", "/one"): resource, ("file", "/two"): resource})
+        writer.write({("extension", "/one"): resource})
+        writer.finish()
+
+    (extension,) = yaml.safe_load(Path("site/manifest.yaml").read_text())["ccm"]["resources"]
+    source = extension["extension"][0]["/one"]["source"]
+    stored = home / "site" / source / ("" if content else "a")
+    assert stored.read_bytes() == b"x"
+    assert [
+        path for path in (home / "site").rglob("*") if path.is_file() and path.name != "manifest.yaml"
+    ] == [stored]
 
 
 def test_what_a_symlink_names_is_not_evaluated(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

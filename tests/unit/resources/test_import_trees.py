@@ -175,8 +175,8 @@ async def test_repositories_as_this_type_writes_them_are_found(host: Host) -> No
         "signed_by": "/usr/share/keyrings/tools.gpg",
     }
     key, repository = host.found.resources
-    assert (key.name, key.content) == ("/usr/share/keyrings/tools.gpg", b"\x99public")
-    assert repository.name == "tools"
+    assert (key.kind, key.name, key.content) == ("file", "/usr/share/keyrings/tools.gpg", b"\x99public")
+    assert (repository.kind, repository.name) == ("", "tools")
     assert left_out == []
 
 

@@ -52,7 +52,7 @@ async def find_directory(context: ResourceContext, path: str) -> ExistingResourc
         looks = {one.path: one for one in await context.files.inspect(paths, digest=False, follow=False)}
         properties = _attributes(path, builder, directories, [looks[one.name] for one in files], looks)
         builder.add(path, properties, tree=_tree(path, directories, files, looks))
-    links = tuple(one for one in found.resources if one.kind)
+    links = tuple(one for one in found.resources if one.kind == "symlink")
     builder.add_found(ExistingResources(resources=links, left_out=found.left_out))
     return builder.result()
 

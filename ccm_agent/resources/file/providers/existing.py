@@ -131,7 +131,7 @@ def _resource(name: str, entry: TreeEntry, look: FileInfo) -> ExistingResource:
         "mode": f"{look.mode:04o}",
     }
     content = None if entry.kind == "directory" else entry.content
-    return ExistingResource(name=name, properties=properties, content=content)
+    return ExistingResource(kind="file", name=name, properties=properties, content=content)
 
 
 def _shown(name: str) -> str:
