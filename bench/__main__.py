@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--within", type=float, metavar="S", help="`simulate` begins nothing after S seconds."
     )
-    parser.add_argument("--no-budgets", action="store_true", help="Budgets that do not hold are no failure.")
+    parser.add_argument("--no-budgets", action="store_true", help="A missed budget does not fail the run.")
     options = parser.parse_args(arguments)
     chosen: list[str] = options.names
     for variable in SHELL_ONLY:
