@@ -1,13 +1,17 @@
 """
-Runs tools of the host for several types; the shadow tools (groupadd, usermod and so on) one at a time.
+Runs tools of the host for several types, the shadow tools (groupadd, usermod and so on) one at a time, and makes the folders
+in which tools read new files before these replace others.
 
 Source: the manual pages of shadow 4.13 (Debian 12), section "exit values".
 """
 
 from __future__ import annotations
 
-from ccm_agent.model.errors import CommandError, LockError
-from ccm_agent.model.ports import Command, Completed, Locks, Runner
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ccm_agent.model.errors import CommandError, FileError, LockError
+from ccm_agent.model.ports import Command, Completed, Files, Locks, Runner
 from ccm_agent.resources.registry import SEARCH_PATH
 
 LIMIT_S = 120
@@ -41,6 +45,39 @@ async def run_tool(runner: Runner, what: str, *argv: str, limit_s: float = LIMIT
     if done.code:
         raise CommandError(f"{what}: {said[-SAID_CHARACTERS:] or f'exit status {done.code}'}", output=said)
     return output
+
+
+@asynccontextmanager
+async def trial_folder(
+    files: Files, locks: Locks, path: str, *, lock: str, why: str, mode: int = 0o700, way_out: str = ""
+) -> AsyncIterator[None]:
+    """
+    A folder that is empty at the beginning and is removed at the end.
+
+    A process that was killed leaves it; the next one that holds the lock removes it.
+
+    Args:
+        files: Makes and removes it.
+        locks: Gives the lock.
+        path: The folder; only root can write beside it.
+        lock: The name of its lock.
+        why: The beginning of an error: "the unit cannot be verified, so nothing was written".
+        mode: Its permissions.
+        way_out: The end of an error.
+
+    Raises:
+        FileError: It cannot be made.
+    """
+    async with locks.hold(lock):
+        try:
+            await files.remove(path, recursive=True)
+            await files.set_attributes(path, mode=mode, directory=True)
+        except FileError as err:
+            raise FileError(f"{why}: {err.message}{way_out}", errno=err.errno) from err
+        try:
+            yield
+        finally:
+            await files.remove(path, recursive=True)
 
 
 class AccountRunner:

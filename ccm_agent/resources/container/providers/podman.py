@@ -6,7 +6,6 @@ Source: podman-systemd.unit(5), systemctl(1), systemd.generator(7); podman 5.4, 
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,13 +23,16 @@ from ccm_agent.resources.container.model import (
 )
 from ccm_agent.resources.container.quadlet import START_LIMIT_S, parse, render, render_variables
 from ccm_agent.resources.container.resource import ACTIVE, UNHEALTHY, digest
-from ccm_agent.resources.host_tools import run_tool
+from ccm_agent.resources.host_tools import run_tool, trial_folder
 from ccm_agent.resources.registry import SEARCH_PATH
 
 if TYPE_CHECKING:
     from ccm_agent.resources.changes import FileChange
 
 GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
+FOLDER = "/run/ccm-quadlet"
+"""Where the generator reads a new quadlet."""
+LOCK = "quadlet"
 RUNNING_SYSTEMD = "/run/systemd/system"
 """It exists if systemd manages this host; see sd_booted(3)."""
 LIMIT_BYTES = 1 << 20
@@ -285,15 +287,11 @@ class Podman:
 
     async def _verify(self, wanted: ContainerProperties) -> None:
         """Let podman's generator read the quadlet in a private folder."""
-        folder = f"/run/ccm-quadlet-{os.urandom(8).hex()}"
         why = f"{wanted.path} cannot be verified, so nothing was written"
-        await self._files.set_attributes(folder, mode=0o700, directory=True)
-        try:
-            path = f"{folder}/{posixpath.basename(wanted.path)}"
+        async with trial_folder(self._files, self._locks, FOLDER, lock=LOCK, why=why):
+            path = f"{FOLDER}/{posixpath.basename(wanted.path)}"
             await self._files.write(path, render(wanted), mode=SECRET_MODE)
-            done = await self._generate(folder, why)
-        finally:
-            await self._files.remove(folder, recursive=True)
+            done = await self._generate(why)
         lines = done.stderr.decode(errors="replace").splitlines()
         said = "; ".join(line.strip() for line in lines if _PROGRESS not in line)[-SAID_BYTES:]
         if done.timed_out:
@@ -301,14 +299,14 @@ class Podman:
         if done.code or f"---{wanted.unit}---" not in done.stdout.decode(errors="replace"):
             raise FileError(
                 f"{wanted.path} is not valid for this host's podman, so nothing was written: "
-                f"{said.replace(folder, DIRECTORY) or 'its generator makes no unit of it'}"
+                f"{said.replace(FOLDER, DIRECTORY) or 'its generator makes no unit of it'}"
             )
 
-    async def _generate(self, folder: str, why: str) -> Completed:
+    async def _generate(self, why: str) -> Completed:
         try:
             return await self._runner.run(
                 Command(
-                    argv=(GENERATOR, "--dryrun"), env={"QUADLET_UNIT_DIRS": folder}, time_limit_s=LOOK_LIMIT_S
+                    argv=(GENERATOR, "--dryrun"), env={"QUADLET_UNIT_DIRS": FOLDER}, time_limit_s=LOOK_LIMIT_S
                 )
             )
         except CommandError as err:

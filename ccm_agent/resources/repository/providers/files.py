@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import CcmError, CommandError, FileError, InputError
 from ccm_agent.model.ports import Download, FileInfo, Files, Locks, Transfer, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.host_tools import trial_folder
 from ccm_agent.resources.repository.checks import checked_key
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import (
@@ -32,10 +33,7 @@ _DIRECTORY_MODE = 0o755
 FOLDER_BYTES = 16 << 20
 """A larger folder does not only have repositories."""
 STAGING = "/var/cache/ccm-repository"
-"""
-Where copies of the files are while the package lists are fetched; only root can write beside it, and there is room for metadata.
-A process that was killed leaves it; the next one that holds LOCK removes it.
-"""
+"""Where copies of the files are while the package lists are fetched; there is room for metadata."""
 LOCK = "repository"
 _ROOT = "root"
 
@@ -240,23 +238,15 @@ class RepositoryFiles:
         return checked_key(await self._files.read(path, KEY_LIMIT_BYTES), wanted).armored()
 
     async def _try_out(self, wanted: RepositoryProperties, key: bytes) -> None:
-        async with self._locks.hold(LOCK):
-            try:
-                await self._files.remove(STAGING, recursive=True)
-                await self._files.set_attributes(STAGING, mode=_DIRECTORY_MODE, directory=True)
-            except FileError as err:
-                raise FileError(
-                    f"could not fetch the package lists of the repository {wanted.name}, so nothing was changed: {err.message}; "
-                    "run it as root, or write `refresh: false`",
-                    errno=err.errno,
-                ) from err
-            try:
-                key_path = f"{STAGING}/{wanted.name}.asc"
-                if key:
-                    await self._files.write(key_path, key, mode=MODE)
-                await self._manager.try_out(wanted.name, STAGING, self._format.content(wanted, key_path))
-            finally:
-                await self._files.remove(STAGING, recursive=True)
+        why = f"could not fetch the package lists of the repository {wanted.name}, so nothing was changed"
+        way_out = "; run it as root, or write `refresh: false`"
+        async with trial_folder(
+            self._files, self._locks, STAGING, lock=LOCK, why=why, mode=_DIRECTORY_MODE, way_out=way_out
+        ):
+            key_path = f"{STAGING}/{wanted.name}.asc"
+            if key:
+                await self._files.write(key_path, key, mode=MODE)
+            await self._manager.try_out(wanted.name, STAGING, self._format.content(wanted, key_path))
 
     async def _write(self, path: str, content: bytes) -> None:
         folder = posixpath.dirname(path)

@@ -17,11 +17,12 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Command, Files, Locks, Runner
+from ccm_agent.resources.host_tools import trial_folder
 from ccm_agent.resources.registry import SEARCH_PATH
 from ccm_agent.resources.systemd_unit.model import DIRECTORY, LIMIT_BYTES, SystemdUnitProperties
 
 FOLDER = "/run/ccm-verify"
-"""The private folder. A process that was killed leaves it; the next one that holds LOCK removes it."""
+"""The private folder."""
 LOCK = "verify"
 LIMIT_S = 120
 SAID_BYTES = 2000
@@ -85,18 +86,10 @@ class UnitVerifier:
         Raises:
             CommandError: systemd-analyze cannot be run, or hangs.
         """
-        async with self._locks.hold(LOCK):
-            try:
-                await self._files.remove(FOLDER, recursive=True)
-                await self._files.set_attributes(FOLDER, mode=0o700, directory=True)
-            except FileError as err:
-                raise FileError(f"{_UNVERIFIED}: {err.message}") from err
-            try:
-                placed = [await self._place(FOLDER, one) for one in new]
-                units = sorted({f"{FOLDER}/{one.unit}" for one in placed})
-                lines = await self._verify(units)
-            finally:
-                await self._files.remove(FOLDER, recursive=True)
+        async with trial_folder(self._files, self._locks, FOLDER, lock=LOCK, why=_UNVERIFIED):
+            placed = [await self._place(FOLDER, one) for one in new]
+            units = sorted({f"{FOLDER}/{one.unit}" for one in placed})
+            lines = await self._verify(units)
         return [_complaint(one, own.wanted, lines) for one, own in zip(placed, new, strict=True)]
 
     async def _place(self, folder: str, new: NewUnitFile) -> _Placed:

@@ -12,6 +12,7 @@ from ccm_agent.model.records.undo import EarlierFile
 from ccm_agent.resources.container import TYPE
 from ccm_agent.resources.container.checks import check
 from ccm_agent.resources.container.model import ContainerProperties, ContainerState
+from ccm_agent.resources.container.providers import podman
 from ccm_agent.resources.container.providers.podman import GENERATOR, Podman
 from ccm_agent.resources.container.quadlet import parse, render, render_variables
 from ccm_agent.resources.container.resource import decide, digest, reach
@@ -364,7 +365,37 @@ async def test_a_container_is_verified_written_and_started_after_one_reload() ->
     assert host.files.nodes[VARIABLES].mode == 0o600
     assert host.text(VARIABLES) == "A=secret\n"
     assert "secret" not in (host.text() or "")
-    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-quadlet-")]
+    assert not [path for path in host.files.nodes if path.startswith(podman.FOLDER)]
+
+
+async def test_what_a_killed_process_left_is_removed_under_the_lock() -> None:
+    host = Host()
+    host.files.put(f"{podman.FOLDER}/stale.container", "[Container]")
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        seen.append([path for path in host.files.nodes if path.startswith(f"{podman.FOLDER}/")])
+
+    host.runner.when(GENERATOR, "--dryrun", stdout="---web.service---\n", effect=look)
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert event.error == []
+    assert seen == [[f"{podman.FOLDER}/web.container"]]
+    assert podman.LOCK in host.locks.held
+    assert podman.FOLDER not in host.files.nodes
+
+
+async def test_a_folder_of_another_process_is_not_touched() -> None:
+    host = Host()
+    host.files.put(f"{podman.FOLDER}/theirs.container", "x")
+    host.locks.foreign[podman.LOCK] = "ccm agent (pid 7)"
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert "is still held by ccm agent (pid 7)" in event.error[0]
+    assert f"{podman.FOLDER}/theirs.container" in host.files.nodes
+    assert host.text() is None
 
 
 async def test_containers_that_are_not_started_share_one_reload() -> None:
@@ -410,7 +441,7 @@ async def test_a_quadlet_that_podman_does_not_read_is_not_written(
 
     assert message in event.error[0]
     assert host.text() == render(wanted(ports=["1:1"])).decode()
-    assert not [path for path in host.files.nodes if path.startswith("/run/ccm-quadlet-")]
+    assert not [path for path in host.files.nodes if path.startswith(podman.FOLDER)]
 
 
 @pytest.mark.parametrize(
