@@ -44,7 +44,7 @@ def test_what_left_an_assignment_is_removed_and_an_undo_restores_it(trio: Fleet)
     assert refused.code == 2
     assert "`prune` compares a manifest with its earlier runs" in refused.out + refused.err
     assert (blocked["state"], is_kept) == ("failed", True)
-    assert "nothing was removed: 1 resources are no longer in the manifest" in blocked["reason"]
+    assert "nothing was removed: 1 resource is no longer in the manifest" in blocked["reason"]
     assert converged.code == 0, converged.err
     assert (created.exists(), old.read_text()) == (False, "new\n")
     [run] = [one["run"] for one in converged.named("standing")]
@@ -60,3 +60,26 @@ def test_what_left_an_assignment_is_removed_and_an_undo_restores_it(trio: Fleet)
     assert undone.states == {"web1": "changed"}, undone.out + undone.err
     assert created.read_text() == "made here\n"
     assert trio.ctl("unassign", "pruned", "--yes").code == 0
+
+
+def test_what_another_assignment_manages_is_not_removed(trio: Fleet) -> None:
+    box = trio.agents["web1"].files
+    moved, gone = box / "moved", box / "gone"
+    assign(trio, pruning(a_file("stays"), a_file("moved", "mine\n"), a_file("gone", "mine\n")))
+    assert (moved.read_text(), gone.read_text()) == ("mine\n", "mine\n")
+
+    # until the first one lets go of the file, this one is refused
+    other = trio.write("other.yaml", manifest(a_file("moved", "mine\n")))
+    assert trio.ctl("assign", "other", other, "-t", "node=web1", "--yes").code == 0
+    converged = assign(trio, pruning(a_file("stays")))
+    taken = trio.ctl("assignment", "status", "other", "--wait", "60s", "--json")
+
+    assert (converged.code, taken.code) == (0, 0), converged.err + taken.err
+    assert (moved.exists(), gone.exists()) == (True, False)
+    [run] = [one["run"] for one in converged.named("standing")]
+    [event] = [one for one in trio.ctl("run", "show", run, "--json").resources if one["name"] == str(moved)]
+    assert event["code"] == "prune.released"
+    assert "another manifest of this node manages it" in event["error"][0]
+
+    for name in ("pruned", "other"):
+        assert trio.ctl("unassign", name, "--yes").code == 0

@@ -250,7 +250,8 @@ class RunPrune:
             names = [self._state.masker.name(f"{one.type}#{one.name}") for one in removed]
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             raise PruneError(
-                f"nothing was removed: {len(names)} resources are no longer in the manifest, and `max_prune` is "
+                f"nothing was removed: {len(names)} {'resource is' if len(names) == 1 else 'resources are'} no longer in the "
+                f"manifest, and `max_prune` is "
                 f"{self._loaded.max_prune}: {', '.join(names[:NAMED])}{more}; raise `max_prune`, or restore them"
             )
 
