@@ -18,8 +18,9 @@ from ccm_agent.manifest.expressions import (
     render_entries,
     render_keys,
     render_retry,
+    render_typed,
 )
-from ccm_agent.manifest.properties import make_properties, read_unquoted
+from ccm_agent.manifest.properties import keeps_type, make_properties, read_unquoted
 from ccm_agent.manifest.validate import check_outside_manifest, check_properties, late_checks
 from ccm_agent.model.errors import ExpressionError, InputError, PropertyError, SecretNotSealedError
 from ccm_agent.model.resource import FOR_EACH, CommonProperties
@@ -140,6 +141,8 @@ class ResourceBuilder(EntryReader):
                 continue
             try:
                 make = render_keys if key in rules.templated_keys else _RENDER.get(key, render)
+                if make is render and isinstance(value, str) and keeps_type(kind, key):
+                    make = render_typed
                 new = make(value, self._expressions)
             except InputError as err:
                 if isinstance(bus_error_behind(err), SecretNotSealedError):

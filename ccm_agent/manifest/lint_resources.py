@@ -13,7 +13,7 @@ from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.manifest.lint_expressions import ITEM_NAMES, PLAIN_NAMES, lint_condition, lint_templates
 from ccm_agent.manifest.lint_references import ReferenceChecks
-from ccm_agent.manifest.properties import make_properties, read_unquoted
+from ccm_agent.manifest.properties import make_properties, read_unquoted, takes_expression
 from ccm_agent.manifest.reverse_references import Key
 from ccm_agent.manifest.validate import check_ensure, check_outside_manifest, common_checks, late_checks
 from ccm_agent.model import codec
@@ -109,6 +109,8 @@ class ResourceLinter:
                 self._written[mistake.meant] = str(mistake.path[0])
             first = str(mistake.path[0]) if mistake.path else ""
             doubtful.add(rules.aliases.get(first, first))
+            if len(mistake.path) == 1 and _is_expression(raw.get(first)) and takes_expression(kind, first):
+                continue  # a node knows its value
             rule = _rule_of(kind, mistake.error, first)
             self._add(rule, title, mistake.error.message, path, mistake.path)
         if wanted is not None:
@@ -283,3 +285,7 @@ def _inherited(entry: Any, path: Path, place: Path) -> dict[str, Path]:
             where = (*path, type_name, at, DEFAULTS)
             return {key: where for key in item[DEFAULTS] if key not in own}
     return {}
+
+
+def _is_expression(value: object) -> bool:
+    return isinstance(value, str) and has_markers(value)

@@ -66,11 +66,39 @@ def make_properties(
 
 def may_be_none(kind: AnyType, written: str) -> bool:
     """Whether a property may be None."""
-    inspect = msgspec.inspect
+    return any(isinstance(one, msgspec.inspect.NoneType) for one in _choices(kind, written))
+
+
+def keeps_type(kind: AnyType, written: str) -> bool:
+    """
+    Whether a property that is one expression takes the value with its type, such as a list from data.
+
+    In the types of Choria CCM, and in properties of all types, the expression gives text, and only a number is read from it. It
+    also gives text where any value may stand.
+    """
+    if not kind.is_extension or written in CommonProperties.__struct_fields__:
+        return False
+    choices, inspect = _choices(kind, written), msgspec.inspect
+    return bool(choices) and not any(isinstance(one, (inspect.StrType, inspect.AnyType)) for one in choices)
+
+
+def takes_expression(kind: AnyType, written: str) -> bool:
+    """Whether a property that is not text can be one expression: its type is kept, or a number is read from text."""
+    is_number = any(isinstance(one, msgspec.inspect.IntType) for one in _choices(kind, written))
+    return is_number or keeps_type(kind, written)
+
+
+def _choices(kind: AnyType, written: str) -> list[msgspec.inspect.Type]:
+    """The types that a property may have; empty: it is unknown."""
     wanted = _fields(kind.properties).get(kind.rules.aliases.get(written, written))
-    if isinstance(wanted, inspect.Metadata):
-        wanted = wanted.type
-    return isinstance(wanted, inspect.UnionType) and wanted.includes_none
+    if wanted is None:
+        return []
+    bare = _bare(wanted)
+    return [_bare(one) for one in bare.types] if isinstance(bare, msgspec.inspect.UnionType) else [bare]
+
+
+def _bare(wanted: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    return wanted.type if isinstance(wanted, msgspec.inspect.Metadata) else wanted
 
 
 def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:

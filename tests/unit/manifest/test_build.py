@@ -198,6 +198,24 @@ class TestTemplates:
             note("a", text="{{ 1 + 1 }}")
         ]
 
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("sizes", [1, 2]), ("bold", True), ("words", {"en": "{{ 1 + 1 }}"}), ("text", "7")],
+    )
+    def test_an_expression_keeps_its_type_in_types_of_this_project(self, field: str, value: Any) -> None:
+        text = f'- note: {{name: a, {field}: "{{{{ Data.x }}}}"}}'
+        expressions = make_expressions({}, {"x": 7 if field == "text" else value}, {}, "/")
+
+        def declare(*, is_extension: bool) -> Any:
+            kind = note_type(Board(), is_extension=is_extension)
+            builder = ResourceBuilder(Types(kind), expressions, text, "m.yaml")
+            return getattr(builder.expand(decode_yaml(text), ())[0].wanted, field)
+
+        assert declare(is_extension=True) == value
+        if field != "text":
+            with pytest.raises(InputError, match="got text"):
+                declare(is_extension=False)
+
     def test_hidden_in_json_escapes_are_found(self) -> None:
         assert properties('- {"note": {"name": "a", "text": "\\u007b{ 1 + 1 }}"}}') == [note("a", text="2")]
 

@@ -111,6 +111,24 @@ ccm:
     assert [one[:2] for one in found(text)] == [(4, "ensure"), (4, "property")]
 
 
+def test_a_template_for_a_list_or_a_number_is_judged_by_the_node() -> None:
+    text = """\
+ccm:
+  resources:
+    - group:
+        - a: {members: "{{ Data.people }}", gid: "{{ Data.gid }}", system: "${ Data.is_system }"}
+        - b: {members: people, gid: none}
+    - service:
+        - c: {enable: "{{ Data.enable }}"}
+"""
+
+    assert found(text) == [
+        (5, "value", "group#b: expected a list or nothing, got text"),
+        (5, "value", "group#b: expected a whole number or nothing, got text"),
+        (7, "value", "service#c: expected true or false or nothing, got text"),
+    ]
+
+
 def test_mistakes_of_all_sections_are_reported_together() -> None:
     text = """\
 hierarchy: {order: [all], merge: depe, ordr: [x]}
