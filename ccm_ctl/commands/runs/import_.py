@@ -40,6 +40,7 @@ from ccm_ctl.fleet.nodes.discovery import narrowed, resolve
 from ccm_ctl.fleet.nodes.inventory import read_facts
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
 from ccm_ctl.render.record_types.nodes import ImportLine
 
 WITH_CONTENTS = ("directory", "file", "repository", "systemd_unit")
@@ -193,8 +194,12 @@ async def _write(
     fleet: Fleet, inventory: Inventory, imported: _Imported, out: Path, given: ImportOptions
 ) -> list[SiteLayer]:
     await read_facts(fleet, inventory, imported.hosts)
-    facts = read_layer_facts([inventory.nodes[name] for name in imported.hosts])
-    site = factor(imported.hosts, facts.texts, facts.order)
+    if verifier := await make_node_verifier(fleet):
+        left_out = LeftOutReasons()
+        verify_nodes(verifier, inventory, imported.hosts, left_out)
+        left_out.warn(fleet)
+    facts = read_layer_facts([inventory.nodes[name] for name in imported.hosts], inventory.nodes)
+    site = factor(imported.hosts, facts.texts, facts.order, facts.claimed)
     layers, manifest = lay_out(site, facts)
     comment = f"Written by `ccmctl import --types {','.join(given.types)}` from {plural(len(imported.hosts), 'node')}."
     await asyncio.to_thread(write_site, out, comment, layers, manifest)
@@ -315,6 +320,9 @@ def _trouble(imported: _Imported, resolved: TargetSet) -> list[str]:
     ]
     if resolved.offline:
         lines.append(f"offline: {fold_names(resolved.offline)}")
+    if empty := [name for name, resources in imported.hosts.items() if not resources]:
+        # nothing is common to all nodes then
+        lines.append(f"no resources: {fold_names(empty)}")
     if imported.left_out:
         having: dict[LeftOutResource, list[str]] = defaultdict(list)
         for node, left_out in imported.left_out.items():

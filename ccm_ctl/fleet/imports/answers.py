@@ -37,6 +37,9 @@ LOOK_S = 150.0
 ASK_AGAIN_S = (1.0, 2.5)
 """When the request is sent again to nodes that are silent."""
 
+ALL_S = 600.0
+"""A node that has not ended by then is given up, whatever it sends."""
+
 QUIET_S = 10.0
 """A node whose answer began and lacks parts for so long is asked again."""
 
@@ -77,6 +80,7 @@ class ImportAnswers:
 
     def __init__(self, nodes: Collection[str], now: float) -> None:
         self.ended: dict[str, ImportAnswer] = {}
+        self._began = now
         self._waiting = {node: _Parts(heard_at=now) for node in sorted(nodes)}
 
     @property
@@ -97,8 +101,7 @@ class ImportAnswers:
         if said.state == AnswerState.REFUSED:
             self._end(node, ImportAnswer(state="refused", reason=said.reason or "it gave no reason"))
         elif said.state == AnswerState.DONE:
-            parts.heard_at = now
-            self._take(node, parts, said)
+            self._take(node, parts, said, now)
         elif said.state == AnswerState.ACCEPTED and not parts.accepted:
             parts.accepted, parts.heard_at = True, now
 
@@ -115,14 +118,14 @@ class ImportAnswers:
             if parts.texts and silent_s >= QUIET_S and not parts.is_asked_again:
                 parts.is_asked_again, parts.heard_at = True, now
                 again.append(node)
-            elif silent_s >= (LOOK_S if parts.accepted else ACCEPT_S):
+            elif silent_s >= (LOOK_S if parts.accepted else ACCEPT_S) or now - self._began >= ALL_S:
                 state = "forged" if parts.forged else "silent"
-                self._end(
-                    node, ImportAnswer(state=state, reason=parts.forged or f"no answer in {silent_s:.0f}s")
-                )
+                waited_s = max(silent_s, now - self._began if parts.texts else 0)
+                reason = parts.forged or f"no {'whole ' if parts.texts else ''}answer in {waited_s:.0f}s"
+                self._end(node, ImportAnswer(state=state, reason=reason))
         return again
 
-    def _take(self, node: str, parts: _Parts, said: Answer) -> None:
+    def _take(self, node: str, parts: _Parts, said: Answer, now: float) -> None:
         try:
             part = msgspec.convert(said.body, ResourcesPart)
         except msgspec.ValidationError as err:
@@ -134,6 +137,8 @@ class ImportAnswers:
         if part.digest != parts.digest:
             # it looked again, because it was asked again
             parts.digest, parts.texts = part.digest, {}
+        if part.part not in parts.texts:
+            parts.heard_at = now
         parts.texts[part.part] = part.text
         if len(parts.texts) < part.parts:
             return

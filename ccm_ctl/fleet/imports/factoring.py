@@ -4,12 +4,15 @@ Factor what several nodes have into layers: common, one fact, one node. Pure.
 A resource that all nodes have with the same properties is common. Otherwise one fact may explain it: all nodes with the same
 value of the fact have it with the same properties, or do not have it. It is then in the layers of that fact's values, if they are
 fewer than the nodes that have it. Everything else is in the layers of its nodes.
+
+A value that a node claims, instead of an operator, names a layer only if two nodes or more report it: a single node could claim
+the value of others, which would then get what it has.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +57,7 @@ def factor(
     hosts: Mapping[str, Sequence[FoundResource]],
     facts: Mapping[str, Mapping[str, str]],
     order: Sequence[str],
+    claimed: Collection[str] = (),
 ) -> FactoredImport:
     """
     Factor the resources of nodes.
@@ -62,6 +66,7 @@ def factor(
         hosts: The resources by node, each name of a type once.
         facts: The facts by node, as text. A node without a fact is in none of its layers.
         order: Names of facts. Of those that explain a resource in equally few layers, the first one is chosen.
+        claimed: Names of facts whose values nodes claim.
     """
     nodes = sorted(hosts)
     variants: dict[Resource, dict[str, bytes]] = defaultdict(dict)
@@ -81,7 +86,7 @@ def factor(
         if len(having) == len(nodes) and len(set(having.values())) == 1:
             site.common.append(samples[key, having[nodes[0]]])
             continue
-        values = _explained(having, groups)
+        values = _explained(having, groups, claimed)
         for layer, variant in values.items():
             site.by_fact[layer].append(samples[key, variant])
         if not values:
@@ -107,12 +112,16 @@ def _groups(
 
 
 def _explained(
-    having: Mapping[str, bytes], groups: Mapping[str, Mapping[FactLayer, Sequence[str]]]
+    having: Mapping[str, bytes],
+    groups: Mapping[str, Mapping[FactLayer, Sequence[str]]],
+    claimed: Collection[str],
 ) -> dict[FactLayer, bytes]:
     """The layers of the fact that explains a resource in the fewest layers; none if no fact does."""
     best: dict[FactLayer, bytes] = {}
-    for layers in groups.values():
+    for fact, layers in groups.items():
         values = dict(_values(having, layers))
+        if fact in claimed and any(len(layers[layer]) == 1 for layer in values):
+            continue
         is_whole = sum(len(layers[layer]) for layer in values) == len(having)
         if is_whole and len(values) < (len(best) or len(having)):
             best = values

@@ -2,7 +2,8 @@
 The site of an import: a manifest whose Hiera data name the layers of a node, and a manifest for each layer.
 
 A layer of a fact has the name of the fact's value in the hierarchy, as in `role:web`. That of a node has a fact that tells
-the nodes apart, such as the host name.
+the nodes apart: one that an operator assigned, or one in which each node reports its own name, such as the host name. Otherwise
+a node could name another one, which would then get what it has.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import fact_text
+from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource
@@ -55,12 +58,16 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     Attributes:
         texts: Values as text, by node and path.
         order: The paths, assigned facts first, then facts of configurations, then GATHERED.
-        identity: The path of a fact that all nodes have with different values; "": there is none.
+        claimed: Those of which a node reports a value that no operator assigned.
+        identity: The path of the fact that names the layers of nodes.
+        nameless: Nodes that this fact does not tell apart, so they cannot have a layer.
     """
 
     texts: dict[str, dict[str, str]]
     order: list[str]
+    claimed: frozenset[str]
     identity: str
+    nameless: list[str]
 
 
 class SiteLayer(Struct, frozen=True, kw_only=True):
@@ -78,8 +85,14 @@ class SiteLayer(Struct, frozen=True, kw_only=True):
     resources: list[FoundResource]
 
 
-def read_layer_facts(nodes: Sequence[Node]) -> NodeFacts:
-    """The facts of nodes, whose gathered facts were read."""
+def read_layer_facts(nodes: Sequence[Node], known: Collection[str] = ()) -> NodeFacts:
+    """
+    The facts of nodes, whose gathered facts were read.
+
+    Args:
+        nodes: The nodes.
+        known: The names of all nodes that are known.
+    """
     assigned = {path for node in nodes for path in _paths(node.assigned)}
     routed = {path for node in nodes for path in node.routed}
     # what is at the top besides families, which are mappings, comes from the configuration of the host
@@ -101,10 +114,19 @@ def read_layer_facts(nodes: Sequence[Node]) -> NodeFacts:
         }
         for node in nodes
     }
-    apart = [path for path in (HOSTNAME, *order) if _tells_apart(texts, path)]
+    own_paths = {node.name: set(_paths(node.assigned)) for node in nodes}
+    claimed = frozenset(
+        path
+        for path in (HOSTNAME, *order)
+        if any(path in found and path not in own_paths[name] for name, found in texts.items())
+    )
+    names = _Names({*texts, *known})
+    nameless = {path: _nameless(texts, path, path in claimed, names) for path in (HOSTNAME, *order)}
     # the one that is most like the names of the nodes is the easiest to read
-    identity = min(apart, key=lambda path: not _is_name(texts, path), default="")
-    return NodeFacts(texts=texts, order=order, identity=identity)
+    identity = min(nameless, key=lambda path: (len(nameless[path]), not _are_names(texts, path, names)))
+    return NodeFacts(
+        texts=texts, order=order, claimed=claimed, identity=identity, nameless=nameless[identity]
+    )
 
 
 def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], dict[str, Any]]:
@@ -112,12 +134,12 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     Return the layers of a site that have resources, and its manifest.
 
     Raises:
-        InputError: There are layers of nodes, and no fact tells the nodes apart.
+        InputError: A node needs a layer, and no fact tells it apart.
     """
-    if site.by_node and not facts.identity:
+    if nameless := [name for name in facts.nameless if name in site.by_node]:
         raise InputError(
-            "no fact has a different value on each of these nodes, so the site cannot have layers of nodes; assign one, such as "
-            f"`ccmctl facts set {next(iter(site.by_node))} name={next(iter(site.by_node))}`"
+            f"no fact tells these nodes apart, so they cannot have layers: {fold_names(nameless)}; leave them out, or assign a "
+            f"fact to each node of the import, as in `ccmctl facts set {nameless[0]} name={nameless[0]}`"
         )
     names: dict[str, str] = {}
     layers = []
@@ -230,13 +252,32 @@ def _layer_text(value: object) -> str:
     return text if is_name and not holds_template(text) else ""
 
 
-def _tells_apart(texts: Mapping[str, Mapping[str, str]], path: str) -> bool:
-    values = [facts.get(path, "") for facts in texts.values()]
-    return all(values) and len(set(values)) == len(values)
+class _Names:
+    """The names of nodes, and their first labels, which are host names."""
+
+    def __init__(self, nodes: Collection[str]) -> None:
+        self._labels = Counter(node.partition(".")[0] for node in nodes)
+
+    def is_of(self, text: str, node: str) -> bool:
+        """Whether a text names this node and no other one."""
+        return text == node or (text == node.partition(".")[0] and self._labels[text] == 1)
 
 
-def _is_name(texts: Mapping[str, Mapping[str, str]], path: str) -> bool:
-    return all(node in (facts[path], facts[path].partition(".")[0]) for node, facts in texts.items())
+def _nameless(
+    texts: Mapping[str, Mapping[str, str]], path: str, is_claimed: bool, names: _Names
+) -> list[str]:
+    """The nodes that a fact does not tell apart: without a value, with that of others, or with a claim that is not their name."""
+    counts = Counter(facts.get(path, "") for facts in texts.values())
+    return [
+        node
+        for node, facts in texts.items()
+        if not (text := facts.get(path, ""))
+        or (not names.is_of(text, node) and (is_claimed or counts[text] > 1))
+    ]
+
+
+def _are_names(texts: Mapping[str, Mapping[str, str]], path: str, names: _Names) -> bool:
+    return all(names.is_of(facts.get(path, ""), node) for node, facts in texts.items())
 
 
 def _paths(facts: Mapping[str, Any], prefix: str = "") -> list[str]:

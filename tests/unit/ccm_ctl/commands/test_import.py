@@ -159,6 +159,44 @@ def test_nodes_that_no_fact_tells_apart_are_an_error_that_names_the_command(tmp_
     assert not (tmp_path / "site").exists()
 
 
+def test_node_cannot_name_another_one_in_its_layer(tmp_path: Path) -> None:
+    evil = FakeNode("evil", {"role": "web", "name": "db1"}, status=reported(a_host(), a_host("planted")))
+
+    said = imported(Desk(a_node("web1", a_host()), evil), tmp_path / "site")
+
+    assert said.code == 1
+    assert "so they cannot have layers: evil; leave them out" in said.err
+    assert not (tmp_path / "site").exists()
+
+
+def test_node_with_nothing_of_its_own_needs_no_name(tmp_path: Path) -> None:
+    evil = FakeNode("evil", {"role": "web", "name": "db1"}, status=reported(a_host()))
+
+    said = imported(Desk(a_node("web1", a_host(), a_host("own")), evil), tmp_path / "site")
+
+    assert said.code == 0, said.err
+    assert "web1            1" in said.out
+
+
+def test_assigned_fact_may_name_a_node_as_the_operator_likes(tmp_path: Path) -> None:
+    nodes = [FakeNode(name, {"role": "web"}, status=reported(a_host(name))) for name in ("web1", "web2")]
+    desk = Desk(*nodes)
+    for name in ("web1", "web2"):
+        assert desk.ccmctl("facts", "set", name, f"shop=s-{name}").code == 0
+
+    said = imported(desk, tmp_path / "site")
+
+    assert said.code == 0, said.err
+    assert "shop:s-web1" in (tmp_path / "site/manifest.yaml").read_text()
+
+
+def test_nodes_without_resources_are_named(tmp_path: Path) -> None:
+    said = imported(Desk(a_node("web1", a_host()), a_node("web2")), tmp_path / "site")
+
+    assert said.code == 0, said.err
+    assert "no resources: web2\n" in said.out
+
+
 @pytest.mark.parametrize(
     ("types", "sentence"),
     [

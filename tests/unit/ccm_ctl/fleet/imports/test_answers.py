@@ -14,7 +14,7 @@ from ccm_agent.model.records.host_import import (
     split_resources,
 )
 from ccm_agent.model.wire import SESSION_ANSWER, Answer
-from ccm_ctl.fleet.imports.answers import ACCEPT_S, LOOK_S, QUIET_S, ImportAnswer, ImportAnswers
+from ccm_ctl.fleet.imports.answers import ACCEPT_S, ALL_S, LOOK_S, QUIET_S, ImportAnswer, ImportAnswers
 
 LONG = HostResources(
     resources=[
@@ -128,6 +128,19 @@ def test_node_whose_parts_are_lost_is_asked_again_once() -> None:
     assert answers.late(QUIET_S + 1) == ["web1"]
     assert answers.late(3 * QUIET_S) == []
     assert answers.open == ["web1"]
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["the same part", "parts of other answers"])
+def test_node_that_never_sends_all_parts_ends(is_changed: bool) -> None:
+    answers, now = ImportAnswers(["web1"], 0), 0
+    while answers.open and now < 2 * ALL_S:
+        now += 1
+        digest = f"{now:064d}" if is_changed else PARTS[0]["digest"]
+        answers.heard("web1", an_answer("done", PARTS[0] | {"digest": digest}), now)
+        answers.late(now)
+
+    assert now <= ALL_S
+    assert answers.ended["web1"] == ImportAnswer(state="silent", reason=f"no whole answer in {now}s")
 
 
 def test_node_in_whose_name_others_answer_is_forged_unless_it_answers_itself() -> None:

@@ -122,3 +122,28 @@ def test_layers_of_each_node_give_it_what_it_has() -> None:
         found = factor(hosts, FACTS, ORDER)
 
         assert {node: found.of(node, FACTS[node]) for node in nodes} == hosts
+
+
+@pytest.mark.parametrize(
+    ("claimed", "by_fact", "by_node"),
+    [
+        pytest.param(["rack"], {}, {"a1": [OTHER], "a2": [ONE], "b1": [ONE]}, id="a single node claims it"),
+        pytest.param([], {FactLayer("rack", "x"): [ONE], FactLayer("rack", "y"): [OTHER]}, {}, id="assigned"),
+    ],
+)
+def test_value_that_one_node_claims_names_no_layer(
+    claimed: list[str], by_fact: dict[FactLayer, Any], by_node: dict[str, Any]
+) -> None:
+    facts = {"a1": {"rack": "y"}, "a2": {"rack": "x"}, "b1": {"rack": "x"}}
+
+    found = factor({"a1": [OTHER], "a2": [ONE], "b1": [ONE]}, facts, ["rack"], claimed)
+
+    assert (found.by_fact, found.by_node) == (by_fact, by_node)
+
+
+def test_value_that_two_nodes_claim_names_a_layer() -> None:
+    facts = {"a1": {"rack": "y"}, "a2": {"rack": "x"}, "b1": {"rack": "x"}}
+
+    found = factor({"a1": [], "a2": [ONE], "b1": [ONE]}, facts, ["rack"], ["rack"])
+
+    assert found.by_fact == {FactLayer("rack", "x"): [ONE]}
