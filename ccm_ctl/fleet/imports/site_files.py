@@ -20,7 +20,6 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import fact_text
-from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource
@@ -43,6 +42,9 @@ GATHERED = (
 
 VALUE_LIMIT = 100
 """Characters of a fact's value in the name of a layer."""
+
+NAMED = 5
+"""The number of nodes that an error names."""
 
 FOLDER = "layers"
 COMMON = "common"
@@ -137,9 +139,10 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
         InputError: A node needs a layer, and no fact tells it apart.
     """
     if nameless := [name for name in facts.nameless if name in site.by_node]:
+        more = f" and {len(nameless) - NAMED} more" if len(nameless) > NAMED else ""
         raise InputError(
-            f"no fact tells these nodes apart, so they cannot have layers: {fold_names(nameless)}; leave them out, or assign a "
-            f"fact to each node of the import, as in `ccmctl facts set {nameless[0]} name={nameless[0]}`"
+            f"no fact tells these nodes apart, so they cannot have layers: {', '.join(nameless[:NAMED])}{more}; leave them out, "
+            f"or assign a fact to each node of the import, as in `ccmctl facts set {nameless[0]} name={nameless[0]}`"
         )
     names: dict[str, str] = {}
     layers = []
