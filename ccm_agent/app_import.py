@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.app import App, ApplyOptions
 from ccm_agent.model.errors import CcmError, InputError, UsageError
-from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource
+from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource, printable
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import ResolvedResource
@@ -61,7 +61,7 @@ async def find_host_resources(app: App, types: Sequence[str], options: ApplyOpti
         for one in found.resources:
             kind = one.kind or type_name
             if reason := await _refusal(app, context, kind, one):
-                left_out.append(LeftOutResource(type=kind, name=_shown(one.name), reason=reason))
+                left_out.append(LeftOutResource(type=kind, name=printable(one.name), reason=reason))
             else:
                 resources.append(FoundResource(type=kind, name=one.name, properties=one.properties))
     return HostResources(resources=resources, left_out=left_out)
@@ -98,10 +98,6 @@ async def _find(app: App, context: ManifestContext, type_name: str, argument: st
         )
     with context.state.secrets.kept_out_of_errors():
         return await spec.find_existing(context, argument)
-
-
-def _shown(name: str) -> str:
-    return "".join(one if one.isprintable() else "\ufffd" for one in name)
 
 
 def _importable(catalog: Catalog) -> list[str]:

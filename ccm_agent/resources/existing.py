@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.ports import TreeEntry
-from ccm_agent.model.records.host_import import LeftOutResource
+from ccm_agent.model.records.host_import import LeftOutResource, printable
 from ccm_agent.model.resource import PRESENT, CommonProperties
 
 P = TypeVar("P", bound=CommonProperties)
@@ -100,8 +100,7 @@ class ExistingBuilder(Generic[P]):
 
     def leave_out(self, name: str, reason: str) -> None:
         """Name what the manifest does not manage, and why."""
-        shown = "".join(one if one.isprintable() else "\ufffd" for one in name)
-        self._left_out.append(LeftOutResource(type=self._type, name=shown, reason=reason))
+        self._left_out.append(LeftOutResource(type=self._type, name=printable(name), reason=reason))
 
     def result(self) -> ExistingResources:
         """Return the list."""

@@ -298,8 +298,10 @@ def find_claims(folder: Path, scope: str) -> set[str]:
             found = replay(read_own_file(path))
         except FileNotFoundError:
             continue
-        except (FileError, OSError, ValueError) as err:
-            raise _unreadable(path, (err.strerror if isinstance(err, OSError) else None) or str(err)) from err
+        except OSError as err:
+            raise _unreadable(path, err.strerror or str(err)) from err
+        except (FileError, ValueError) as err:
+            raise _unreadable(path, str(err)) from err
         if found.scope == scope or _is_gone(found.scope):
             continue
         if found.trouble:

@@ -22,13 +22,13 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import plural
 from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.records.host_import import TEMPLATE_MARKERS, LeftOutResource
+from ccm_agent.model.records.host_import import LeftOutResource, holds_template
 from ccm_agent.resources.existing import ExistingResource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.cli.manifests.import_site import SiteWriter
+    from ccm_agent.cli.manifests.import_site import HostSiteWriter
     from ccm_agent.model.outcome import TransactionEvent
 
 BETWEEN_TYPES = re.compile(r",(?=[a-z][a-z0-9_]*(?:[:,]|$))")
@@ -83,10 +83,10 @@ def command(given: ImportFlags) -> Exit:
     """
     import asyncio
 
-    from ccm_agent.cli.manifests.import_site import SiteWriter
+    from ccm_agent.cli.manifests.import_site import HostSiteWriter
 
     words = sorted((word for text in given.types for word in BETWEEN_TYPES.split(text)), key=_rank)
-    writer = SiteWriter(given.out, f"Written by `ccm import {' '.join(words)}` on {os.uname().nodename}.")
+    writer = HostSiteWriter(given.out, f"Written by `ccm import {' '.join(words)}` on {os.uname().nodename}.")
     imported = asyncio.run(_import(App(os.environ), words, writer))
     terminal = Terminal(PROGRAM)
     if given.as_json:
@@ -107,7 +107,7 @@ def _rank(word: str) -> int:
     return len(FIRST) + (word in LAST)
 
 
-async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> ImportedResources:
+async def _import(app: App, words: Sequence[str], writer: HostSiteWriter) -> ImportedResources:
     imported = ImportedResources()
     try:
         for word in words:
@@ -134,15 +134,14 @@ async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> Importe
 
 def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> None:
     # lists too: users write their own SSH keys
-    text = json.dumps([resource.name, resource.properties])
-    if any(marker in text for marker in TEMPLATE_MARKERS):
+    if holds_template([resource.name, resource.properties]):
         reason = "has text that would be read as a template"
         imported.left_out.append(LeftOutResource(type=kind, name=resource.name, reason=reason))
     else:
         imported.resources.setdefault((kind, resource.name), resource)
 
 
-async def _leave_out_changes(app: App, imported: ImportedResources, writer: SiteWriter) -> None:
+async def _leave_out_changes(app: App, imported: ImportedResources, writer: HostSiteWriter) -> None:
     """Plan the manifest, and write it again without what an apply would change."""
     unlike: dict[tuple[str, str], str] = {}
 

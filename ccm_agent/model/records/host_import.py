@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from ccm_agent.model.formats.untrusted_json import decode_foreign
 IMPORT_TYPES = ("package", "group", "user", "cron", "host", "mount", "sysctl", "system", "service")
 """The types that nodes import, in the order in which a manifest should manage them. None of them has files with contents."""
 
-TEMPLATE_MARKERS = ("{{", "${", "{%", "{#")
+_MARKERS = ("{{", "${", "{%", "{#")
 """Text with these would be read as a template."""
 
 RESOURCES_LIMIT = 10_000
@@ -70,6 +71,17 @@ class ResourcesPart(Struct, frozen=True, kw_only=True):
     parts: Annotated[int, Meta(ge=1, le=PARTS_LIMIT)]
     digest: Annotated[str, Meta(min_length=64, max_length=64)]
     text: Annotated[str, Meta(max_length=PART_CHARACTERS)]
+
+
+def printable(text: str) -> str:
+    """A text of a host for a line of a report: it cannot control a terminal, or end the line."""
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)
+
+
+def holds_template(value: object) -> bool:
+    """Whether text in a value, in lists and keys too, would be read as a template."""
+    text = json.dumps(value)
+    return any(marker in text for marker in _MARKERS)
 
 
 def split_resources(found: HostResources) -> list[ResourcesPart]:

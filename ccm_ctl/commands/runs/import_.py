@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.site_writer import SiteWriter, list_resources
 from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import fold_names, plural
@@ -26,16 +27,11 @@ from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.targets import TargetOptions, target_options
+from ccm_ctl.fleet.content import MANIFEST_FILE
 from ccm_ctl.fleet.imports.accepted import accept_resources, shown
 from ccm_ctl.fleet.imports.answers import ImportAnswer, ImportAnswers, ask_resources
 from ccm_ctl.fleet.imports.factoring import factor
-from ccm_ctl.fleet.imports.site_files import (
-    SiteLayer,
-    check_free,
-    lay_out,
-    read_layer_facts,
-    write_site,
-)
+from ccm_ctl.fleet.imports.site_layers import SiteLayer, lay_out, read_layer_facts
 from ccm_ctl.fleet.nodes.discovery import narrowed, resolve
 from ccm_ctl.fleet.nodes.inventory import read_facts
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
@@ -121,7 +117,7 @@ def import_(application: Application, given: ImportOptions) -> Exit:
 
     Exit codes: 0 the site changes nothing; 1 it could not run; 2 it changes a node, or a node refused; 3 a node did not answer.
     """
-    out = check_free(given.out)
+    writer = SiteWriter(given.out)
 
     async def work(fleet: Fleet) -> Exit:
         inventory, resolved = await resolve(fleet, given.nodes.spec())
@@ -132,9 +128,9 @@ def import_(application: Application, given: ImportOptions) -> Exit:
                 "\n".join(["nothing to import, so nothing was written", *_trouble(imported, resolved)])
             )
             return Exit.COULD_NOT_RUN if imported.hosts else _exit(imported, resolved)
-        layers = await _write(fleet, inventory, imported, out, given)
+        layers = await _write(fleet, inventory, imported, writer, given)
         application.terminal.show(_layer_report(given.out, layers, imported))
-        changes = await _plan(application, fleet, out, _only(resolved, list(imported.hosts)))
+        changes = await _plan(application, fleet, writer.path, _only(resolved, list(imported.hosts)))
         _report(application.terminal, given.out, layers, imported, changes, resolved)
         is_clean = not (changes.nodes or changes.unknown)
         return _exit(imported, resolved) if is_clean else Exit.FAILED
@@ -191,7 +187,7 @@ class PropertyCheck:
 
 
 async def _write(
-    fleet: Fleet, inventory: Inventory, imported: _Imported, out: Path, given: ImportOptions
+    fleet: Fleet, inventory: Inventory, imported: _Imported, writer: SiteWriter, given: ImportOptions
 ) -> list[SiteLayer]:
     await read_facts(fleet, inventory, imported.hosts)
     if verifier := await make_node_verifier(fleet):
@@ -202,8 +198,17 @@ async def _write(
     site = factor(imported.hosts, facts.texts, facts.order, facts.claimed)
     layers, manifest = lay_out(site, facts)
     comment = f"Written by `ccmctl import --types {','.join(given.types)}` from {plural(len(imported.hosts), 'node')}."
-    await asyncio.to_thread(write_site, out, comment, layers, manifest)
+    await asyncio.to_thread(_save, writer, layers, manifest, comment)
     return layers
+
+
+def _save(writer: SiteWriter, layers: Sequence[SiteLayer], manifest: Mapping[str, Any], comment: str) -> None:
+    with writer:
+        for layer in layers:
+            resources = ((one.type, one.name, one.properties) for one in layer.resources)
+            writer.write_manifest(layer.path, list_resources(resources))
+        writer.write_manifest(MANIFEST_FILE, manifest, comment)
+        writer.finish()
 
 
 def _only(resolved: TargetSet, nodes: list[str]) -> TargetSet:

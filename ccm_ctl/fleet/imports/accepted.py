@@ -7,7 +7,6 @@ the properties that run commands or decide what is managed, such as `health_chec
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -15,10 +14,11 @@ from typing import Any
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.records.host_import import (
     RESOURCES_LIMIT,
-    TEMPLATE_MARKERS,
     FoundResource,
     HostResources,
     LeftOutResource,
+    holds_template,
+    printable,
 )
 from ccm_agent.model.resource import CommonProperties
 
@@ -80,13 +80,7 @@ def accept_resources(
 
 def shown(text: str, limit: int) -> str:
     """A text of a node, as a line of a report."""
-    return "".join(one if one.isprintable() else "\ufffd" for one in text[:limit])
-
-
-def holds_template(value: object) -> bool:
-    """Whether text in a value would be read as a template."""
-    text = json.dumps(value)
-    return any(marker in text for marker in TEMPLATE_MARKERS)
+    return printable(text[:limit])
 
 
 def _refusal(one: FoundResource, check: Check) -> str:

@@ -15,7 +15,7 @@ from blockbuster import BlockBuster
 
 from ccm_agent.cli import main
 from ccm_agent.cli.manifests.import_host import ImportedResources, _add
-from ccm_agent.cli.manifests.import_site import SiteWriter
+from ccm_agent.cli.manifests.import_site import HostSiteWriter
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.ports import TreeEntry
 from ccm_agent.resources.existing import ExistingResource
@@ -143,7 +143,7 @@ def test_what_resources_of_any_type_need_is_stored(home: Path, content: bytes | 
     tree = () if content else (TreeEntry(path="a", content=b"x"),)
     resource = ExistingResource(name="/one", properties={}, content=content, tree=tree)
 
-    with SiteWriter("site", "") as writer:
+    with HostSiteWriter("site", "") as writer:
         writer.write({("extension", "/one"): resource, ("file", "/two"): resource})
         writer.write({("extension", "/one"): resource})
         writer.finish()
@@ -244,7 +244,7 @@ def test_an_interrupted_import_leaves_no_folder(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(import_site, "_write", fail)
+    monkeypatch.setattr(import_site, "write_private", fail)
     assert main.run(["import", f"file:{tree}", "--out", "site"]) == 1
     assert [name for name in os.listdir(home) if "site" in name] == []
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
-from ccm_agent.model.records.host_import import LeftOutResource
+from ccm_agent.model.records.host_import import LeftOutResource, printable
 from ccm_agent.resources.checks import why_no_path
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import (
@@ -62,7 +62,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
         if not reason and entry.kind == "file" and is_within(name, closed):
             reason = "is in a private directory"
         if reason:
-            left_out.append(LeftOutResource(type="file", name=_shown(name), reason=reason))
+            left_out.append(LeftOutResource(type="file", name=printable(name), reason=reason))
         else:
             resources.append(_resource(name, entry, looks[name]))
     return ExistingResources(resources=tuple(resources), left_out=tuple(left_out))
@@ -86,7 +86,7 @@ async def _read(context: ResourceContext, path: str) -> Mapping[str, TreeEntry]:
 
 
 def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
-    if _shown(name) != name or not name.isprintable():
+    if printable(name) != name or not name.isprintable():
         return "its name is not printable text"
     if "{{" in name or "{%" in name:
         return "its name would be read as a template"
@@ -132,7 +132,3 @@ def _resource(name: str, entry: TreeEntry, look: FileInfo) -> ExistingResource:
     }
     content = None if entry.kind == "directory" else entry.content
     return ExistingResource(kind="file", name=name, properties=properties, content=content)
-
-
-def _shown(name: str) -> str:
-    return "".join(one if one.isprintable() else "\ufffd" for one in name)

@@ -190,6 +190,21 @@ def test_assigned_fact_may_name_a_node_as_the_operator_likes(tmp_path: Path) -> 
     assert "shop:s-web1" in (tmp_path / "site/manifest.yaml").read_text()
 
 
+def test_site_that_cannot_be_written_whole_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        if path.name == "manifest.yaml":  # the last one
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("ccm_agent.clikit.site_writer.write_private", fail)
+    said = imported(Desk(a_node("web1", a_host())), tmp_path / "site")
+
+    assert (said.code, list(tmp_path.iterdir())) == (1, [])
+    assert "site: No space left on device" in said.err
+
+
 def test_nodes_without_resources_are_named(tmp_path: Path) -> None:
     said = imported(Desk(a_node("web1", a_host()), a_node("web2")), tmp_path / "site")
 

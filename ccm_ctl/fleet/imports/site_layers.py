@@ -8,27 +8,19 @@ a node could name another one, which would then get what it has.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import fact_text
-from ccm_agent.model.codec import encode_yaml
-from ccm_agent.model.errors import InputError, UsageError
-from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource, holds_template
 from ccm_agent.templates.fact_texts import fact_at
-from ccm_ctl.fleet.content import MANIFEST_FILE
-from ccm_ctl.fleet.imports.accepted import holds_template
 from ccm_ctl.fleet.imports.factoring import FactLayer, FactoredImport
 from ccm_ctl.fleet.nodes.nodes import Node
-from ccm_ctl.fleet.whole_file import create_file
 
 HOSTNAME = "host.info.hostname"
 GATHERED = (
@@ -79,7 +71,7 @@ class SiteLayer(Struct, frozen=True, kw_only=True):
     Attributes:
         title: `common`, `role=web`, or the name of the node.
         path: Its manifest within the site.
-        resources: What it has.
+        resources: What it has, in the order of IMPORT_TYPES.
     """
 
     title: str
@@ -95,7 +87,8 @@ def read_layer_facts(nodes: Sequence[Node], known: Collection[str] = ()) -> Node
         nodes: The nodes.
         known: The names of all nodes that are known.
     """
-    assigned = {path for node in nodes for path in _paths(node.assigned)}
+    assigned_to = {node.name: set(_paths(node.assigned)) for node in nodes}
+    assigned = set().union(*assigned_to.values())
     routed = {path for node in nodes for path in node.routed}
     # what is at the top besides families, which are mappings, comes from the configuration of the host
     own = {path for node in nodes for path, value in node.facts.items() if not isinstance(value, dict)}
@@ -116,11 +109,10 @@ def read_layer_facts(nodes: Sequence[Node], known: Collection[str] = ()) -> Node
         }
         for node in nodes
     }
-    own_paths = {node.name: set(_paths(node.assigned)) for node in nodes}
     claimed = frozenset(
         path
         for path in (HOSTNAME, *order)
-        if any(path in found and path not in own_paths[name] for name, found in texts.items())
+        if any(path in found and path not in assigned_to[name] for name, found in texts.items())
     )
     names = _Names({*texts, *known})
     nameless = {path: _nameless(texts, path, path in claimed, names) for path in (HOSTNAME, *order)}
@@ -147,9 +139,10 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     names: dict[str, str] = {}
     layers = []
     overrides: dict[str, Any] = {}
+    rank = {kind: number for number, kind in enumerate(IMPORT_TYPES)}
     for title, key, resources in _entries(site, facts):
-        name = _file_name(title, names)
-        layers.append(SiteLayer(title=title, path=f"{FOLDER}/{name}.yaml", resources=resources))
+        name, ordered = _file_name(title, names), sorted(resources, key=lambda one: rank[one.type])
+        layers.append(SiteLayer(title=title, path=f"{FOLDER}/{name}.yaml", resources=ordered))
         if key:
             overrides[key] = {"layers": [name]}
     used = dict.fromkeys(layer.fact for layer in site.by_fact)
@@ -165,58 +158,6 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     each = {f"{FOLDER}/{{{{ item }}}}.yaml": {"for_each": "{{ lookup('data.layers') }}"}}
     manifest["ccm"] = {"resources": [{"apply": [each]}]}
     return layers, manifest
-
-
-def layer_text(layer: SiteLayer) -> str:
-    """The manifest of a layer."""
-    listed: list[dict[str, list[dict[str, Any]]]] = []
-    rank = {kind: number for number, kind in enumerate(IMPORT_TYPES)}
-    for one in sorted(layer.resources, key=lambda one: rank[one.type]):
-        if not listed or one.type not in listed[-1]:
-            listed.append({one.type: []})
-        listed[-1][one.type].append({one.name: one.properties})
-    return encode_yaml({"ccm": {"resources": listed}})
-
-
-def check_free(out: str) -> Path:
-    """
-    Return the absolute path of a folder to write.
-
-    Raises:
-        UsageError: It is there, and not an empty folder.
-    """
-    path = Path(os.path.normpath(out)).absolute()
-    try:
-        if path.is_symlink() or (path.exists() and any(path.iterdir())):
-            raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
-    except OSError as err:
-        raise UsageError(f"--out {out}: {err.strerror}") from err
-    return path
-
-
-def write_site(out: Path, comment: str, layers: Sequence[SiteLayer], manifest: Mapping[str, Any]) -> None:
-    """
-    Write the folder of a site, whole or not at all. Blocking.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    printable = "".join(one if one.isprintable() else "\ufffd" for one in comment)
-    draft = None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        (draft / FOLDER).mkdir(mode=0o700)
-        for layer in layers:
-            create_file(draft / layer.path, layer_text(layer).encode())
-        create_file(draft / MANIFEST_FILE, f"# {printable}\n{encode_yaml(manifest)}".encode())
-        draft.rename(out)
-        draft = None
-    except OSError as err:
-        raise UsageError(f"--out {out}: {err.strerror}") from err
-    finally:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _entries(site: FactoredImport, facts: NodeFacts) -> list[tuple[str, str, list[FoundResource]]]:

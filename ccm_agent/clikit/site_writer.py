@@ -1,0 +1,101 @@
+"""The folder of a site that an import writes: it appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ccm_agent.model.codec import encode_yaml
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.records.host_import import printable
+
+
+class SiteWriter:
+    """
+    A new folder, which is written as a draft beside it and gets its name at the end. Blocking.
+
+    Args:
+        out: The folder as it was given; it must not exist, or be empty.
+
+    Raises:
+        UsageError: It exists and is not an empty folder, or cannot be read.
+    """
+
+    def __init__(self, out: str) -> None:
+        self.path = Path(os.path.normpath(out)).absolute()
+        self.draft = Path()
+        try:
+            if self.path.is_symlink() or (self.path.exists() and any(self.path.iterdir())):
+                raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
+        except OSError as err:
+            raise UsageError(f"--out {out}: {err.strerror}") from err
+
+    def __enter__(self) -> SiteWriter:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.draft = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+        except OSError as err:
+            raise self.error(err) from err
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _err: object, _trace: TracebackType | None) -> None:
+        shutil.rmtree(self.draft, ignore_errors=True)
+
+    def write_manifest(self, name: str, manifest: Mapping[str, Any], comment: str = "") -> None:
+        """
+        Write a manifest that only its owner can read, in place of an earlier one.
+
+        Args:
+            name: Its path within the folder.
+            manifest: The document.
+            comment: Its first line.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        # a path among the arguments may contain a line break
+        text = f"# {printable(comment)}\n" if comment else ""
+        try:
+            target = self.draft / name
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(target, f"{text}{encode_yaml(manifest)}".encode())
+        except OSError as err:
+            raise self.error(err) from err
+
+    def finish(self) -> None:
+        """
+        Move the draft to the folder's name.
+
+        Raises:
+            UsageError: The folder is not empty any more, or cannot be written.
+        """
+        try:
+            self.draft.rename(self.path)
+        except OSError as err:
+            raise self.error(err) from err
+
+    def error(self, err: OSError) -> UsageError:
+        """Return the error of a folder that cannot be written."""
+        return UsageError(f"--out {self.path}: {err.strerror}")
+
+
+def write_private(path: Path, content: bytes, *, is_program: bool = False) -> None:
+    """Write a file that only its owner can read, because the host's files may be private."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700 if is_program else 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def list_resources(resources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The manifest of resources, given as type, name and properties; those of one type that follow each other share a list."""
+    listed: list[dict[str, list[dict[str, Any]]]] = []
+    for kind, name, properties in resources:
+        if not listed or kind not in listed[-1]:
+            listed.append({kind: []})
+        listed[-1][kind].append({name: dict(properties)})
+    return {"ccm": {"resources": listed}}
