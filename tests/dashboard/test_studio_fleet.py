@@ -106,16 +106,20 @@ def shop(site: Site) -> Iterator[Site]:
     assert run("unassign", "shop", "--yes").code == 0
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (375, "dark")])
+@pytest.mark.parametrize(("width", "scheme", "is_node_first"), [(1440, "light", False), (375, "dark", True)])
 def test_templates_are_rendered_for_the_chosen_node_without_secrets(
-    browser: Browser, studio: Site, shop: Site, width: int, scheme: Any
+    browser: Browser, studio: Site, shop: Site, width: int, scheme: Any, is_node_first: bool
 ) -> None:
     with studio_page(browser, studio, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         answers: list[str] = []
         page.on("response", lambda one: answers.append(one.text()) if "/api/studio/" in one.url else None)
-        page.get_by_label("File", exact=True).select_option("shop.yaml")
+        if not is_node_first:
+            page.get_by_label("File", exact=True).select_option("shop.yaml")
         page.get_by_label("Node", exact=True).fill("web1")
         page.keyboard.press("Tab")
+        if is_node_first:
+            expect(page.get_by_label("Data", exact=True)).to_have_value("")
+            page.get_by_label("File", exact=True).select_option("shop.yaml")
 
         expect(page.get_by_label("Data", exact=True)).to_have_value("kv://CCM_DATA/shop")
         broken = page.locator(".preview").filter(has_text="✗ error")

@@ -56,23 +56,28 @@ function OnNode({ text, name, isBroken, onShow }) {
   const [problem, fail] = useState(null);
   const [node, choose] = useState("");
   const [expression, setExpression] = useState("");
-  const [{ choices, chosen, of }, setData] = useState({ choices: [], chosen: "", of: "" });
+  const [{ sources, of }, setData] = useState({ sources: {}, of: "" });
+  const [picked, pick] = useState({ urls: "", name: null });
   useEffect(() => void ask("/api/studio/nodes").then((got) => setNodes(got.nodes), fail), []);
   useEffect(() => {
     if (!node) return;
-    const stem = (name.split("/").pop() || "").replace(/\.ya?ml$/, "");
-    ask(`/api/studio/data?node=${encodeURIComponent(node)}`).then(
-      ({ sources }) => {
-        const choices = choicesOf(sources);
-        setData((before) => ({ choices, of: node, chosen: choices.some((one) => one.urls === before.chosen) ? before.chosen : (sources[stem] || []).join(" ") }));
-        fail(null);
-      },
-      (error) => {
-        setData({ choices: [], chosen: "", of: node });
-        fail(error);
-      },
-    );
+    let isGone = false;
+    const set = (sources, error) => {
+      if (isGone) return;
+      setData({ sources, of: node });
+      fail(error);
+    };
+    ask(`/api/studio/data?node=${encodeURIComponent(node)}`).then((got) => set(got.sources, null), (error) => set({}, error));
+    return () => {
+      isGone = true;
+    };
   }, [node]);
+  const choices = choicesOf(sources);
+  // an assignment with the name of the file is the one that the file is for; the file may arrive after the node is chosen
+  const stem = (name.split("/").pop() || "").replace(/\.ya?ml$/, "");
+  const isPicked = picked.name === name && (!picked.urls || choices.some((one) => one.urls === picked.urls));
+  const ownUrls = Object.hasOwn(sources, stem) ? sources[stem].join(" ") : "";
+  const chosen = isPicked ? picked.urls : ownUrls;
   const isAsked = node && of === node && !isBroken && !problem;
   const { said, error, isCurrent } = useEvaluation(isAsked ? { node, text, expression, path: name, data: chosen ? chosen.split(" ") : [] } : null);
   return html`<h2>On a node</h2>
@@ -81,7 +86,7 @@ function OnNode({ text, name, isBroken, onShow }) {
         <${Draft} id="studio-node" list="studio-nodes" value=${node} autocomplete="off" spellcheck=${false} onDone=${(value) => choose(value.trim())} /></span>
       <datalist id="studio-nodes">${nodes.slice(0, 2000).map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
       ${choices.length > 0 && html`<span class="pair"><label for="studio-data">Data</label>
-      <select id="studio-data" value=${chosen} onChange=${(event) => setData((before) => ({ ...before, chosen: event.target.value }))}>
+      <select id="studio-data" value=${chosen} onChange=${(event) => pick({ urls: event.target.value, name })}>
         <option value="">of the manifest alone</option>
         ${choices.map((one) => html`<option key=${one.urls} value=${one.urls}>${one.label}</option>`)}
       </select></span>`}
