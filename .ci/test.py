@@ -30,7 +30,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 TESTENV = TOP / "tests/testenv"
-SECOND_RUN = ["--reruns=1", "-rR"]
+SECOND_RUN = ["--reruns=1", "-rR", "--rerun-show-tracebacks"]
 UNSTABLE_ALLOWED = 3
 SANDBOX = ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "--mount-proc", "--"]
 

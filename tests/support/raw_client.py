@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import nkeys
 from msgspec import Struct
@@ -71,6 +72,18 @@ class RawClient:
                     assert answer, f"the server ended the connection: {self.refused[-1:]}"
                     if answer.startswith(b"-ERR"):
                         self.refused.append(answer.decode().strip())
+
+    async def store(self, subject: bytes, body: bytes, headers: bytes = b"") -> None:
+        """Send one message to a stream, and return when it is stored: `publish` returns before that."""
+        inbox = b"_INBOX.%s" % uuid4().hex.encode()
+        message = RawMessage(subject, body, headers, inbox).encode()
+        self._writer.write(b"SUB %s 0\r\nUNSUB 0 1\r\n%s" % (inbox, message))
+        async with asyncio.timeout(_ANSWER_S):
+            while not (line := await self._reader.readline()).startswith(b"MSG "):
+                assert line, "the server ended the connection"
+            answer = json.loads(await self._reader.readexactly(int(line.split()[-1])))
+        await self._reader.readexactly(2)
+        assert "error" not in answer, answer
 
     async def subscribe(self, patterns: Sequence[str]) -> None:
         """Listen on some subjects, and return when the server has taken them all."""
