@@ -23,7 +23,7 @@ from ccm_agent.bus.signatures.signing import (
 from ccm_agent.bus.streams import Stored, call, read_all, store
 from ccm_agent.model.secret import Secret
 from tests.support.fleet import Done, a_file, manifest
-from tests.support.nats_server import settings
+from tests.support.nats_server import recreate, settings
 from tests.support.secured import Secured, secured_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(180)]
@@ -56,10 +56,8 @@ def as_holder(secured: Secured, stream: str, change: Change) -> list[Stored]:
         creds = secured.directory / "holder.creds"
         async with Connection(settings(secured.fleet.servers[0], "holder", creds=str(creds))) as holder:
             await holder.connect_now()
-            config = (await call(holder, f"STREAM.INFO.{stream}"))["config"]
             before = [each async for each in read_all(holder, stream, ">")]
-            await call(holder, f"STREAM.DELETE.{stream}")
-            await call(holder, f"STREAM.CREATE.{stream}", config | {"no_ack": False})
+            await recreate(holder, stream, no_ack=False)
             for each in change(before):
                 own = {k: v for k, v in each.headers.items() if k.startswith("Ccm-")}
                 await store(holder, each.subject, each.body, own)

@@ -47,7 +47,7 @@ from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import Bus, Controller, agent_ports, agent_settings, running, until, until_asked
 from tests.support.assignments import BundleEngine
 from tests.support.bundles import digest_of, packed
-from tests.support.nats_server import connected_plain, ports_on, prepare, running_server
+from tests.support.nats_server import connected_plain, ports_on, prepare, recreate, running_server
 from tests.support.signing import FULL, Keyring, OwnKeyValue, OwnRequests, OwnSignatory, now_ms
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
@@ -153,7 +153,7 @@ async def stage(tmp_path: Path, server: NatsServer) -> AsyncIterator[Stage]:
         async with running(settings, made):
             yield one
         for bucket in ("CCM_ASSIGNMENTS", "CCM_FACTS", "CCM_DATA", "CCM_TRUST"):
-            await call(attacker, f"STREAM.DELETE.KV_{bucket}")
+            await recreate(attacker, f"KV_{bucket}")
         await call(attacker, "STREAM.PURGE.CCM_SCHEDULES")
 
 

@@ -25,7 +25,7 @@ from ccm_agent.registration.watch import watch
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_agent.testing.records import FakeRecords
-from tests.support.nats_server import WAIT_S, prepare, running_server, settings
+from tests.support.nats_server import WAIT_S, prepare, recreate, running_server, settings
 from tests.support.registrations import an_entry
 
 pytestmark = pytest.mark.nats
@@ -306,9 +306,7 @@ async def register(server: NatsServer, *numbers: int, **fields: Any) -> None:
 async def forget_all(server: NatsServer) -> None:
     """What a restart does to a stream in memory, or to entries whose TTL ends meanwhile; by direct deletion, without a mark."""
     async with connected(server) as connection:
-        config = (await call(connection, f"STREAM.INFO.{STREAM}"))["config"]
-        await call(connection, f"STREAM.DELETE.{STREAM}")
-        await call(connection, f"STREAM.CREATE.{STREAM}", config)
+        await recreate(connection, STREAM)
 
 
 async def restart(server: NatsServer) -> None:

@@ -22,7 +22,7 @@ from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_index
-from ccm_agent.bus.streams import store
+from ccm_agent.bus.streams import call, store
 from ccm_agent.bus.subjects import due_subject, parse_scheduled, schedule_subject
 from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.model.secret import Secret
@@ -296,6 +296,21 @@ async def prepare(
     async with Connection(settings(server, "op", **({"answer_s": 1.0} | others))) as connection:
         await connection.connect_now()
         await make(connection, layout)
+
+
+async def recreate(connection: Connection, stream: str, **changed: Any) -> None:
+    """
+    Delete a stream, and create it without messages.
+
+    Of a stream that is deleted and created at once, nats-server 2.15.0 sometimes restores the old messages.
+    """
+    config = (await call(connection, f"STREAM.INFO.{stream}"))["config"] | changed
+    for _ in range(50):
+        await call(connection, f"STREAM.DELETE.{stream}")
+        made = await call(connection, f"STREAM.CREATE.{stream}", config)
+        if not made["state"]["messages"]:
+            return
+    raise AssertionError(f"{stream} is never empty")
 
 
 async def eventually(attempt: Any) -> Any:

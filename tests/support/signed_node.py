@@ -15,7 +15,7 @@ from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.signatures.signed_bucket import SignedBucket
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.signatures.trust import TRUST_BUCKET, SignedText
-from ccm_agent.bus.streams import Stored, call, read_all, store
+from ccm_agent.bus.streams import Stored, read_all, store
 from ccm_agent.bus.subjects import key_subject, request_subject
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.ids import new_id
@@ -37,7 +37,7 @@ from tests.support.agent import (
 )
 from tests.support.assignments import BundleEngine
 from tests.support.controller import fleet_on
-from tests.support.nats_server import connected_plain, ports_on, prepare
+from tests.support.nats_server import connected_plain, ports_on, prepare, recreate
 from tests.support.signing import Keyring, OwnKeyValue, OwnRequests, now_ms
 
 NODE = "web1.example.net"
@@ -109,9 +109,7 @@ class SignedNode:
 
     async def restore(self, bucket: str, stored: Sequence[Stored]) -> None:
         """Make a bucket hold these messages and no other ones."""
-        config = (await call(self.attacker, f"STREAM.INFO.KV_{bucket}"))["config"]
-        await call(self.attacker, f"STREAM.DELETE.KV_{bucket}")
-        await call(self.attacker, f"STREAM.CREATE.KV_{bucket}", config)
+        await recreate(self.attacker, f"KV_{bucket}")
         for one in stored:
             headers = {name: value for name, value in one.headers.items() if name in WRITTEN_HEADERS}
             await store(self.attacker, one.subject, one.body, headers)
