@@ -26,7 +26,7 @@ DATA = "kv://CCM_DATA/common"
 
 
 async def publish(server: NatsServer, number: int) -> float:
-    """Assign a bundle and data to everybody; when that was begun."""
+    """Assign a bundle and data to all nodes; return the time before that."""
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.connection.settings import settings_for
     from ccm_agent.bus.kv import NatsKeyValue

@@ -77,7 +77,7 @@ async def read_from_leader(
     connection: Connection, stream: str, question: Mapping[str, Any], cause: NoRespondersError
 ) -> LeaderPage:
     """
-    Answer the question of a direct get that nobody answered.
+    Read from the stream's leader what a direct get requested without a reply.
 
     Args:
         connection: The connection to the broker.

@@ -27,13 +27,9 @@ class SiteWriter:
     """
 
     def __init__(self, out: str) -> None:
+        check_free(out)
         self.path = Path(os.path.normpath(out)).absolute()
         self.draft = Path()
-        try:
-            if self.path.is_symlink() or (self.path.exists() and any(self.path.iterdir())):
-                raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
-        except OSError as err:
-            raise UsageError(f"--out {out}: {err.strerror}") from err
 
     def __enter__(self) -> SiteWriter:
         try:
@@ -82,6 +78,21 @@ class SiteWriter:
     def error(self, err: OSError) -> UsageError:
         """Return the error of a folder that cannot be written."""
         return UsageError(f"--out {self.path}: {err.strerror}")
+
+
+def check_free(out: str) -> None:
+    """
+    Check that a folder does not exist, or is empty. Blocking.
+
+    Raises:
+        UsageError: It exists and is not an empty folder, or cannot be read.
+    """
+    path = Path(os.path.normpath(out))
+    try:
+        if path.is_symlink() or (path.exists() and any(path.iterdir())):
+            raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
+    except OSError as err:
+        raise UsageError(f"--out {out}: {err.strerror}") from err
 
 
 def write_private(path: Path, content: bytes, *, is_program: bool = False) -> None:

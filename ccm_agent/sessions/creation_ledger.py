@@ -28,6 +28,7 @@ from ccm_agent.sessions.refresh_log import (
     cut_torn_line,
     read_own_file,
     refuse_shared,
+    replace_own_file,
     sync_folder,
     write_all,
 )
@@ -242,19 +243,7 @@ class CreationLedger:
             _Line(version=VERSION, scope=self.scope),
             *(_Line(put=one) for one in self.entries.values()),
         ]
-        fresh = self.path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(fresh, flags, 0o600)
-        try:
-            write_all(fd, _encoded(lines))
-            os.fdatasync(fd)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(fd)
-        fresh.replace(self.path)
-        sync_folder(self.path.parent)
+        replace_own_file(self.path, _encoded(lines))
 
 
 class ReadLedger(Struct, kw_only=True):

@@ -28,7 +28,7 @@ CHANGES_LIMIT = 10_000
 
 FILE_LIMIT_BYTES = 64 << 20
 COMPACT_LINES = 1000
-"""A file with more lines is rewritten when a run ends, even if that run did not come to its end."""
+"""A file with more lines is rewritten when a run ends, even if that run was stopped."""
 
 ANY = "*"
 
@@ -311,19 +311,7 @@ class RefreshLog:
                 sync_folder(self.path.parent)
 
     def _rewrite(self, lines: Sequence[_Line]) -> None:
-        fresh = self.path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(fresh, flags, 0o600)
-        try:
-            write_all(fd, _encoded(lines))
-            os.fdatasync(fd)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(fd)
-        fresh.replace(self.path)
-        sync_folder(self.path.parent)
+        replace_own_file(self.path, _encoded(lines))
 
     def _remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -419,6 +407,23 @@ def refuse_shared(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         raise FileError(f"{folder}: other users can write there; use `chmod go-w`, or change its owner")
+
+
+def replace_own_file(path: Path, data: bytes) -> None:
+    """Replace a file of ours; a kill or a full disk leaves the old one."""
+    fresh = path.with_suffix(".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(fresh, flags, 0o600)
+    try:
+        write_all(fd, data)
+        os.fdatasync(fd)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    fresh.replace(path)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -38,7 +38,7 @@ RUNS_LIMIT = 1000
 """The newest runs on record; each takes a small file."""
 
 INCOMPLETE_LIMIT = 5
-"""So many runs with an undo that has not come to its end are reported."""
+"""The most runs with an unfinished undo that are reported."""
 
 UNKNOWN_END = "the result is unknown: the agent ended while it changed this resource"
 
@@ -46,7 +46,7 @@ LOST = ".lost"
 """The suffix of the file that marks a run whose record could not be written."""
 
 UNDOING = ".undoing"
-"""The suffix of the file that marks a run of which an undo has begun, and has not come to its end."""
+"""The suffix of the file that marks a run with an unfinished undo."""
 
 
 class UndoLine(Struct, kw_only=True, omit_defaults=True):
@@ -133,7 +133,7 @@ class UndoStore:
         return why if lost == run else ""
 
     async def follow(self, undone: str, undo: Awaitable[SessionSummary]) -> SessionSummary:
-        """Await an undo. Until one has come to its end, the run is one of `incomplete`, also after a kill."""
+        """Await an undo. Until one has ended, the run is one of `incomplete`, also after a kill."""
         mark = self._runs / f"{undone}{UNDOING}"
         self.incomplete = [undone, *(run for run in self.incomplete if run != undone)][:INCOMPLETE_LIMIT]
         try:

@@ -275,7 +275,7 @@ class Authenticator:
 
         Raises:
             SignatureError: It is not signed, or not by a key that is trusted, or a schedule's time was not signed.
-            NotAuthorizedError: The signer may not ask this of this scope; a StaleSignersError if nobody may now, a
+            NotAuthorizedError: The signer may not ask this of this scope; a StaleSignersError if the signers list is too old, a
                 WrongClockError if the request is not valid at the time of this node's clock.
         """
         if not self.is_demanded:

@@ -349,7 +349,7 @@ def operator_flag_for(subject: str) -> str:
 
 
 def _lets(role: Role, subject: str) -> bool:
-    return any(subject_matches(each, subject) for each in operator_permissions("somebody", role).publish)
+    return any(subject_matches(each, subject) for each in operator_permissions("name", role).publish)
 
 
 def _requests(scopes: Sequence[str], protocols: Sequence[str]) -> list[str]:

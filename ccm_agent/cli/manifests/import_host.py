@@ -152,7 +152,7 @@ async def _leave_out_changes(app: App, imported: ImportedResources, writer: Host
     async with app.source(writer.manifest) as source:
         summary = await app.engine().apply(source, ApplyOptions(noop=True, environ={}, on_event=on_event))
     if summary.reason:
-        raise ManifestError(f"the plan of the manifest did not come to its end: {summary.reason}")
+        raise ManifestError(f"planning the manifest stopped: {summary.reason}")
     for (kind, name), why in unlike.items():
         del imported.resources[kind, name]
         reason = f"an apply would change it: {why}"

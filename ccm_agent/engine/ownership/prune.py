@@ -221,7 +221,7 @@ class RunPrune:
         if not entry.removal:
             return "it was there before"
         if entry.left is None:
-            return "the run that created it did not come to its end"
+            return "the run that created it was interrupted"
         return ""
 
     async def _prune(self, gone: Sequence[LedgerEntry], loop: ResourceLoop) -> None:

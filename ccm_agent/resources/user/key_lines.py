@@ -14,6 +14,8 @@ from hashlib import sha256
 
 from msgspec import Struct
 
+from ccm_agent.model.records.host_import import printable
+
 LINE_LENGTH = 16_384
 FILE_BYTES = 1 << 20
 """The largest file that is read or written."""
@@ -45,7 +47,7 @@ class KeyLine(Struct, frozen=True, kw_only=True):
         digest = base64.b64encode(sha256(base64.b64decode(self.blob)).digest()).decode().rstrip("=")
         restricted = "restricted " if self.options else ""
         # a user may write anything there, such as escape sequences of terminals, or bytes that are not UTF-8
-        comment = "".join(one if one.isprintable() else "\ufffd" for one in self.comment)
+        comment = printable(self.comment)
         return f"{restricted}{self.kind} SHA256:{digest} {comment}".strip()
 
 

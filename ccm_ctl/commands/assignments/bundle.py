@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from msgspec import UNSET
 
+from ccm_agent.clikit.site_writer import check_free
 from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.text import ago, one_line, plural, short_id, size
 from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
@@ -116,7 +117,7 @@ def _get(application: Application, digest: str, out: Path) -> Exit:
     The beginning of a digest is enough. The bytes are compared with the digest, and checked as an agent does, before anything
     is written. Nothing is overwritten.
     """
-    _check_free(out)
+    _check_target(out)
 
     async def work(fleet: Fleet) -> Exit:
         found = choose_bundle(await find_bundles(fleet), digest)
@@ -156,29 +157,18 @@ def _format_references(references: Sequence[BundleReference]) -> str:
     return "; ".join(words)
 
 
-def _check_free(out: Path) -> None:
+def _check_target(out: Path) -> None:
     """
-    Check that a directory is new or empty.
+    Check that a directory is new or empty, in one that exists.
 
     Raises:
         UsageError: It is neither, or it is the current directory, which is replaced and so would be lost to the shell.
-        FileError: It cannot be read.
     """
-    try:
-        if out.is_symlink() or (out.exists() and not out.is_dir()):
-            raise UsageError(f"{out}: is not a directory; name a new or an empty one")
-        if not out.exists():
-            if not out.absolute().parent.is_dir():
-                raise UsageError(
-                    f"{out}: the directory that would contain it does not exist; create it first"
-                )
-            return
-        if out.samefile(Path.cwd()):
-            raise UsageError(f"{out}: is the current directory; name a new directory in it")
-        if next(out.iterdir(), None) is not None:
-            raise UsageError(f"{out}: is not empty; name a new or an empty directory")
-    except OSError as err:
-        raise FileError(f"{out}: cannot be read: {err.strerror}") from err
+    check_free(str(out))
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"--out {out}: the directory that would contain it does not exist; create it first")
+    if out.exists() and out.samefile(Path.cwd()):
+        raise UsageError(f"--out {out}: is the current directory; name a new directory in it")
 
 
 def _write(packed: bytes, digest: str, out: Path) -> None:

@@ -97,14 +97,7 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     if (time is None) != end:
         raise UsageError("specify a duration such as 30d, or --end")
     listed = signers_in(application, keys).allow_unsigned(time or 0)
-    notes = _notes(listed) or ["nodes accept only what is signed"]
-    application.terminal.record(
-        MadeLine, name="signers", kind="list", action="updated", number=listed.number, details=notes
-    )
-    for note in notes:
-        application.terminal.show(f"{note}\n")
-    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
-    return Exit.OK
+    return _show_updated(application, listed, without_limit="nodes accept only what is signed")
 
 
 @verb(
@@ -127,14 +120,9 @@ def _max_age(application: Application, time: int | None, end: bool, keys: str) -
     if time is not None and time < LEAST_MAX_AGE_S:
         raise UsageError("a maximum age is an hour or more: `ccmctl` renews the timestamp only now and then")
     listed = signers_in(application, keys).limit_age(time or 0)
-    notes = _notes(listed) or ["nodes rely on the newest list that they have, forever"]
-    application.terminal.record(
-        MadeLine, name="signers", kind="list", action="updated", number=listed.number, details=notes
+    return _show_updated(
+        application, listed, without_limit="nodes rely on the newest list that they have, forever"
     )
-    for note in notes:
-        application.terminal.show(f"{note}\n")
-    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
-    return Exit.OK
 
 
 @verb(
@@ -214,6 +202,17 @@ async def _renew_published(broker: Broker, revision: int = 0) -> None:
         await renew(broker.fleet, broker.connection, at_least=revision)
     except ProtocolError as err:
         broker.fleet.warn(f"the signers list is published, and not confirmed: {err.message}")
+
+
+def _show_updated(application: Application, listed: SignersList, *, without_limit: str) -> Exit:
+    notes = _notes(listed) or [without_limit]
+    application.terminal.record(
+        MadeLine, name="signers", kind="list", action="updated", number=listed.number, details=notes
+    )
+    for note in notes:
+        application.terminal.show(f"{note}\n")
+    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
+    return Exit.OK
 
 
 def _notes(listed: SignersList) -> list[str]:

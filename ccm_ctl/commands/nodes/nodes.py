@@ -27,7 +27,7 @@ from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
 from ccm_ctl.render.tree import scalar
 
-NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
+NO_NODES = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
 
 
 @takes(TargetOptions)
@@ -38,7 +38,7 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
         terminal, counts = application.terminal, _Counts()
         async with open_list(fleet, given.spec()) as listed:
             if not listed.names:
-                terminal.show(NOBODY)
+                terminal.show(NO_NODES)
                 return Exit.OK
             now, total = fleet.clock.now(), len(listed.names)
             table = TableStream(_list_columns(), total, terminal.style, unit="nodes", narrow="-t")

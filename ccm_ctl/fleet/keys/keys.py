@@ -417,7 +417,7 @@ class Keys:
         Create an account that a folder of an earlier version does not have.
 
         Raises:
-            InputError: The servers have this account already. Another key would have an effect that nobody wants.
+            InputError: The servers have this account already. With another key, `effect` would follow.
         """
         path = self.folder / f"{account}.seed"
         if path.exists():

@@ -257,7 +257,7 @@ def test_a_plan_that_breaks_off_proves_nothing(
 
     monkeypatch.setattr(LocalEngine, "apply", break_off)
     assert main.run(["import", f"file:{tree}", "--out", "site"]) == 1
-    assert "the plan of the manifest did not come to its end: the disk is full" in capsys.readouterr().err
+    assert "planning the manifest stopped: the disk is full" in capsys.readouterr().err
     assert [name for name in os.listdir(home) if "site" in name] == []
 
 

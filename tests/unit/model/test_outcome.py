@@ -53,7 +53,7 @@ def test_all_failures_are_counted_and_the_first_ones_listed(summary: SessionSumm
         pytest.param({"changed_resources": 1}, "changed", id="a resource was changed"),
         pytest.param({"changed_resources": 1, "failed_resources": 1}, "failed", id="a failure counts more"),
         pytest.param({"requirements_unmet_count": 1}, "failed", id="a requirement was not met"),
-        pytest.param({"reason": "interrupted"}, "failed", id="the run did not come to its end"),
+        pytest.param({"reason": "interrupted"}, "failed", id="the run was interrupted"),
     ],
 )
 def test_the_end_state_follows_from_numbers_and_reason(

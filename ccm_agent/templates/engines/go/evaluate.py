@@ -20,6 +20,7 @@ from ccm_agent.templates.engines.go.signature import (
     read_signature,
 )
 from ccm_agent.templates.engines.gotypes import MISSING, field_of, go_type
+from ccm_agent.templates.engines.nodes import Text
 from ccm_agent.templates.goprint import go_print, sorted_keys
 
 _NO_VALUE = "<no value>"
@@ -64,7 +65,7 @@ class GoRuntime:
 
     def _run(self, body: Body, dot: Any) -> int:
         for statement in body:
-            if type(statement) is nodes.Text:
+            if type(statement) is Text:
                 self._write(statement.text)
                 continue
             self._budget.step()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ccm_agent.templates.engines.nodes import Marker, Text
+
 
 @dataclass(frozen=True, slots=True)
 class Dot:
@@ -94,39 +96,37 @@ Argument = Dot | Nil | Number | Bool | String | Field | Variable | Identifier | 
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Action:
     line: int
     pipeline: Pipeline
 
 
 @dataclass(frozen=True, slots=True)
-class If:
+class Branch:
+    """A pipeline, the body for its value, and the body for an empty one."""
+
     line: int
     pipeline: Pipeline
     body: Body
     otherwise: Body
 
 
-@dataclass(frozen=True, slots=True)
-class With:
-    line: int
-    pipeline: Pipeline
-    body: Body
-    otherwise: Body
+class If(Branch):
+    """`if pipeline`"""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    line: int
-    pipeline: Pipeline
-    body: Body
-    otherwise: Body
+class With(Branch):
+    """`with pipeline`"""
+
+    __slots__ = ()
+
+
+class Range(Branch):
+    """`range pipeline`"""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +146,6 @@ class Break:
 @dataclass(frozen=True, slots=True)
 class Continue:
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """`end` or `else`: ends a body and is not part of it."""
-
-    line: int
-    word: str
 
 
 Statement = Text | Action | If | With | Range | Include | Break | Continue | Marker

@@ -24,7 +24,6 @@ from ccm_agent.templates.engines.go.nodes import (
     Identifier,
     If,
     Include,
-    Marker,
     Nil,
     Number,
     Pipeline,
@@ -32,13 +31,13 @@ from ccm_agent.templates.engines.go.nodes import (
     Statement,
     String,
     Template,
-    Text,
     Variable,
     With,
 )
 from ccm_agent.templates.engines.go.numbers import parse_number
 from ccm_agent.templates.engines.lexer import Token, TokenKind
 from ccm_agent.templates.engines.literals import unquote
+from ccm_agent.templates.engines.nodes import Marker, Text
 from ccm_agent.templates.engines.token_cursor import TokenCursor
 
 

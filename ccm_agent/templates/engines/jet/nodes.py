@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ccm_agent.templates.engines.nodes import Marker, Text
+
 
 @dataclass(frozen=True, slots=True)
 class Literal:
@@ -139,12 +141,6 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Action:
     """`[[ assign ]]`, `[[ pipeline ]]` or `[[ assign; pipeline ]]`."""
 
@@ -231,14 +227,7 @@ class Return:
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """`end`, `else` or `content`: ends a body. A marker without a matching body does nothing."""
-
-    line: int
-    word: str
-
-
+# a Marker without a matching body does nothing
 Statement = Text | Action | If | Range | Try | Catch | Block | Yield | Include | Return | Marker
 Body = tuple[Statement, ...]
 

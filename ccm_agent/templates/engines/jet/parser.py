@@ -20,17 +20,16 @@ from ccm_agent.templates.engines.jet.nodes import (
     Expression,
     If,
     Include,
-    Marker,
     Parameter,
     Range,
     Return,
     Statement,
     Template,
-    Text,
     Try,
     Yield,
 )
 from ccm_agent.templates.engines.lexer import Token, TokenKind
+from ccm_agent.templates.engines.nodes import Marker, Text
 
 
 def parse(text: str, name: str, left: str, right: str) -> Template:

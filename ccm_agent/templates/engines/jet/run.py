@@ -22,6 +22,7 @@ from ccm_agent.templates.engines.jet.values import (
     type_of,
     unboxed,
 )
+from ccm_agent.templates.engines.nodes import Marker, Text
 from ccm_agent.templates.goprint import sorted_keys
 from ccm_agent.templates.values import StringMap
 
@@ -119,7 +120,7 @@ class JetRuntime(Evaluator):
         returned: Any = MISSING
         try:
             for statement in body:
-                if type(statement) is nodes.Text:
+                if type(statement) is Text:
                     self.write(statement.text)
                     continue
                 self.budget.step()
@@ -332,7 +333,7 @@ _STATEMENTS: dict[type, str] = {
     nodes.Yield: "_yield",
     nodes.Include: "_include",
     nodes.Return: "_return",
-    nodes.Marker: "_nothing",
+    Marker: "_nothing",
 }
 
 _RETURNING = frozenset((nodes.If, nodes.Range, nodes.Try, nodes.Include, nodes.Return))

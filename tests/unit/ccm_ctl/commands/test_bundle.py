@@ -179,8 +179,10 @@ def test_a_directory_with_content_a_file_a_symlink_and_the_current_directory_sta
     ]
 
     assert [one.code for one in said] == [1] * 5
-    assert said[0].err == f"ccmctl: {tmp_path}/full: is not empty; name a new or an empty directory\n"
-    assert said[3].err == "ccmctl: .: is the current directory; name a new directory in it\n"
+    assert said[0].err == (
+        f"ccmctl: --out {tmp_path}/full: exists and is not an empty folder; name another one\n"
+    )
+    assert said[3].err == "ccmctl: --out .: is the current directory; name a new directory in it\n"
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         "empty", "file", "full", "full/mine", "link",
     ]  # fmt: skip
