@@ -40,8 +40,7 @@ class SharedFile:
         Raises:
             FileError: It cannot be read, is too large, or is not a regular file.
         """
-        lines = await self._lines(await self._inspect(path))
-        return [one.encode(errors="surrogateescape").decode(errors="replace") for one in lines]
+        return await self._lines(await self._inspect(path), errors="replace")
 
     async def edit(self, path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
         """
@@ -52,7 +51,7 @@ class SharedFile:
         """
         async with self._locks.hold(self._lock):
             look = await self._inspect(path)
-            before = await self._lines(look)
+            before = await self._lines(look, errors="surrogateescape")
             lines = change(before)
             if lines == before:
                 return
@@ -75,12 +74,12 @@ class SharedFile:
             raise FileError(f"{path} is not a regular file: {look.error or f'it is a {look.kind}'}")
         return look
 
-    async def _lines(self, look: FileInfo) -> list[str]:
+    async def _lines(self, look: FileInfo, *, errors: str) -> list[str]:
         if look.kind == "absent":
             return []
         content = await self._files.read(look.path, LIMIT_BYTES)
         # not splitlines(): it also splits at characters that are part of a line for the readers of these files
-        lines = content.decode(errors="surrogateescape").split("\n")
+        lines = content.decode(errors=errors).split("\n")
         return lines[:-1] if lines[-1] == "" else lines
 
     async def _make_directory(self, path: str) -> None:

@@ -7,6 +7,7 @@ Source: sysctl.d(5), sysctl.conf(5).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from ccm_agent.resources.sysctl.model import parameter_path
 
@@ -38,6 +39,7 @@ def _with_value(line: str, value: str) -> str:
     return f"{name}={before[: len(before) - len(before.lstrip())]}{value}"
 
 
+@lru_cache(maxsize=8192)  # a file is read again for each parameter that is written
 def _parse(line: str) -> tuple[str, str]:
     """Return path and value of a line; "" for a comment, a pattern or anything else."""
     key, equals, value = line.strip().partition("=")
