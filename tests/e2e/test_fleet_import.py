@@ -79,15 +79,13 @@ def files(folder: Path) -> dict[str, Any]:
     return {str(path.relative_to(folder)): decode_yaml(path.read_text()) for path in found}
 
 
-def a_layer(jobs: dict[str, str], hosts: dict[str, str]) -> dict[str, Any]:
-    """The manifest of a layer."""
-    fixed = {"schedule": "5 4 * * *", "user": "root"}
-    resources: list[dict[str, Any]] = [
-        {"cron": [{name: {"command": command, **fixed}} for name, command in jobs.items()]}
-    ]
-    if hosts:
-        resources.append({"host": [{name: {"address": address}} for name, address in hosts.items()]})
-    return {"ccm": {"resources": resources}}
+def some(kind: str, **resources: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of resources of one type."""
+    return {"ccm": {"resources": [{kind: [{name: one} for name, one in resources.items()]}]}}
+
+
+def a_job(command: str) -> dict[str, Any]:
+    return {"command": command, "schedule": "5 4 * * *", "user": "root"}
 
 
 def test_site_of_three_nodes_has_layers_and_its_plan_changes_nothing(rooted: Fleet, tmp_path: Path) -> None:
@@ -110,17 +108,20 @@ def test_site_of_three_nodes_has_layers_and_its_plan_changes_nothing(rooted: Fle
         "role:${ lookup('facts.role') }",
         "name:${ lookup('facts.name') }",
     ]
-    assert manifest["data"] == {"layers": ["common"]}
+    assert manifest["data"] == {"cron": ["common"], "host": ["common"]}
     assert manifest["overrides"] == {
-        "name:web1": {"layers": ["web1"]},
-        "role:db": {"layers": ["role-db"]},
-        "role:web": {"layers": ["role-web"]},
+        "name:web1": {"cron": ["web1"]},
+        "role:db": {"cron": ["role-db"], "host": ["role-db"]},
+        "role:web": {"cron": ["role-web"], "host": ["role-web"]},
     }
     assert site == {
-        "layers/common.yaml": a_layer({"backup": "/bin/backup"}, {"gateway": "10.0.0.1"}),
-        "layers/role-db.yaml": a_layer({"reload": "/bin/reload db"}, {"peer": "10.0.1.3"}),
-        "layers/role-web.yaml": a_layer({"reload": "/bin/reload web"}, {"peer": "10.0.1.4"}),
-        "layers/web1.yaml": a_layer({"mine": "/bin/only-here"}, {}),
+        "layers/common/cron.yaml": some("cron", backup=a_job("/bin/backup")),
+        "layers/common/host.yaml": some("host", gateway={"address": "10.0.0.1"}),
+        "layers/role-db/cron.yaml": some("cron", reload=a_job("/bin/reload db")),
+        "layers/role-db/host.yaml": some("host", peer={"address": "10.0.1.3"}),
+        "layers/role-web/cron.yaml": some("cron", reload=a_job("/bin/reload web")),
+        "layers/role-web/host.yaml": some("host", peer={"address": "10.0.1.4"}),
+        "layers/web1/cron.yaml": some("cron", mine=a_job("/bin/only-here")),
     }
     assert SECRET not in done.out + done.err + "".join(one.log for one in rooted.agents.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +206,9 @@ async def _write(
 def _save(writer: SiteWriter, layers: Sequence[SiteLayer], manifest: Mapping[str, Any], comment: str) -> None:
     with writer:
         for layer in layers:
-            resources = ((one.type, one.name, one.properties) for one in layer.resources)
-            writer.write_manifest(layer.path, list_resources(resources))
+            for kind, found in groupby(layer.resources, key=lambda one: one.type):
+                resources = ((one.type, one.name, one.properties) for one in found)
+                writer.write_manifest(f"{layer.path}/{kind}.yaml", list_resources(resources))
         writer.write_manifest(MANIFEST_FILE, manifest, comment)
         writer.finish()
 
@@ -299,7 +301,7 @@ def _report(
         changes=changes.nodes,
     )
     rows = [[layer.title, str(len(layer.resources)), layer.path] for layer in layers]
-    terminal.table([Column("LAYER", fold=True), Column("RESOURCES", right=True), Column("FILE")], rows)
+    terminal.table([Column("LAYER", fold=True), Column("RESOURCES", right=True), Column("FOLDER")], rows)
     lines = _trouble(imported, resolved)
     lines += [
         f"{name}: the site could not be planned: {shown(reason, REASON_LIMIT)}"

@@ -1,5 +1,8 @@
 """
-The site of an import: a manifest whose Hiera data name the layers of a node, and a manifest for each layer.
+The site of an import: a manifest whose Hiera data name the layers of a node, and a manifest for each type in each layer.
+
+Types follow each other as in IMPORT_TYPES, with all layers of one before the next: a group that only one node has is there before
+a user of all nodes that is in it.
 
 A layer of a fact has the name of the fact's value in the hierarchy, as in `role:web`. That of a node has a fact that tells
 the nodes apart: one that an operator assigned, or one in which each node reports its own name, such as the host name. Otherwise
@@ -70,7 +73,7 @@ class SiteLayer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: `common`, `role=web`, or the name of the node.
-        path: Its manifest within the site.
+        path: The folder of its manifests within the site.
         resources: What it has, in the order of IMPORT_TYPES.
     """
 
@@ -138,13 +141,17 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
         )
     names: dict[str, str] = {}
     layers = []
-    overrides: dict[str, Any] = {}
+    data: dict[str, list[str]] = {}
+    overrides: dict[str, dict[str, list[str]]] = {}
     rank = {kind: number for number, kind in enumerate(IMPORT_TYPES)}
     for title, key, resources in _entries(site, facts):
         name, ordered = _file_name(title, names), sorted(resources, key=lambda one: rank[one.type])
-        layers.append(SiteLayer(title=title, path=f"{FOLDER}/{name}.yaml", resources=ordered))
+        layers.append(SiteLayer(title=title, path=f"{FOLDER}/{name}", resources=ordered))
+        own = {one.type: [name] for one in ordered}
         if key:
-            overrides[key] = {"layers": [name]}
+            overrides[key] = own
+            own = {kind: [] for kind in own}
+        data = own | data
     used = dict.fromkeys(layer.fact for layer in site.by_fact)
     if site.by_node:
         used[facts.identity] = None
@@ -152,11 +159,14 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     if used:
         order = [f"{path}:${{ lookup('facts.{path}') }}" for path in used]
         manifest["hierarchy"] = {"order": order, "merge": "deep"}
-    manifest["data"] = {"layers": [COMMON] if site.common else []}
+    manifest["data"] = data
     if overrides:
         manifest["overrides"] = overrides
-    each = {f"{FOLDER}/{{{{ item }}}}.yaml": {"for_each": "{{ lookup('data.layers') }}"}}
-    manifest["ccm"] = {"resources": [{"apply": [each]}]}
+    applied = [
+        {f"{FOLDER}/{{{{ item }}}}/{kind}.yaml": {"for_each": f"{{{{ lookup('data.{kind}') }}}}"}}
+        for kind in sorted(data, key=rank.__getitem__)
+    ]
+    manifest["ccm"] = {"resources": [{"apply": applied}]}
     return layers, manifest
 
 

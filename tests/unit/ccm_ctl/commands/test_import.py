@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
+from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource, split_resources
 from tests.support.controller import Desk, FakeNode, Said, event
 from tests.support.signed_desk import Crew, SignedDesk
@@ -55,9 +56,9 @@ def test_screen_of_an_import(tmp_path: Path) -> None:
     assert said.code == 3, said.err
     assert said.out.replace(str(tmp_path), "") == (
         "/site/manifest.yaml: 2 resources of 2 nodes in 2 layers\n"
-        "LAYER   RESOURCES  FILE\n"
-        "common          1  layers/common.yaml\n"
-        "web1            1  layers/web1.yaml\n"
+        "LAYER   RESOURCES  FOLDER\n"
+        "common          1  layers/common\n"
+        "web1            1  layers/web1\n"
         "offline: web3\n"
         "left out:\n"
         "  web2: host secret: contains what looks like an access key\n"
@@ -88,7 +89,7 @@ def test_hostile_resources_are_left_out_of_the_files_and_the_others_stay(tmp_pat
     said = imported(Desk(a_node("web1", a_host(), *hostile)), tmp_path / "site", "--json")
 
     assert said.code == 0, said.err
-    written = "".join(path.read_text() for path in (tmp_path / "site").rglob("layers/*.yaml"))
+    written = "".join(path.read_text() for path in (tmp_path / "site").rglob("layers/*/*.yaml"))
     assert "peer" in written
     assert not any(word in written for word in ("{{", "${", "evil", "owned", "defaults", "huge"))
     [record] = said.named("import")
@@ -147,6 +148,27 @@ def test_answers_count_only_with_the_signature_of_the_node(tmp_path: Path) -> No
     assert record["nodes"]["web1"] == "imported", said.err
     assert record["nodes"]["web2"] == "forged"
     assert "evil" not in "".join(path.read_text() for path in (tmp_path / "site").rglob("*.yaml"))
+
+
+def test_groups_of_all_layers_come_before_users(tmp_path: Path) -> None:
+    """On a new host, a user that all nodes have is in a group that has another number on each."""
+    user = FoundResource(type="user", name="app", properties={"group": "app"})
+
+    def group(number: int) -> FoundResource:
+        return FoundResource(type="group", name="app", properties={"gid": number})
+
+    desk = Desk(a_node("web1", group(1001), user), a_node("web2", group(1002), user))
+    said = desk.ccmctl("import", "--all", "--types", "user,group", "--out", str(tmp_path / "site"))
+
+    assert said.code == 0, said.err
+    manifest = decode_yaml((tmp_path / "site" / "manifest.yaml").read_text())
+    [applied] = manifest["ccm"]["resources"]
+    assert [name for one in applied["apply"] for name in one] == [
+        "layers/{{ item }}/group.yaml",
+        "layers/{{ item }}/user.yaml",
+    ]
+    assert manifest["data"] == {"group": [], "user": ["common"]}
+    assert manifest["overrides"] == {"name:web1": {"group": ["web1"]}, "name:web2": {"group": ["web2"]}}
 
 
 def test_nodes_that_no_fact_tells_apart_are_an_error_that_names_the_command(tmp_path: Path) -> None:
