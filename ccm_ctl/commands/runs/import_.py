@@ -34,10 +34,9 @@ from ccm_ctl.fleet.imports.answers import ImportAnswer, ImportAnswers, ask_resou
 from ccm_ctl.fleet.imports.factoring import factor
 from ccm_ctl.fleet.imports.site_layers import SiteLayer, lay_out, read_layer_facts
 from ccm_ctl.fleet.nodes.discovery import narrowed, resolve
-from ccm_ctl.fleet.nodes.inventory import read_facts
+from ccm_ctl.fleet.nodes.inventory import read_verified_facts
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
 from ccm_ctl.render.record_types.nodes import ImportLine
 
 WITH_CONTENTS = ("directory", "file", "repository", "systemd_unit")
@@ -190,12 +189,8 @@ class PropertyCheck:
 async def _write(
     fleet: Fleet, inventory: Inventory, imported: _Imported, writer: SiteWriter, given: ImportOptions
 ) -> list[SiteLayer]:
-    await read_facts(fleet, inventory, imported.hosts)
-    if verifier := await make_node_verifier(fleet):
-        left_out = LeftOutReasons()
-        verify_nodes(verifier, inventory, imported.hosts, left_out)
-        left_out.warn(fleet)
-    facts = read_layer_facts([inventory.nodes[name] for name in imported.hosts], inventory.nodes)
+    hosts = [node async for node in read_verified_facts(fleet, inventory, imported.hosts)]
+    facts = read_layer_facts(hosts, inventory.nodes)
     site = factor(imported.hosts, facts.texts, facts.order, facts.claimed)
     layers, manifest = lay_out(site, facts)
     comment = f"Written by `ccmctl import --types {','.join(given.types)}` from {plural(len(imported.hosts), 'node')}."

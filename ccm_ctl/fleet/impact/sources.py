@@ -10,18 +10,12 @@ from ccm_agent.model.records.rollout_records import RolloutPlan
 from ccm_ctl.fleet.impact.changes import ManifestResources, NodeChange
 from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
 from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
-from ccm_ctl.fleet.nodes.inventory import FACTS_AT_ONCE, read_facts
+from ccm_ctl.fleet.nodes.inventory import read_verified_facts
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.nodes.slot_holders import read_slots
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.trust.node_state import (
-    LeftOutReasons,
-    VerifiedServices,
-    format_left_out,
-    make_node_verifier,
-    verify_nodes,
-)
+from ccm_ctl.fleet.trust.node_state import VerifiedServices, format_left_out
 
 
 async def make_report(
@@ -51,7 +45,7 @@ async def make_report(
     if fleet.services is None:
         raise BusSetupError("the registered services of this broker cannot be read")
     entries = await VerifiedServices(fleet).stored()
-    addresses = await _read_addresses(fleet, inventory)
+    addresses = await _read_addresses(fleet, inventory) if entries else {}
     present = {name for name, node in inventory.nodes.items() if node.is_present}
     placed = await asyncio.to_thread(place_instances, entries, addresses, present)
     offline = set(resolved.offline)
@@ -77,22 +71,11 @@ async def make_report(
 
 
 async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[str]]:
-    """The addresses of all nodes. Gathered facts are large, so those of few nodes are in memory at a time."""
+    """The addresses of all nodes, which are verified then. Gathered facts are large, so those of few nodes are in memory."""
     found: dict[str, set[str]] = {}
-    verifier, left_out = await make_node_verifier(fleet), LeftOutReasons()
-    names = list(inventory.nodes)
-    for begin in range(0, len(names), FACTS_AT_ONCE):
-        some = names[begin : begin + FACTS_AT_ONCE]
-        lacking = [name for name in some if not inventory.nodes[name].gathered]
-        await read_facts(fleet, inventory, lacking)
-        if verifier is not None:
-            verify_nodes(verifier, inventory, some, left_out)
-        for name in some:
-            found[name] = find_addresses(inventory.nodes[name].facts)
-        for name in lacking:
-            inventory.nodes[name].gathered = {}
-            inventory.nodes[name].entries.pop("facts", None)
-    left_out.warn(fleet)
+    async for node in read_verified_facts(fleet, inventory, inventory.nodes):
+        found[node.name] = find_addresses(node.facts)
+        node.gathered = {}
     return found
 
 

@@ -88,5 +88,5 @@ class BriefNodeWatch:
         """The names of the nodes whose presence is verified."""
         verifier = await make_node_verifier(self._fleet)
         if verifier is not None:
-            verify_nodes(verifier, inventory, inventory.nodes, LeftOutReasons())
+            await verify_nodes(verifier, inventory, inventory.nodes, LeftOutReasons())
         return {name for name, node in inventory.nodes.items() if node.is_present}

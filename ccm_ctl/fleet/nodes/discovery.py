@@ -151,7 +151,7 @@ async def _select_verified(
         found = select(inventory, wish, selectors, verifier.own_signer)
         rest = [name for name in found.nodes if name not in verified]
         verified.update(rest)
-        if not verify_nodes(verifier, inventory, rest, left_out):
+        if not await verify_nodes(verifier, inventory, rest, left_out):
             return found
 
 

@@ -135,7 +135,7 @@ async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
     inventory, left_out = await read_nodes(fleet, names), LeftOutReasons()
     verifier = await make_node_verifier(fleet)
     if verifier is not None:
-        verify_nodes(verifier, inventory, inventory.nodes, left_out)
+        await verify_nodes(verifier, inventory, inventory.nodes, left_out)
         left_out.warn(fleet)
     return inventory
 
@@ -146,6 +146,25 @@ async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
         for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
             _take_in(inventory.nodes, entry)
+
+
+async def read_verified_facts(
+    fleet: Fleet, inventory: Inventory, names: Iterable[str]
+) -> AsyncIterator[Node]:
+    """
+    These nodes with `gathered`; what is not verified of them is left out, and the operator is told at the end.
+
+    FACTS_AT_ONCE nodes are read together, so a caller who empties `gathered` again needs no memory for all facts.
+    """
+    verifier, left_out, wanted = await make_node_verifier(fleet), LeftOutReasons(), list(names)
+    for begin in range(0, len(wanted), FACTS_AT_ONCE):
+        some = wanted[begin : begin + FACTS_AT_ONCE]
+        await read_facts(fleet, inventory, [name for name in some if not inventory.nodes[name].gathered])
+        if verifier is not None:
+            await verify_nodes(verifier, inventory, some, left_out)
+        for name in some:
+            yield inventory.nodes[name]
+    left_out.warn(fleet)
 
 
 async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
@@ -178,7 +197,7 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
             node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
-            node.clock_off_s = clock_off_s(node.presence, entry.created)
+            node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry.created)
         elif kind == "facts":
             node.gathered = decode_foreign(entry.value, FactsRecord).facts
     except msgspec.MsgspecError:

@@ -128,10 +128,7 @@ def has_missed_heartbeat(node: Node, now: datetime) -> bool:
 
 def last_heartbeat(node: Node) -> datetime | None:
     """When the broker got the last heartbeat of a node; None when it is offline."""
-    if node.presence is None:
-        return None
-    entry = node.entries.get("presence")
-    return entry.created if entry is not None else node.presence.time
+    return node.heard or node.presence.time if node.presence is not None else None
 
 
 def _decide(

@@ -242,7 +242,7 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
         elif kind == "presence":
             node.presence = _decoded(entry, Presence)
             if node.presence is not None:
-                node.clock_off_s = clock_off_s(node.presence, entry.created)
+                node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry.created)
         written = max(written, entry.created) if written else entry.created
     assigned = await fleet.facts.get(name)
     document = decode_document(assigned) if assigned else None

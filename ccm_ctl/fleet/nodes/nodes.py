@@ -33,8 +33,10 @@ class Node(Struct, kw_only=True, gc=False):
         assigned: Facts that an operator assigned.
         gathered: All its facts, if they were read.
         written: When it last wrote its record, at least once an hour; None when it never did.
-        clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
+        heard: When the broker got its last sign of life; None when it is offline.
+        clock_off_s: By how much its clock was ahead of the broker's at that time; None when it is offline.
         entries: What was read of it, by kind: `node`, `presence`, `facts` or `assigned`, until it is verified.
+        signs: It signed an entry that was verified, so an entry that it did not sign is not its own.
         unverified: The kinds of entries whose signature is not valid, with the reason of each; see `node_state.judge_node`.
         is_mistimed: The node signed its presence, but for another time than now.
     """
@@ -45,8 +47,10 @@ class Node(Struct, kw_only=True, gc=False):
     assigned: dict[str, Any] = {}
     gathered: dict[str, Any] = {}
     written: datetime | None = None
+    heard: datetime | None = None
     clock_off_s: float | None = None
     entries: dict[str, KeyValueEntry] = {}
+    signs: bool = False
     unverified: dict[str, str] = {}
     is_mistimed: bool = False
 

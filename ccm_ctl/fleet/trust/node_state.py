@@ -11,6 +11,7 @@ Assigned facts select nodes, too. They count if an operator signed them who may 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -169,7 +170,7 @@ def judge_assigned(verifier: NodeVerifier, node: Node, *, is_quick: bool = False
 
 def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
     certificate = node.record.certificate if node.record is not None else ""
-    bare, signs = [], False
+    bare, signs = [], node.signs
     for kind, entry in node.entries.items():
         if kind == ASSIGNED:
             continue
@@ -187,7 +188,7 @@ def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
         except SignatureError as err:
             node.unverified[kind] = err.message.removeprefix(f"{subject}: ")
         else:
-            signs = True
+            signs = node.signs = True
             node.unverified.pop(kind, None)
     for kind in bare:
         if verifier.is_demanded or signs:
@@ -227,15 +228,30 @@ def leave_out(node: Node) -> tuple[list[str], list[str]]:
     return taken, assigned
 
 
-def verify_nodes(
+async def verify_nodes(
     verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOutReasons
 ) -> bool:
-    """Leave out what is not verified of these nodes, and note it; whether there was anything."""
+    """
+    Leave out what is not verified of these nodes, and note it; whether there was anything.
+
+    What is verified is not verified again. Entries without a signature stay: one that is read later may show that the node signs.
+    """
+    nodes = [inventory.nodes[name] for name in names]
+    count = max(1, min(os.cpu_count() or 1, len(nodes) // AT_ONCE))
+    async with asyncio.TaskGroup() as group:
+        for first in range(count):  # libsodium does not hold the lock of the interpreter
+            part = asyncio.to_thread(_judge_nodes, verifier, nodes[first::count])
+            group.create_task(part, name=f"verify:{first}")
     is_any = False
-    for name in names:
-        judge_node(verifier, inventory.nodes[name])
-        is_any |= left_out.take(inventory.nodes[name])
+    for node in nodes:
+        is_any |= left_out.take(node)
+        node.entries = {kind: entry for kind, entry in node.entries.items() if not entry.signature}
     return is_any
+
+
+def _judge_nodes(verifier: NodeVerifier, nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        judge_node(verifier, node)
 
 
 def format_left_out(found: Sequence[str], what: str, by: str = "their node") -> str:

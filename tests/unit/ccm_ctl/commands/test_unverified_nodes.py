@@ -18,7 +18,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.fleet.impact.sources import _read_addresses
 from ccm_ctl.fleet.nodes import node_list
-from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.nodes.inventory import read_inventory, read_verified
 from ccm_ctl.fleet.nodes.node_list import open_list
 from ccm_ctl.fleet.ports import Fleet
@@ -122,6 +122,20 @@ async def test_impact_uses_only_addresses_that_the_node_signed() -> None:
 
     assert verified == {"web1": set(), "web2": {"192.0.2.1"}}
     assert stored == {"web1": {"192.0.2.66"}, "web2": {"192.0.2.1"}}
+
+
+@pytest.mark.parametrize("forged", ["web2", ""])
+@pytest.mark.parametrize("kind", ["presence", "facts"])
+async def test_impact_verifies_nodes_that_are_no_targets(kind: str, forged: str) -> None:
+    fleet = await SignedState(forged, kind).fleet()
+    inventory, _ = await resolve(fleet, TargetSpec(targets=("node=web1",)), is_whole=True)
+
+    addresses = await _read_addresses(fleet, inventory)
+
+    is_believed = not forged
+    assert inventory.nodes["web1"].is_present
+    assert inventory.nodes["web2"].is_present == (is_believed or kind == "facts")
+    assert addresses["web2"] == ({"192.0.2.1"} if is_believed or kind == "presence" else set())
 
 
 @pytest.mark.parametrize("forged", ["web1", ""])

@@ -21,7 +21,7 @@ from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.nodes.nodes import ASSIGNED, Node
+from ccm_ctl.fleet.nodes.nodes import ASSIGNED, Inventory, Node
 from ccm_ctl.fleet.trust.node_state import (
     LeftOutReasons,
     NodeVerifier,
@@ -29,6 +29,7 @@ from ccm_ctl.fleet.trust.node_state import (
     judge_node,
     leave_out,
     make_node_verifier,
+    verify_nodes,
 )
 from ccm_ctl.fleet.trust.verified_reader import VerifiedReader
 from tests.support.controller import fleet_on
@@ -132,6 +133,75 @@ def test_what_is_not_verified_is_taken_from_the_node_and_named() -> None:
     assert reasons.assigned == []
     assert (node.is_present, node.gathered) == (False, {})
     assert not LeftOutReasons().take(site.node())
+
+
+class CountedReader(StateReader):
+    """Notes the entries whose signature it reads."""
+
+    read: list[str]
+
+    def read_signer(self, subject: str, *rest: object, **others: object) -> str:
+        """See `StateReader.read_signer`."""
+        self.read.append(subject.removeprefix("$KV.CCM_NODES."))
+        return super().read_signer(subject, *rest, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("forged", ["", "presence", "facts"])
+async def test_each_entry_is_verified_once_also_if_others_are_read_later(forged: str) -> None:
+    site = Site(signed_state=False)
+    reader = CountedReader(site.root.public_key, None, lambda: NOW_MS)
+    reader.read = []
+    verifier = replace(site.verifier, state=reader)
+    bodies = dict.fromkeys(("node", "presence", "facts"), b"{}") | ({forged: b"x"} if forged else {})
+    entries = {kind: site.entry(kind, body=body) for kind, body in bodies.items()}
+    node = site.node(node=entries["node"], presence=entries["presence"])
+    inventory, left_out = Inventory({"web1": node}), LeftOutReasons()
+
+    await verify_nodes(verifier, inventory, ["web1"], left_out)
+    node.entries["facts"] = entries["facts"]
+    await verify_nodes(verifier, inventory, ["web1"], left_out)
+
+    assert reader.read == ["node.web1", "presence.web1", "facts.web1"]
+    assert (node.is_present, node.gathered != {}) == (forged != "presence", forged != "facts")
+    reason = f"{forged} of web1 (the content was changed after signing)"
+    assert left_out.entries == ([reason] if forged else [])
+
+
+@pytest.mark.parametrize(
+    ("is_presence_signed", "is_facts_signed", "left"),
+    [(True, True, ""), (False, False, ""), (True, False, "facts"), (False, True, "presence")],
+)
+async def test_a_node_signs_all_or_nothing_also_if_an_entry_is_read_later(
+    is_presence_signed: bool, is_facts_signed: bool, left: str
+) -> None:
+    site = Site(signed_state=False)
+    node = site.node(presence=site.entry("presence", is_signed=is_presence_signed))
+    inventory, left_out = Inventory({"web1": node}), LeftOutReasons()
+
+    await verify_nodes(site.verifier, inventory, ["web1"], left_out)
+    node.entries["facts"] = site.entry("facts", is_signed=is_facts_signed)
+    await verify_nodes(site.verifier, inventory, ["web1"], left_out)
+
+    assert (node.is_present, node.gathered != {}) == (left != "presence", left != "facts")
+    reason = f"{left} of web1 (it is not signed, and the node signs its other entries)"
+    assert left_out.entries == ([reason] if left else [])
+
+
+@pytest.mark.parametrize("forged", [frozenset[int](), frozenset({0, 199, 250})])
+async def test_many_nodes_are_verified_in_parts_and_none_is_missed(forged: frozenset[int]) -> None:
+    site = Site()
+    nodes = {
+        f"n{number}": site.node(presence=site.entry("presence", is_signed=number not in forged))
+        for number in range(251)
+    }
+    inventory, left_out = Inventory(nodes), LeftOutReasons()
+
+    await verify_nodes(site.verifier, inventory, nodes, left_out)
+
+    assert {name for name, node in nodes.items() if not node.is_present} == {
+        f"n{number}" for number in forged
+    }
+    assert len(left_out.entries) == len(forged)
 
 
 @pytest.mark.parametrize("name", ["ann", "bob", "mallory", ""])
