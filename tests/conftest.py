@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -16,6 +17,10 @@ import pytest
 if "XDG_STATE_HOME" not in os.environ:
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ccm-tests-state-")
     atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+# A shell ignores SIGINT for what it starts in the background, and the programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine holds up a single example for longer than hypothesis allows; each test has a limit of its own.
 hypothesis.settings.register_profile("ccm", deadline=None)
