@@ -1,7 +1,7 @@
 """
 A storm: all nodes of a fleet connect with credentials, lose their broker at once, and then all converge at once.
 
-`BENCH_NODES` is the number of simulated agents, 10,000 by default. If `BENCH_PLOT` names a file, connections, connects a second,
+`BENCH_NODES` is the number of simulated agents, 10,000 by default. If `BENCH_PLOT` names a file, connections, attempts a second,
 the broker's CPU and its memory are drawn there over time, as SVG.
 """
 
@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.applied import apply_run
 from bench.fleet import ccmctl, lay_files, wait_for_nodes
 from bench.measure import Line
-from bench.node_processes import allow_open_files, node_processes
+from bench.node_processes import allow_open_files, cpu_s, node_processes
 from bench.secured import secured_server
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
@@ -39,6 +40,8 @@ DOWN_S = 3.0
 """How long the broker is away: all agents have noticed by then."""
 
 KIB = 1024
+BEFORE_LOGIN = "$G"
+"""The account of connections that are not logged in yet."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,14 @@ class Sample:
 
     Attributes:
         at_s: Seconds since the first sample.
-        connections: Clients that are connected.
-        connects: Connects since the broker started.
+        connections: Clients that are logged in. The broker's own number of connections has those that still wait for it, too.
+        attempts: TCP connections that the broker accepted since it started, whether a login followed or not.
         cpu_percent, memory_kib: What it uses.
     """
 
     at_s: float
     connections: int = 0
-    connects: int = 0
+    attempts: int = 0
     cpu_percent: float = 0.0
     memory_kib: float = 0.0
 
@@ -66,7 +69,7 @@ class Watch:
     def __init__(self, port: int) -> None:
         self.samples: list[Sample] = []
         self.marks: list[tuple[float, str]] = []
-        self._url = f"http://127.0.0.1:{port}/varz"
+        self._url = f"http://127.0.0.1:{port}"
         self._begun = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -94,13 +97,13 @@ class Watch:
         found = self.samples[-1].connections if self.samples else 0
         raise RuntimeError(f"{found} of {connections} connected within {within_s:g} s")
 
-    def most_connects(self, since_s: float) -> float:
-        """The most connects in a second, of the samples from a moment on."""
+    def most_attempts(self, since_s: float) -> float:
+        """The most attempts in a second, of the samples from a moment on."""
         late = [one for one in self.samples if one.at_s >= since_s]
         rates = [
-            (after.connects - before.connects) / (after.at_s - before.at_s)
+            (after.attempts - before.attempts) / (after.at_s - before.at_s)
             for before, after in itertools.pairwise(late)
-            if after.connects >= before.connects
+            if after.attempts >= before.attempts
         ]
         return max(rates, default=0.0)
 
@@ -108,16 +111,19 @@ class Watch:
         while not self._stop.wait(EVERY_S):
             at_s = time.monotonic() - self._begun
             try:
-                with urllib.request.urlopen(self._url, timeout=10) as answer:
-                    found = json.load(answer)
+                found = self._ask("varz")
+                accounts = self._ask("accstatz?unused=1")["account_statz"]
             except OSError:
                 self.samples.append(Sample(at_s))
                 continue
+            logged_in = sum(each["conns"] for each in accounts if each["acc"] != BEFORE_LOGIN)
             self.samples.append(
-                Sample(
-                    at_s, found["connections"], found["total_connections"], found["cpu"], found["mem"] / KIB
-                )
+                Sample(at_s, logged_in, found["total_connections"], found["cpu"], found["mem"] / KIB)
             )
+
+    def _ask(self, what: str) -> Any:
+        with urllib.request.urlopen(f"{self._url}/{what}", timeout=10) as answer:
+            return json.load(answer)
 
 
 @contextmanager
@@ -164,13 +170,13 @@ def plot(watch: Watch, path: Path) -> None:
     """Draw the samples: one row for each figure, with the named moments."""
     last = watch.samples[-1].at_s
     rates = [0.0] + [
-        max(0.0, (after.connects - before.connects) / (after.at_s - before.at_s))
+        max(0.0, (after.attempts - before.attempts) / (after.at_s - before.at_s))
         for before, after in itertools.pairwise(watch.samples)
     ]
     rows = {
         "connections": [float(one.connections) for one in watch.samples],
         "not connected": [float(AGENTS - min(AGENTS, one.connections)) for one in watch.samples],
-        "connects a second": rates,
+        "attempts a second": rates,
         "CPU of the broker, %": [one.cpu_percent for one in watch.samples],
         "memory of the broker, MiB": [one.memory_kib / KIB for one in watch.samples],
     }
@@ -215,6 +221,7 @@ def measure() -> list[Line]:
             server.start()
             up_at = watch.mark("up")
             back_s = watch.wait_for(AGENTS, BACK_S) - up_at
+            attempts, back_cpu_s = watch.samples[-1].attempts / AGENTS, cpu_s(server.pid)
             wait_for_nodes(server, AGENTS, READY_S)
             watch.mark("run")
             second = apply_run(server, manifest, AGENTS)
@@ -229,7 +236,9 @@ def measure() -> list[Line]:
         Line(f"{AGENTS} agents with credentials until all are connected", connected_s, "s"),
         Line("memory of the broker for each connection", each_kib, "KiB", 80),
         Line("a restarted broker, until all are back", back_s, "s", 30),
-        Line("the most connects in a second meanwhile", watch.most_connects(lost_at), "connects", 5000),
+        Line("attempts of an agent meanwhile", attempts, "attempts", 2),
+        Line("the most attempts in a second", watch.most_attempts(lost_at), "attempts", 5000),
+        Line("CPU time of the broker meanwhile, for each agent", 1000 * back_cpu_s / AGENTS, "ms"),
         Line(
             "a run over all of them, before and after the restart",
             second.seconds,

@@ -216,7 +216,10 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
     elif certified := name_in_credentials(credentials):
         # The broker lets these credentials hear answers in their own name only.
         settings = replaced(settings, identity=certified)
-    settings = replaced(settings, pause_s=PAUSE_S)
+    # An operator waits, and there are few of them: nothing takes longer after failures.
+    settings = replaced(
+        settings, pause_s=PAUSE_S, longest_pause_s=PAUSE_S, longest_connect_s=settings.connect_s
+    )
     return replaced(settings, insecure=True) if reach.insecure else settings
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccm_agent.bus.access.accounts import LOGIN_S
 from ccm_agent.bus.access.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.access.permissions import Role, operator_permissions
 from ccm_agent.bus.connection.connection import Connection
-from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.connection.settings import BusSettings, settings_for
 from ccm_agent.bus.layout import LayoutAction, LayoutOptions, make
-from ccm_agent.model.errors import BusDeniedError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
 from ccm_agent.testing.nats_server import find_server, free_ports
 from tests.support.certificates import make_certificates
-from tests.support.nats_server import eventually, require_server
+from tests.support.nats_server import WAIT_S, eventually, require_server
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -97,6 +101,29 @@ def test_a_single_server_runs_with_the_shipped_configuration(beside: Path, name:
     finally:
         server.terminate()
         server.wait(20)
+
+
+def test_a_server_gives_a_fleet_that_returns_at_once_time_to_log_in(beside: Path) -> None:
+    client, monitor = free_ports(2)
+    server = start(placed(beside, SINGLE[0], {"127.0.0.1:4222": client, "127.0.0.1:8222": monitor}))
+    try:
+        figures = asyncio.run(eventually(lambda: asyncio.to_thread(varz, monitor)))
+    finally:
+        server.terminate()
+        server.wait(20)
+
+    assert (figures["auth_timeout"], figures["tls_timeout"]) == (LOGIN_S, LOGIN_S)
+    assert BusSettings().longest_connect_s <= LOGIN_S
+
+
+def varz(port: int) -> dict[str, Any]:
+    """What a server says about itself."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/varz", timeout=WAIT_S) as answer:
+            figures: dict[str, Any] = json.load(answer)
+    except OSError as err:
+        raise BusUnavailableError(str(err)) from err
+    return figures
 
 
 def test_a_cluster_of_three_runs_with_the_shipped_configuration(beside: Path) -> None:

@@ -98,6 +98,12 @@ CONNECTIONS = {
 }
 """Maximum connections. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
 
+LOGIN_S = 30
+"""
+Seconds in which a client must log in. A server's default is 2: when a fleet returns to it at once, it drops clients that wait for
+their turn, and each of them starts again. As long as the longest attempt of an agent.
+"""
+
 USER_LIMITS = {
     Account.CTL: {"subs": 1_000},
     Account.OPS: {"subs": 1_000},

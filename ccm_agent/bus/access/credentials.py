@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.access.accounts import (
     CONNECTIONS,
+    LOGIN_S,
     USER_LIMITS,
     WITH_STREAMS,
     Account,
@@ -208,14 +209,15 @@ def server_configuration(
         f"operator: {itself}\n"
         f"system_account: {system}\n"
         f"max_control_line: {MAX_CONTROL_LINE}\n"
+        f"authorization {{ timeout: {LOGIN_S} }}\n"
         "resolver: MEMORY\n"
         f"resolver_preload: {{\n{accounts}\n}}\n"
     )
 
 
 def table_mark(*, moving: bool) -> str:
-    """A comment in the servers' configuration: another one says that accounts or permissions of nodes differ in this version."""
-    table = msgspec.json.encode([grants(moving=moving), CONNECTIONS, node_template()])
+    """A comment in the servers' configuration: another one says that accounts, permissions or limits differ in this version."""
+    table = msgspec.json.encode([grants(moving=moving), CONNECTIONS, node_template(), LOGIN_S])
     return f"# Accounts: {hashlib.sha256(table).hexdigest()[:16]}"
 
 

@@ -264,6 +264,10 @@ class BusClient(nats.aio.client.Client):
             met = self._met or self.last_error or err
         text = str(met).removeprefix("nats: ").strip("'\"")
         lowered = text.lower()
+        if "authentication timeout" in lowered:
+            return BusUnavailableError(
+                f"{url}: cannot connect to the broker: it did not check our credentials in time; it may be overloaded"
+            )
         if "authorization violation" in lowered or "authentication" in lowered:
             return BusDeniedError(f"{url}: the broker refused our credentials; {self._which_credentials()}")
         if isinstance(met, ssl.SSLError):

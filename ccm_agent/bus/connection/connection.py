@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import math
 import random
 import re
 import time
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.access.denials import PUBLISH, denied, no_inbox
 from ccm_agent.bus.connection.messages import Message, PendingReply, ServerInfo
 from ccm_agent.bus.connection.server_rotation import ServerRotation
+from ccm_agent.bus.connection.settings import replaced
 from ccm_agent.bus.connection.subscription import Subscription
 from ccm_agent.model.errors import (
     BusDeniedError,
@@ -46,6 +48,9 @@ log = logging.getLogger(__name__)
 _ASK_AGAIN_S = 5.0
 """Seconds; longer than closing a connection takes."""
 
+_TOLD_PAUSE_S = 10.0
+"""Seconds; a longer pause is logged, because the agent would otherwise seem to hang."""
+
 _LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
 
@@ -63,7 +68,14 @@ class Connection:
         malformed: How many messages were dropped because their headers or subjects were malformed.
     """
 
-    def __init__(self, settings: BusSettings) -> None:
+    def __init__(self, settings: BusSettings, generator: random.Random | None = None) -> None:
+        """
+        Nothing is connected yet.
+
+        Args:
+            settings: Where to and how.
+            generator: Source of the order of servers and of pauses; None: one of its own.
+        """
         self.settings = settings
         self.since = time.monotonic()
         self.server: ServerInfo | None = None
@@ -77,7 +89,8 @@ class Connection:
         self._down = asyncio.Event()
         self._down.set()
         self._tried = asyncio.Event()
-        self._rotation = ServerRotation(settings)
+        self._random = generator or random.Random()
+        self._rotation = ServerRotation(settings, self._random)
         self._subscriptions: dict[Subscription, None] = {}
         self._hooks: dict[object, Callable[[], None]] = {}
         self._waiting: dict[str, PendingReply] = {}
@@ -185,7 +198,7 @@ class Connection:
         self._watching[key] = (subject, refusals)
         try:
             await self._send(client, subject, body, reply, headers)
-            await self._round_trip(client)
+            await self._round_trip(client, self.settings.answer_s)
             if refusals:
                 raise refusals[0]
         finally:
@@ -252,7 +265,7 @@ class Connection:
         if client is None or not self.connected:
             return made
         try:
-            await self._attach(client, made)
+            await self._attach(client, made, self.settings.answer_s)
         except BusUnavailableError:
             return made  # the next connection subscribes
         except BaseException:
@@ -274,22 +287,39 @@ class Connection:
 
     async def _run_forever(self) -> None:
         """Connect, serve until the connection ends, and repeat until cancelled."""
-        await asyncio.sleep(random.uniform(0, self.settings.first_spread_s))
+        await asyncio.sleep(self._random.uniform(0, self.settings.first_spread_s))
         while True:
+            began = time.monotonic()
             try:
                 client = await self._connect()
                 began = time.monotonic()
                 await self._serve(client)
                 self._rotation.ended(time.monotonic() - began)
             except CcmError as err:
-                self._missed(err)
+                self._missed(err, time.monotonic() - began)
             except Exception as err:  # one iteration of a worker that must run for years
                 log.exception("the connection failed unexpectedly")
-                self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"))
-            await asyncio.sleep(self._rotation.pause_s())
+                self._missed(
+                    BusError(f"{self.settings.address}: {type(err).__name__}: {err}"),
+                    time.monotonic() - began,
+                )
+            await self._pause()
 
-    def _missed(self, err: CcmError) -> None:
-        self._rotation.missed()
+    async def _pause(self) -> None:
+        pause_s = self._rotation.pause_s()
+        if pause_s >= _TOLD_PAUSE_S:
+            log.warning(
+                "connecting again later",
+                extra={
+                    "pause": f"{pause_s:.0f} s",
+                    "failed_attempts": self._rotation.misses,
+                    "error": str(self.last_error),
+                },
+            )
+        await asyncio.sleep(pause_s)
+
+    def _missed(self, err: CcmError, after_s: float) -> None:
+        self._rotation.missed(err, after_s)
         was, self.last_error = self.last_error, err if isinstance(err, BusError) else BusError(str(err))
         if self._rotation.are_all_tried:
             self._tried.set()
@@ -299,7 +329,8 @@ class Connection:
     async def _connect(self) -> BusClient:
         # importing nats takes 0.2 s, so it is imported late and in a thread
         client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.connection.client")
-        client: BusClient = client_module.BusClient(self.settings, self._on_malformed)
+        settings = replaced(self.settings, connect_s=self._rotation.limit_s())
+        client: BusClient = client_module.BusClient(settings, self._on_malformed)
         await client.open(self._rotation.next(), self._on_error)
         return client
 
@@ -322,12 +353,14 @@ class Connection:
         self._client = client
         self._inbox = client.new_inbox()
         self._answers = Subscription(f"{self._inbox}.*", self._on_answer)
-        await self._attach(client, [self._answers])
+        # a broker that took long to accept us is as slow now, and a new connection would cost it more than this answer
+        within_s = max(self.settings.answer_s, self._rotation.limit_s())
+        await self._attach(client, [self._answers], within_s)
         if self._answers.denied is not None:
             raise no_inbox(self.settings)
         # a caller may subscribe while earlier subscriptions are restored
         while missing := [each for each in self._subscriptions if not each.is_attached(client)]:
-            await self._attach(client, missing)
+            await self._attach(client, missing, within_s)
         self._connections += 1
         self.last_error = None
         self.since = time.monotonic()
@@ -341,7 +374,9 @@ class Connection:
             except Exception:  # an error in a hook must not end the connection
                 log.exception("a hook of the connection failed")
 
-    async def _attach(self, client: BusClient, subscriptions: Sequence[Subscription]) -> None:
+    async def _attach(
+        self, client: BusClient, subscriptions: Sequence[Subscription], within_s: float
+    ) -> None:
         """Subscribe, and return when the broker has accepted or refused each."""
         import nats.errors
 
@@ -350,7 +385,7 @@ class Connection:
                 await each.attach(client)
         except (nats.errors.Error, OSError) as err:
             raise BusUnavailableError(f"{self.settings.address}: subscribing failed: {err}") from err
-        await self._round_trip(client)
+        await self._round_trip(client, within_s)
 
     async def _release(self, client: BusClient) -> None:
         """Release a connection: fail pending calls and free its resources, in bounded time even with a dead peer."""
@@ -442,15 +477,15 @@ class Connection:
                 raise BusUnavailableError(str(self.disconnect_error())) from err
             raise ProtocolError(f"{subject}: cannot be sent: {err}") from err
 
-    async def _round_trip(self, client: BusClient) -> None:
+    async def _round_trip(self, client: BusClient, within_s: float) -> None:
         """Wait until the broker has processed everything sent before."""
         import nats.errors
 
         task = asyncio.current_task()
         asked = task.cancelling() if task else 0
         try:
-            async with asyncio.timeout(self.settings.answer_s):
-                await client.flush()
+            async with asyncio.timeout(within_s):
+                await client.flush(math.ceil(within_s))
         except (TimeoutError, nats.errors.Error, OSError) as err:
             raise BusUnavailableError(
                 f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"

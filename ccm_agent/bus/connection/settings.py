@@ -54,11 +54,14 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         inbox: Prefix for answers instead of the one made from `identity`; "" is usual.
         insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
         answer_s: Timeout for the broker's replies.
-        connect_s: How long one attempt to connect may take.
+        connect_s: How long the first attempts to connect may take.
+        longest_connect_s: How long later attempts may take; the limit doubles with each round of all servers.
         ping_s: How often an idle connection is pinged; after two missing pongs it counts as lost.
         spread_s: The longest random wait before the first attempt after a loss, so that a fleet does not reconnect at once.
         first_spread_s: The same for the very first attempt.
-        pause_s: The longest random pause between two attempts.
+        pause_s: The longest random pause between two attempts while the broker is down; the limit doubles with each round, from
+            half a second on.
+        longest_pause_s: The same while it is overloaded; the limit doubles from `pause_s` on.
         operator_flag: Returns the option of `ccmctl operator add` that allows publishing on a subject, for errors that operators
             see; "" if no option does. None for a node.
     """
@@ -80,10 +83,12 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     answer_s: float = 5.0
     connect_s: float = 5.0
+    longest_connect_s: float = 30.0
     ping_s: float = 30.0
     spread_s: float = 1.0
     first_spread_s: float = 0.0
     pause_s: float = 8.0
+    longest_pause_s: float = 120.0
     operator_flag: Callable[[str], str] | None = None
 
     @property

@@ -182,7 +182,7 @@ def _is_outdated(keys: Keys) -> bool:
 
 
 def _outdated(keys: Keys, context: DoctorContext) -> CheckResult:
-    sentence = f"An earlier version wrote {keys.configuration}: its accounts lack what this version needs."
+    sentence = f"An earlier version wrote {keys.configuration}: it lacks settings that this version needs."
     return problem("broker.configuration", sentence, f"{SECURE}{context.keys_option}")
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ccm_agent.bus.access.accounts import LOGIN_S
 from ccm_agent.bus.signatures.ed25519 import Ed25519Key
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_ctl.fleet.keys import x509
@@ -134,6 +135,7 @@ class Certificates:
             "tls {\n"
             f"  cert_file: {_quoted(self.folder.absolute() / 'server.pem')}\n"
             f"  key_file: {_quoted(self.folder.absolute() / 'server.key')}\n"
+            f"  timeout: {LOGIN_S}\n"
             "}\n"
         )
 

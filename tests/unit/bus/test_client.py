@@ -12,6 +12,7 @@ import pytest
 
 from ccm_agent.bus.connection.client import BusClient
 from ccm_agent.bus.connection.settings import BusSettings
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
 from ccm_agent.model.secret import Secret
 from tests.support.header_blocks import MALFORMED
 
@@ -42,6 +43,19 @@ def test_a_missing_answer_is_explained_by_its_cause(met: OSError | None, why: st
     told = client._explained(URL, nats.errors.NoServersError())
 
     assert str(told) == f"{URL}: cannot connect to the broker: {why}; check that it is running"
+
+
+def test_a_broker_that_was_too_slow_for_a_login_has_not_refused_it() -> None:
+    client = BusClient(BusSettings(servers=(URL,), identity="op", user="op"))
+
+    slow = client._explained(URL, nats.errors.Error("nats: 'Authentication Timeout'"))
+    refused = client._explained(URL, nats.errors.Error("nats: 'Authorization Violation'"))
+
+    assert isinstance(slow, BusUnavailableError)
+    assert str(slow) == (
+        f"{URL}: cannot connect to the broker: it did not check our credentials in time; it may be overloaded"
+    )
+    assert isinstance(refused, BusDeniedError)
 
 
 @pytest.mark.parametrize("err", [TypeError(), binascii.Error("padding")])

@@ -63,7 +63,10 @@ def test_the_command_line_counts_first_then_the_environment_then_the_context(
 
 
 def test_a_lost_broker_is_tried_again_within_a_second() -> None:
-    assert bus_settings(ConnectionOptions(), {}).pause_s == 1.0
+    settings = bus_settings(ConnectionOptions(), {})
+
+    assert settings.pause_s == settings.longest_pause_s == 1.0
+    assert settings.longest_connect_s == settings.connect_s == 5.0
 
 
 def test_without_any_context_it_is_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
