@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from bench.measure import TOP, Line, ratio
 from bench.secured import secured_server
-from bench.synthetic import OFFLINE, ROLES, fill, node_name, read_keys
+from bench.synthetic import OFFLINE, ROLES, fill, node_name, read_keys, register
 from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.clikit.table import Column, Style, table
 
@@ -126,7 +126,7 @@ def list_commands(manifest: Path, count: int) -> list[Command]:
         Command(words=["assignment", "status", ASSIGNMENT], shows=ROW, count=count, code=3),
         Command(
             words=["plan", str(manifest), *everywhere, "--impact", "--stored"],
-            shows=r"treated as changed: (\d+) nodes",
+            shows=r"(?s)bench/http/web +1 +1 .* treated as changed: (\d+) nodes",
             count=present,
         ),
         Command(words=["doctor"], shows=r"on \d+ of (\d+) nodes", count=count),
@@ -168,6 +168,7 @@ def measure() -> list[Line]:
             server.url, identity="bench", creds=os.environ["CCM_CREDS"], answer_s=ANSWER_S
         )
         asyncio.run(fill(settings, read_keys(), COUNT))
+        asyncio.run(register(settings, read_keys(), OFFLINE + 1))
         print(f"  {COUNT} nodes written in {time.monotonic() - began:.0f} s", flush=True)
         try:
             for name, run in _runs(server.url, Path(cache)):

@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from msgspec import Struct
 
 from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.bus.layout import FACTS, NODES
-from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureKind, SigningKey
 from ccm_agent.bus.signatures.trust import certify_node
 from ccm_agent.bus.subjects import key_subject
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
@@ -79,18 +81,53 @@ async def fill(settings: BusSettings, keys: FleetKeys, count: int, first: int = 
             )
 
 
+async def register(settings: BusSettings, keys: FleetKeys, number: int) -> None:
+    """Register a service of a node, for a day."""
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.registration.publish import Publisher
+
+    key, now_ms = _new_key(), int(datetime.now(UTC).timestamp() * 1000)
+    certificate = certify_node(keys.root, node_name(number), key.public_key, issued_ms=now_ms)
+
+    def sign(subject: str, body: bytes, _ttl_s: float | None) -> dict[str, str]:
+        signature = key.sign(SignatureKind.STATE, subject, body, issued_ms=now_ms)
+        return {SIGNATURE_HEADER: signature, CERTIFICATE_HEADER: certificate}
+
+    entry = RegistrationEntry(
+        cluster="bench",
+        service="web",
+        protocol="http",
+        address=_address(number),
+        port=80,
+        priority=1,
+        ttl="24h",
+    )
+    async with Connection(settings) as connection:
+        await connection.connect_now()
+        await Publisher(connection, "jetstream", sign=sign).publish(entry)
+
+
+def _address(number: int) -> str:
+    return str(ip_address("10.0.0.1") + number)
+
+
+def _new_key() -> SigningKey:
+    return SigningKey(Secret(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER).decode()))
+
+
 def make_entries(keys: FleetKeys, number: int) -> Iterator[SignedEntry]:
     """Record, facts, presence and assigned facts of a node, as far as it has them."""
     node, now = node_name(number), datetime.now(UTC)
     now_ms = int(now.timestamp() * 1000)
-    key = SigningKey(Secret(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER).decode()))
+    key = _new_key()
     routed = {"role": f"role{number % ROLES}", "site": f"site{number % SITES}"}
     record = NodeRecord(
         node=node, machine=secrets.token_hex(16), started=now, version="1.0", facts=routed, signatures=True,
         selector_patterns=True, key=key.public_key,
         certificate=certify_node(keys.root, node, key.public_key, issued_ms=now_ms),
     )  # fmt: skip
-    facts = FactsRecord(node=node, time=now, facts=routed | {"host": {"text": "gathered " * 100}})
+    gathered = {"host": {"text": "gathered " * 100}, "network": {"address": _address(number)}}
+    facts = FactsRecord(node=node, time=now, facts=routed | gathered)
     parts: dict[str, Struct] = {"node": record, "facts": facts}
     if number % OFFLINE:
         parts["presence"] = Presence(node=node, machine=record.machine, started=now, time=now)
