@@ -43,7 +43,7 @@ ENVIRONMENT = {
     "ANSIBLE_DISPLAY_OK_HOSTS": "false",
     "ANSIBLE_NO_TARGET_SYSLOG": "true",
     "ANSIBLE_PIPELINING": "true",
-    "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
+    "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
 }
 
 # -- in the machine

@@ -83,3 +83,27 @@ def test_what_another_assignment_manages_is_not_removed(trio: Fleet) -> None:
 
     for name in ("pruned", "other"):
         assert trio.ctl("unassign", name, "--yes").code == 0
+
+
+def test_more_removals_than_allowed_pause_a_rollout_and_nothing_is_removed(trio: Fleet) -> None:
+    path = trio.write("pruned.yaml", pruning(a_file("stays"), a_file("created")))
+    to_all = ["assign", "pruned", path, "--all", "--yes", "--json"]
+    assert trio.ctl(*to_all).code == 0
+    assert trio.ctl("assignment", "status", "pruned", "--wait", "60s").code == 0
+    boxes = [agent.files / "created" for agent in trio.agents.values()]
+
+    trio.write("pruned.yaml", pruning(a_file("stays"), max_prune=0))
+    paused = trio.ctl(*to_all, "--batch", "1")
+    assert trio.ctl("run", "abort", paused.run).code == 0
+    is_kept = [one.exists() for one in boxes]
+    assert trio.ctl("rollback", "pruned", "--yes").code == 0
+
+    trio.write("pruned.yaml", pruning(a_file("stays"), max_prune=1))
+    allowed = trio.ctl(*to_all, "--batch", "1")
+
+    assert (paused.code, list(paused.states.values())) == (2, ["failed"]), paused.err
+    assert "paused: 1 node failed; the limit is 0" in paused.err
+    assert is_kept == [True] * 3
+    assert allowed.code == 0, allowed.err
+    assert not any(one.exists() for one in boxes)
+    assert trio.ctl("unassign", "pruned", "--yes").code == 0
