@@ -59,6 +59,10 @@ class Systemd:
         shown = await self._show([name])
         if any(needs_reload(unit) for unit in shown):
             await self._reload()
+        elif len(shown) == 1 and (state := self._from_show(name, shown[0])):
+            if name not in self._unread:
+                return state
+            return self._state(name, state.metadata.running, await self._is_enabled(name))
         is_active = await self._is_active(name)
         return self._state(name, is_active, await self._is_enabled(name))
 

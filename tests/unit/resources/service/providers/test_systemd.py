@@ -13,6 +13,10 @@ from ccm_agent.testing.runner import FakeRunner
 SHOW = ("systemctl", "show", "--system", f"--property={PROPERTIES}", "--")
 
 
+AMBIGUOUS = "generated"
+"""A word of `systemctl show` that is-enabled may answer otherwise."""
+
+
 class Host:
     """systemd on a host that answers what it is told to."""
 
@@ -61,13 +65,32 @@ def state(running: bool, enabled: bool, name: str = "httpd") -> ServiceState:
 
 
 class TestStatus:
+    async def test_one_question_answers_when_nothing_is_ambiguous(self) -> None:
+        host = Host()
+        host.knows(unit(active="failed", sub="failed"))
+
+        assert await host.systemd.status(wanted()) == state(False, True)
+        assert host.asked == [" ".join((*SHOW, "httpd"))[len("systemctl ") :]]
+
+    async def test_a_service_that_was_enabled_is_asked_for_that(self) -> None:
+        """`systemctl show` would tell the state from before."""
+        host = Host()
+        host.runner.when("systemctl", "enable")
+        host.knows(unit(file="disabled"))
+        host.runner.when("systemctl", "is-enabled", stdout="enabled\n")
+
+        await host.systemd.enable("httpd")
+
+        assert await host.systemd.status(wanted()) == state(True, True)
+        assert [line.split()[0] for line in host.asked] == ["enable", "show", "is-enabled"]
+
     @pytest.mark.parametrize(
         ("word", "running"),
         [("active", True), ("inactive", False), ("failed", False), ("activating", False)],
     )
     async def test_is_active_reports_whether_it_runs(self, word: str, running: bool) -> None:
         host = Host()
-        host.knows(unit(sub="start"))
+        host.knows(unit(sub="start", file=AMBIGUOUS))
         host.runner.when("systemctl", "is-active", stdout=f"{word}\n", code=0 if running else 3)
         host.runner.when("systemctl", "is-enabled", stdout="enabled\n")
 
@@ -77,7 +100,7 @@ class TestStatus:
     @pytest.mark.parametrize("word", ["deactivating", "reloading", "maintenance", "unknown", ""])
     async def test_unknown_running_state_is_an_error(self, word: str) -> None:
         host = Host()
-        host.knows(unit())
+        host.knows(unit(file=AMBIGUOUS))
         host.runner.when("systemctl", "is-active", stdout=f"{word}\n", code=3)
 
         with pytest.raises(CommandError, match=f"invalid systemctl is-active output: '{word}'"):
@@ -102,7 +125,7 @@ class TestStatus:
     )
     async def test_is_enabled_reports_whether_it_starts_at_boot(self, word: str, enabled: bool) -> None:
         host = Host()
-        host.knows(unit())
+        host.knows(unit(file=AMBIGUOUS))
         host.runner.when("systemctl", "is-active", stdout="active\n")
         host.runner.when("systemctl", "is-enabled", stdout=f"{word}\n", code=0 if enabled else 1)
 
@@ -133,7 +156,7 @@ class TestStatus:
 
     async def test_unknown_boot_state_is_an_error(self) -> None:
         host = Host()
-        host.knows(unit())
+        host.knows(unit(file=AMBIGUOUS))
         host.runner.when("systemctl", "is-active", stdout="active\n")
         host.runner.when("systemctl", "is-enabled", stdout="bad\n", code=1)
 
@@ -179,7 +202,7 @@ class TestLookAhead:
     @pytest.mark.parametrize(
         "shown",
         [
-            pytest.param(unit(file="generated"), id="a word that is-enabled may answer otherwise"),
+            pytest.param(unit(file=AMBIGUOUS), id="a word that is-enabled may answer otherwise"),
             pytest.param(unit(load="not-found", file=""), id="not there"),
             pytest.param(unit("other"), id="an alias of another unit"),
             pytest.param(unit(active="deactivating"), id="being stopped"),
