@@ -12,7 +12,18 @@ from msgspec import Meta, Struct
 from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 
-IMPORT_TYPES = ("package", "group", "user", "cron", "host", "mount", "sysctl", "system", "service")
+IMPORT_TYPES = (
+    "package",
+    "group",
+    "user",
+    "cron",
+    "host",
+    "kernel_module",
+    "mount",
+    "sysctl",
+    "system",
+    "service",
+)
 """The types that nodes import, in the order in which a manifest should manage them. None of them has files with contents."""
 
 _MARKERS = ("{{", "${", "{%", "{#")

@@ -121,6 +121,7 @@ class EnsureRunOptions(Options, frozen=True, kw_only=True):
         "ccmctl ensure symlink /srv/app/current --target releases/2.1 --targets role=web",
         "ccmctl ensure host db.example.net address=192.0.2.7 aliases=db --targets role=web",
         "ccmctl ensure systemd_unit backup.timer --source backup.timer --targets role=web",
+        "ccmctl ensure kernel_module br_netfilter --targets role=web",
         "ccmctl ensure sysctl vm.swappiness value=10 --targets role=web",
         "ccmctl ensure system timezone value=Europe/Berlin --targets role=web",
         f"ccmctl ensure container web --image docker.io/library/nginx@sha256:{'0' * 64} --targets role=web",

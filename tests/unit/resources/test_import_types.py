@@ -1,4 +1,4 @@
-"""What `ccm import` finds of users, groups, jobs, kernel parameters, file systems, hosts and settings."""
+"""What `ccm import` finds of users, groups, jobs, kernel modules and parameters, file systems, hosts and settings."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ccm_agent.resources.cron.providers.existing import find_jobs
 from ccm_agent.resources.existing import ExistingResources
 from ccm_agent.resources.group.providers.existing import find_groups
 from ccm_agent.resources.host.providers.existing import find_hosts
+from ccm_agent.resources.kernel_module.providers.existing import find_modules
 from ccm_agent.resources.mount.providers.existing import find_mounts
 from ccm_agent.resources.sysctl.providers.existing import find_parameters
 from ccm_agent.resources.system.model import KERNEL_HOSTNAME
@@ -99,7 +100,16 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.mark.parametrize(
     "find",
-    [find_users, find_groups, find_jobs, find_parameters, find_mounts, find_hosts, find_settings],
+    [
+        find_users,
+        find_groups,
+        find_jobs,
+        find_parameters,
+        find_mounts,
+        find_hosts,
+        find_settings,
+        find_modules,
+    ],
 )
 async def test_an_argument_is_refused(host: Host, find: Any) -> None:
     with pytest.raises(UsageError, match="has no argument; write `"):
@@ -426,3 +436,40 @@ async def test_settings_that_were_chosen_are_found(
     assert found == {name: {"value": value} for name, value in expected.items()}
     assert len(named) == len(left_out)
     assert all(sentence in reason for sentence, (_, reason) in zip(left_out, named, strict=True))
+
+
+async def test_modules_that_no_package_lists_are_found(host: Host) -> None:
+    host.files.put(
+        "/proc/modules", "br_netfilter 1 0 - Live 0x0\nkvm_intel 1 0 - Live 0x0\nnbd 1 0 - Live 0x0\n"
+    )
+    host.files.put("/proc/sys/kernel/osrelease", "6.1.0\n")
+    host.files.put("/lib/modules/6.1.0/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
+    host.files.put("/etc/modules", "# of this host\nloop\next4\nnbd max=8\n")
+    host.files.put("/etc/modules-load.d/k8s.conf", "br-netfilter\n")
+    host.files.put("/etc/modules-load.d/package.conf", "fuse\n")
+    host.files.put("/etc/modules-load.d/README", "nothing\n")
+    host.files.put("/etc/modules-load.d/ccm-kvm_intel.conf", "# Managed by ccm\nkvm_intel\n")
+    host.files.put("/etc/modprobe.d/ccm-kvm_intel.conf", "# Managed by ccm\noptions kvm_intel nested=1\n")
+    host.files.put("/etc/modprobe.d/ccm-floppy.conf", "# Managed by ccm\nblacklist floppy\n")
+    host.files.put("/etc/modprobe.d/ccm-nbd.conf", "# Managed by ccm\nblacklist nbd\n")
+    host.files.put("/etc/modprobe.d/ccm-dummy.conf", "# Managed by ccm\noptions dummy password=hunter22\n")
+    host.files.put("/etc/modprobe.d/ccm-odd.conf", "options odd a=1\n")
+    host.files.put("/etc/modprobe.d/site.conf", "softdep a pre: b\n")
+    host.files.put("/usr/lib/modprobe.d/package.conf", "blacklist br_netfilter\n")
+    host.owners = "fuse: /etc/modules-load.d/package.conf\n"
+    host.conffiles = f" /etc/modules-load.d/package.conf {hashlib.md5(b'fuse' + bytes([10])).hexdigest()}\n"
+
+    found, left_out = await host.find(find_modules)
+
+    assert found == {
+        "ext4": {},
+        "floppy": {"ensure": "absent", "blacklisted": True},
+        "kvm_intel": {"options": {"nested": "1"}},
+        "loop": {"apply": False},
+        "nbd": {"ensure": "absent", "blacklisted": True, "apply": False},
+    }
+    reasons = dict(left_out)
+    assert set(reasons) == {"/etc/modprobe.d/site.conf", "br_netfilter", "dummy", "nbd max=8", "odd"}
+    assert "package.conf blacklists it" in reasons["br_netfilter"]
+    assert reasons["dummy"] == "contains what looks like a password or token"
+    assert reasons["odd"] == "its file was not as this type writes it"

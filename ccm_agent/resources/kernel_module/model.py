@@ -1,0 +1,127 @@
+"""Properties and state of kernel modules."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+BOOT_DIRECTORY = "/etc/modules-load.d"
+SETTINGS_DIRECTORY = "/etc/modprobe.d"
+PREFIX = "ccm-"
+MODE = 0o644
+SECRET_MODE = 0o600
+
+
+class KernelModuleProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A module of the kernel: whether it is loaded now and at boot, and its options."""
+
+    name: Annotated[
+        str,
+        Meta(description="Name of the module, such as `br_netfilter`, not an alias."),
+    ]
+    ensure: Annotated[
+        str,
+        Meta(description="`present` (default) or `absent`, now and at boot."),
+    ] = ""
+    options: Annotated[
+        dict[str, str],
+        Meta(description="Parameters by name, such as `nested: 1`, for the next load."),
+    ] = {}
+    blacklisted: Annotated[
+        bool,
+        Meta(description="Whether devices cannot load it. Only with `ensure: absent`."),
+    ] = False
+    loaded: Annotated[
+        bool | None,
+        Meta(description="Whether the running kernel has it. Default: as `ensure`."),
+    ] = None
+    persistent: Annotated[
+        bool | None,
+        Meta(description="Whether it is loaded at boot. Default: as `ensure`."),
+    ] = None
+    apply: Annotated[
+        bool,
+        Meta(description="With `false`, only files are managed."),
+    ] = True
+
+    @property
+    def module(self) -> str:
+        """The module, as the kernel names it."""
+        return module_name(self.name)
+
+    @property
+    def boot_path(self) -> str:
+        """The file because of which the module is loaded at boot."""
+        return f"{BOOT_DIRECTORY}/{PREFIX}{self.module}.conf"
+
+    @property
+    def settings_path(self) -> str:
+        """The file with its options, or with the line that blacklists it."""
+        return f"{SETTINGS_DIRECTORY}/{PREFIX}{self.module}.conf"
+
+    @property
+    def mode_bits(self) -> int:
+        """The permissions of the files: they are read by root, so secrets in them need no other reader."""
+        return SECRET_MODE if self.sensitive else MODE
+
+
+class ModuleFile(Struct, frozen=True, kw_only=True):
+    """
+    One of the two files of a module.
+
+    Attributes:
+        kind: "absent", "file", or what else is there.
+        checksum: SHA-256; "" if there is no file.
+        mode: Permissions as four octal digits; "" if there is no file.
+        uid: The owner; -1 if there is no file.
+    """
+
+    kind: str = "absent"
+    checksum: str = ""
+    mode: str = ""
+    uid: int = -1
+
+
+class KernelModuleState(CommonState, kw_only=True):
+    """
+    The current state; `ensure` is "present" if the kernel has the module, or if it is loaded at boot or has options.
+
+    Attributes:
+        loaded: Whether it is loaded.
+        built_in: Whether it is part of the kernel itself.
+        supported: Whether the running kernel can load modules.
+        references: How often it is in use; -1 if the kernel does not count.
+        used_by: The modules that use it.
+        boot, settings: The two files.
+        options: The options in the second file.
+        blacklisted: Whether the second file blacklists it.
+        is_foreign: Whether one of the two files is not as this type writes it.
+        listed_in: Other files because of which it is loaded at boot.
+        blacklisted_in: Other files that blacklist it.
+    """
+
+    loaded: bool = False
+    built_in: bool = False
+    supported: bool = True
+    references: int = 0
+    used_by: list[str] = []
+    boot: ModuleFile = ModuleFile()
+    settings: ModuleFile = ModuleFile()
+    options: dict[str, str] = {}
+    blacklisted: bool = False
+    is_foreign: bool = False
+    listed_in: list[str] = []
+    blacklisted_in: list[str] = []
+
+    @property
+    def persistent(self) -> bool:
+        """Whether a file lists it for the boot."""
+        return self.boot.kind != "absent" or bool(self.listed_in)
+
+
+def module_name(name: str) -> str:
+    """Return the name of a module as the kernel has it."""
+    return name.replace("-", "_")
