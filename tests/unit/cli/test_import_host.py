@@ -212,8 +212,8 @@ def test_a_path_with_a_line_break_does_not_end_the_comment(tree: Path) -> None:
         (["exec", "--out", "site"], "resources of the type `exec` cannot be imported"),
         (
             ["edit", "--out", "site"],
-            "types that can be: cron, directory, file, group, host, mount, package, repository, service, sysctl, "
-            "system, systemd_unit, user",
+            "types that can be: cron, directory, file, group, host, kernel_module, mount, package, repository, service, "
+            "sysctl, system, systemd_unit, user",
         ),
         (["fil:/etc", "--out", "site"], "fil"),
         (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),
