@@ -97,7 +97,10 @@ def test_policy_refuses_operators_and_leaves_types_out(secured: Secured, tmp_pat
     [record] = part.named("import")
     reason = "the rule `no accounts` (policy.yaml:9) of the node's policy does not allow resources of the type group"
     assert {"type": "group", "name": "*", "reason": reason} in record["left_out"]["web1"]
-    assert "group" not in "".join(one.read_text() for one in (tmp_path / "bob" / "layers").iterdir())
+    written = {path.name: path.read_text() for path in (tmp_path / "bob" / "layers").rglob("*.yaml")}
+    assert written
+    assert "group.yaml" not in written
+    assert "group" not in "".join(written.values())
     assert whole.code == 0, whole.err
     left_out = whole.named("import")[0]["left_out"].get("web1", [])
     assert [one for one in left_out if one["name"] == "*"] == []
