@@ -89,7 +89,7 @@ def check_free(out: str) -> None:
     """
     path = Path(os.path.normpath(out))
     try:
-        if path.is_symlink() or (path.exists() and any(path.iterdir())):
+        if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
             raise UsageError(f"--out {out}: exists and is not an empty folder; name another one")
     except OSError as err:
         raise UsageError(f"--out {out}: {err.strerror}") from err

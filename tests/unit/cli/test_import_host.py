@@ -217,7 +217,7 @@ def test_a_path_with_a_line_break_does_not_end_the_comment(tree: Path) -> None:
         ),
         (["fil:/etc", "--out", "site"], "fil"),
         (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),
-        (["file:/etc/hostname", "--out", "plain"], "--out plain"),
+        (["file:/etc/hostname", "--out", "plain"], "--out plain: exists and is not an empty folder"),
         (["file:/etc/hostname", "--out", "link"], "--out link: exists and is not an empty folder"),
     ],
 )
