@@ -106,16 +106,17 @@ class Kmod:
             wanted: The module.
             settings: Write its options before. If the module cannot be loaded with them, the file is as before.
         """
+        if not settings:
+            await self._modprobe(wanted)
+            return
         path = wanted.settings_path
         (before,) = await self._files.inspect([path], digest=False, follow=False)
         content = await self._files.read(path, LIMIT_BYTES) if before.kind == "file" else None
-        if settings:
-            await self.write_settings(wanted)
+        await self.write_settings(wanted)
         try:
-            await run_tool(self._runner, f"{wanted.module} cannot be loaded", "modprobe", "--", wanted.module)
+            await self._modprobe(wanted)
         except CommandError:
-            if settings:
-                await self._restore(before, content)
+            await self._restore(before, content)
             raise
 
     async def unload(self, wanted: KernelModuleProperties) -> None:
@@ -141,6 +142,9 @@ class Kmod:
         changes += [(wanted.boot_path, boot_content(wanted))] if boot else []
         return [await compare_file(self._files, path, wanted.mode_bits, after) for path, after in changes]
 
+    async def _modprobe(self, wanted: KernelModuleProperties) -> None:
+        await run_tool(self._runner, f"{wanted.module} cannot be loaded", "modprobe", "--", wanted.module)
+
     async def _write(self, path: str, content: bytes | None, mode: int) -> None:
         if content is None:
             await self._files.remove(path)
@@ -163,12 +167,11 @@ class Kmod:
         settings_folders = [f"{folder}/modprobe.d" for folder in FOLDERS]
         paths = [LOADED_FILE, MODULES_FILE, *boot_folders, *settings_folders]
         kinds = {one.path: one.kind for one in await self._files.inspect(paths, digest=False)}
-        existing = [path for path in paths if kinds[path] == "directory"]
         loaded = await self._read_kernel() if kinds[LOADED_FILE] == "file" else None
-        boot = await self._read_folders(path for path in boot_folders if path in existing)
+        boot = await self._read_folders(path for path in boot_folders if kinds[path] == "directory")
         if kinds[MODULES_FILE] == "file":
             boot = {MODULES_FILE: _text(await self._files.read(MODULES_FILE, LIMIT_BYTES)), **boot}
-        settings = await self._read_folders(path for path in settings_folders if path in existing)
+        settings = await self._read_folders(path for path in settings_folders if kinds[path] == "directory")
         needs_built_in = not set(modules) <= set(loaded or ())
         return _Look(
             loaded=loaded,

@@ -57,13 +57,14 @@ class Systemd:
         """Return whether the service runs and is enabled; CommandError if it does not exist."""
         name = wanted.name
         shown = await self._show([name])
+        state = None
         if any(needs_reload(unit) for unit in shown):
             await self._reload()
-        elif len(shown) == 1 and (state := self._from_show(name, shown[0])):
-            if name not in self._unread:
-                return state
-            return self._state(name, state.metadata.running, await self._is_enabled(name))
-        is_active = await self._is_active(name)
+        elif len(shown) == 1:
+            state = self._from_show(name, shown[0])
+        if state is not None and name not in self._unread:
+            return state
+        is_active = state.metadata.running if state is not None else await self._is_active(name)
         return self._state(name, is_active, await self._is_enabled(name))
 
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
