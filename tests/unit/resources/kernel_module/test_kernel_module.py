@@ -282,7 +282,7 @@ UNLOADED = "Would have unloaded the module"
             wanted(persistent=False),
             (True, BOOT_TEXT, None),
             [f"Would have removed {BOOT}"],
-            id="no more at boot",
+            id="not loaded at boot",
         ),
         pytest.param(wanted(loaded=False), (True, BOOT_TEXT, None), [UNLOADED], id="only at boot is wanted"),
         pytest.param(
@@ -303,7 +303,7 @@ UNLOADED = "Would have unloaded the module"
         ),
         pytest.param(absent(blacklisted=True), (False, None, BLACKLIST), [], id="stable and blacklisted"),
         pytest.param(
-            absent(), (False, None, BLACKLIST), [f"Would have removed {SETTINGS}"], id="no more blacklisted"
+            absent(), (False, None, BLACKLIST), [f"Would have removed {SETTINGS}"], id="not blacklisted"
         ),
         pytest.param(absent(loaded=True), (True, None, None), [], id="absent and loaded by hand"),
         pytest.param(
