@@ -23,7 +23,13 @@ _REFUSED_PAUSE_S = 30.0
 """The limit of the pause after a refusal: the broker is not overloaded, and an operator who corrects credentials waits for it."""
 
 _STEADY_S = 30.0
-"""A connection that was lost sooner counts as a miss: a broker that fails under returning clients must not be flooded by them."""
+"""A connection that was lost sooner counts as a miss."""
+
+_RESTARTS = 3
+"""
+So many short connections in a row are an operator who restarts the broker again; nodes should be back soon. With more of them the
+broker fails under its returning clients, and must not be flooded.
+"""
 
 
 class ServerRotation:
@@ -32,11 +38,11 @@ class ServerRotation:
 
     Attempts of a fleet become fewer until the broker can complete them: with each round of all servers the time for one attempt
     grows, and the pause as well. A broker that is down is not overloaded by attempts, and nodes should be back soon after it, so
-    pauses grow beyond `pause_s` only after slow failures. They are random from zero on ("full jitter"), so agents that failed
-    together do not return together.
+    pauses grow beyond `pause_s` only after slow failures or several short connections. They are random from zero on ("full
+    jitter"), so agents that failed together do not return together.
 
     Attributes:
-        misses: Attempts in a row without a connection that lasted.
+        misses: Failed attempts since the last login, and the short connections in a row before it.
     """
 
     def __init__(self, settings: BusSettings, generator: random.Random) -> None:
@@ -53,6 +59,7 @@ class ServerRotation:
         self._servers = list(settings.servers)
         self._unanswered = 0
         self._slow = 0
+        self._short = 0
         self._is_refused = False
 
     def next(self) -> str:
@@ -70,9 +77,9 @@ class ServerRotation:
 
     def ended(self, lasted_s: float) -> None:
         """A connection has ended after this time."""
-        is_steady = lasted_s > _STEADY_S
-        self.misses = 0 if is_steady else self.misses + 1
-        self._slow = 0 if is_steady else self._slow + 1
+        self._short = 0 if lasted_s > _STEADY_S else self._short + 1
+        self._slow = max(0, self._short - _RESTARTS)
+        self.misses = self._short
         self._unanswered, self._is_refused = 0, False
 
     @property

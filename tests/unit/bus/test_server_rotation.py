@@ -94,19 +94,50 @@ def test_a_refused_login_is_repeated_sooner_and_with_the_first_limit(settings: B
     assert (rotation.limit_s(), rotation.pause_s()) == (5.0, 30.0)
 
 
+def test_a_connection_that_lasted_begins_the_count_again(settings: BusSettings) -> None:
+    rotation = after(settings, 10 * len(SERVERS))
+
+    rotation.ended(3600.0)
+
+    assert (rotation.misses, rotation.pause_s()) == (0, 2.0)
+    rotation.missed(NO_ANSWER, 0.01)
+    assert rotation.misses == 1
+
+
 @pytest.mark.parametrize(
-    ("lasted_s", "misses"),
-    [
-        pytest.param(3600.0, 0, id="a connection that lasted begins the count again"),
-        pytest.param(10.0, 3, id="one that was dropped soon counts as a miss"),
-    ],
+    ("restarts", "longest_s"), [(1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (7, 32.0), (9, 120.0), (5000, 120.0)]
 )
-def test_a_connection_counts_when_it_lasted(settings: BusSettings, lasted_s: float, misses: int) -> None:
-    rotation = after(settings, 2)
+def test_a_broker_that_fails_under_its_clients_again_and_again_is_asked_less_often(
+    restarts: int, longest_s: float
+) -> None:
+    rotation = ServerRotation(BusSettings(), HighestNumbers())
+    for _ in range(restarts):
+        rotation.missed(NO_ANSWER, 0.01)
+        rotation.ended(10.0)
 
-    rotation.ended(lasted_s)
+    assert rotation.pause_s() == longest_s
 
-    assert rotation.misses == misses
+
+@pytest.mark.parametrize(("restarts", "longest_s"), [(1, 8.0), (3, 8.0), (4, 16.0), (6, 64.0)])
+def test_pauses_stay_short_for_a_broker_that_is_restarted_a_few_times(
+    restarts: int, longest_s: float
+) -> None:
+    rotation = ServerRotation(BusSettings(), HighestNumbers())
+    for _ in range(restarts):
+        rotation.ended(10.0)
+    for _ in range(20):
+        rotation.missed(NO_ANSWER, 0.01)
+
+    assert rotation.pause_s() == longest_s
+
+
+def test_an_agent_whose_connection_was_dropped_soon_tries_another_server(settings: BusSettings) -> None:
+    rotation = ServerRotation(settings, random.Random(1))
+    dropped_by = rotation.next()
+
+    rotation.ended(10.0)
+
+    assert rotation.next() != dropped_by
 
 
 def test_members_of_the_cluster_are_tried_beside_the_configured_servers(settings: BusSettings) -> None:
