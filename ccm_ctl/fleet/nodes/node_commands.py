@@ -34,7 +34,7 @@ from ccm_ctl.fleet.events.messages import decode_agent_message
 from ccm_ctl.fleet.nodes.nodes import TargetSet
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.gather import NAMED_AT_ONCE, Reply, ask
-from ccm_ctl.fleet.runs.run import ANSWER_WITHIN_S, LOST_AFTER_S, RESEND_AFTER_S, RESENDS
+from ccm_ctl.fleet.runs.run import ANSWER_WITHIN_S, LOST_AFTER_S, RESENDS, resend_after_s
 
 TURN_S = 0.5
 """So often the time is looked at."""
@@ -156,10 +156,11 @@ class Convergences:
             for node in self._waiting.values():
                 node.heard_at = now
             return []
-        if self._resends < RESENDS and now - self._since >= RESEND_AFTER_S * (self._resends + 1):
+        if self._resends < RESENDS and now - self._since >= resend_after_s(self._resends):
             self._resends += 1
-            return sorted(name for name, node in self._waiting.items() if not node.has_accepted)
-        again = []
+            again = [name for name, node in self._waiting.items() if not node.has_accepted]
+        else:
+            again = []
         for name, node in list(self._waiting.items()):
             silent_s = now - node.heard_at
             if not node.has_accepted and silent_s >= ANSWER_WITHIN_S:

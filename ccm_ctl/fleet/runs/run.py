@@ -44,9 +44,10 @@ from ccm_ctl.fleet.runs.node_run import (
 )
 
 RESEND_AFTER_S = 1.0
-"""Seconds after which, and after twice which, the request is repeated for nodes that have not answered."""
+"""Seconds after which the request is first repeated for nodes that have not answered."""
 
-RESENDS = 2
+RESENDS = 4
+"""How often. The time doubles each time: a node that connects again some seconds after the request is still asked within 10 s."""
 
 ANSWER_WITHIN_S = 10.0
 """A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
@@ -445,7 +446,7 @@ class Run:
         again = []
         for node in sorted(silent, key=lambda one: one.node):
             quiet_s = now - max(node.asked_at, self._answered_at)
-            if quiet_s >= RESEND_AFTER_S * (node.resends + 1) + patience_s:
+            if quiet_s >= resend_after_s(node.resends) + patience_s:
                 node.resends += 1
                 again.append(node.node)
         return again
@@ -468,6 +469,11 @@ class Run:
             elif node.has_gap and now - node.read_at >= READ_AGAIN_S:
                 found.append(name)
         return sorted(found)
+
+
+def resend_after_s(resends: int) -> float:
+    """After how many seconds without an answer a request that was repeated so often is repeated again."""
+    return RESEND_AFTER_S * 2.0**resends
 
 
 def _hash(event: Event) -> int:
