@@ -17,9 +17,10 @@ from ccm_agent.model.wire import Assignment, FactsRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.fleet.impact.sources import _read_addresses
+from ccm_ctl.fleet.imports.site_layers import read_layer_facts
 from ccm_ctl.fleet.nodes import node_list
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
-from ccm_ctl.fleet.nodes.inventory import read_inventory, read_verified
+from ccm_ctl.fleet.nodes.inventory import read_inventory, read_verified, read_verified_facts
 from ccm_ctl.fleet.nodes.node_list import open_list
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust import node_state
@@ -35,7 +36,7 @@ REASON = "presence: it is not signed, and the node signs its other entries"
 class SignedState:
     """web1 and web2, which sign their entries, and an assignment of both. An entry of `forged` has no signature.
 
-    The gathered facts have the address 192.0.2.1, those of `forged` 192.0.2.66.
+    The gathered facts have the address 192.0.2.1 and the system of web1 or web2, those of `forged` 192.0.2.66 and "planted".
     """
 
     def __init__(self, forged: str = "", kind: str = "presence") -> None:
@@ -62,8 +63,11 @@ class SignedState:
                 is_forged = node.name == self.forged and kind == self.kind
                 body = entry.value
                 if kind == "facts":
-                    network = {"address": "192.0.2.66" if is_forged else "192.0.2.1"}
-                    body = msgspec.json.encode(FactsRecord(node=node.name, facts={"network": network}))
+                    facts = {
+                        "network": {"address": "192.0.2.66" if is_forged else "192.0.2.1"},
+                        "host": {"info": {"os": "planted" if is_forged else f"system-{node.name}"}},
+                    }
+                    body = msgspec.json.encode(FactsRecord(node=node.name, facts=facts))
                     signature = node.key.sign(SignatureKind.STATE, subject, body, issued_ms=issued)
                 await bucket.store_signed(key, body, entry.revision, "" if is_forged else signature)
         bundle = Bundle(digest="ab" * 32, size_bytes=1)
@@ -122,6 +126,21 @@ async def test_impact_uses_only_addresses_that_the_node_signed() -> None:
 
     assert verified == {"web1": set(), "web2": {"192.0.2.1"}}
     assert stored == {"web1": {"192.0.2.66"}, "web2": {"192.0.2.1"}}
+
+
+@pytest.mark.parametrize("forged", ["", "web2"])
+async def test_an_import_makes_layers_only_of_facts_that_the_node_signed(
+    forged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = await SignedState(forged, "facts").fleet()
+    inventory = await read_inventory(fleet)
+
+    nodes = [node async for node in read_verified_facts(fleet, inventory, ["web1", "web2"])]
+
+    texts = read_layer_facts(nodes).texts
+    systems = {name: found.get("host.info.os") for name, found in texts.items()}
+    assert systems == {"web1": "system-web1", "web2": None if forged else "system-web2"}
+    assert ("facts of web2 (it is not signed" in caplog.text) == bool(forged)
 
 
 @pytest.mark.parametrize("forged", ["web2", ""])
