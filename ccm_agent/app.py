@@ -16,6 +16,7 @@ from ccm_agent.app_expressions import make_environment, make_expressions
 from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag
 from ccm_agent.model import merge
 from ccm_agent.model.errors import DataError
+from ccm_agent.model.ids import new_id
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.version import VERSION
@@ -450,7 +451,6 @@ async def session_summary(directory: str) -> SessionSummary:
     Raises:
         FileError: The store cannot be read.
     """
-    from ccm_agent.model.ids import new_id
     from ccm_agent.sessions.directory import open_session
     from ccm_agent.sessions.memory import MemorySession
     from ccm_agent.system.clock import SystemClock

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ccm_agent.clikit.commands import BaseCommand, Group, Option
+from ccm_agent.model.errors import DocumentError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -101,7 +102,6 @@ def settle_s(written: str | None) -> float | None:
     Raises:
         UsageError: It is not a duration.
     """
-    from ccm_agent.model.errors import DocumentError, UsageError
     from ccm_agent.model.formats.durations import parse_duration
 
     if not written:

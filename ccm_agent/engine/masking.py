@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets
+from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.health import HealthCheck
@@ -136,8 +137,6 @@ def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
 def _parsed_rules(rules: Any) -> Any:
     if not isinstance(rules, str) or "http" not in rules:
         return rules
-    from ccm_agent.model import codec
-
     try:
         return codec.decode_document(rules)
     except DocumentError:

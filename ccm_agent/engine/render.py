@@ -13,6 +13,7 @@ from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.resource import FOR_EACH
 from ccm_agent.model.secret import Masker
 from ccm_agent.resources.contract import ResolvedResource
+from ccm_agent.templates.scan import as_template
 
 
 def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
@@ -62,8 +63,6 @@ def _entry(declared: ResolvedResource, properties: dict[str, Any], masker: Maske
 
 def _as_template(value: Any, *, keys: bool = False) -> Any:
     """Escape the texts in a value, so that they render to themselves."""
-    from ccm_agent.templates.scan import as_template
-
     if isinstance(value, str):
         return as_template(value)
     if isinstance(value, list):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ccm_agent.hiera.precedence import reversals
+from ccm_agent.hiera.rules import read_rules
 from ccm_agent.manifest.conversion import convert_all
 from ccm_agent.manifest.document import (
     EMPTY,
@@ -186,8 +188,6 @@ class _ManifestLinter:
             )
 
     def _annotations(self) -> None:
-        from ccm_agent.hiera.rules import read_rules
-
         name = self._document.name
         if "#" in self._document.text:
             _, warnings = read_rules(self._document.text, name)
@@ -197,8 +197,6 @@ class _ManifestLinter:
 
     def _precedence(self, root: Mapping[str, Any]) -> None:
         """One warning for each entry of the order that is probably in the wrong place."""
-        from ccm_agent.hiera.precedence import reversals
-
         first: dict[int, str] = {}
         for reversal in reversals(root):
             first.setdefault(reversal.place, str(reversal))

@@ -9,6 +9,7 @@ from ccm_agent.manifest.expressions import has_markers
 from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.model.errors import ExpressionError
 from ccm_agent.model.gathered import unknown_fields
+from ccm_agent.templates.scan import find_spans
 
 _KINDS = {"Facts": "map", "Data": "map", "Environ": "text map", "item": "any", "result": "any"}
 PLAIN_NAMES = ("Facts", "Data", "Environ")
@@ -40,8 +41,6 @@ def lint_templates(
         for number, one in enumerate(value):
             lint_templates(report, one, (*path, number), names, functions)
     elif isinstance(value, str) and has_markers(value):
-        from ccm_agent.templates.scan import find_spans
-
         spans = find_spans(value)
         for span in spans:
             _lint(report, span.expression, path, names, functions, is_condition=False)

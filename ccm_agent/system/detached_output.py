@@ -7,6 +7,7 @@ database inconsistent. So a `cat` process reads each pipe until the program ends
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import stat
@@ -48,8 +49,6 @@ def _descriptors() -> list[int]:
 
 
 def _is_read_end(fd: int) -> bool:
-    import fcntl
-
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
         return is_pipe and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY

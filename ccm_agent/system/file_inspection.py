@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.links import why_misled
@@ -170,8 +171,6 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
         OSError: It cannot be read.
         FileError: It is not a regular file any more.
     """
-    from hashlib import sha256
-
     fd = os.open(path, _OPEN)
     try:
         seen = os.fstat(fd)

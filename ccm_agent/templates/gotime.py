@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import UTC as DATETIME_UTC
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ccm_agent.templates.values import INT_MAX, INT_MIN, GoValue, wrap_int
@@ -259,8 +261,6 @@ def load_location(name: str) -> Location:
         return UTC
     if name == "Local":
         return LOCAL
-    from datetime import UTC as DATETIME_UTC
-    from datetime import datetime
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:

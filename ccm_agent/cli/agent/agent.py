@@ -9,6 +9,7 @@ import click
 
 from ccm_agent.cli.options import CcmGroup
 from ccm_agent.clikit.commands import examples
+from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.exits import Exit
 
 CONFIG = "/etc/choria/ccm/config.yaml"
@@ -60,7 +61,6 @@ def command(ctx: click.Context, config: str, context: str, check_config: bool) -
             ctx=ctx, param=next(one for one in command.params if one.name == "config")
         )
     from ccm_agent import app_agent
-    from ccm_agent.model.errors import DocumentError
 
     try:
         if check_config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -65,8 +66,6 @@ def command(context: click.Context, given: EnsureSharedOptions) -> None:
 
 
 def _ensure(type_name: str, properties: Properties, shared: EnsureSharedOptions) -> int:
-    import asyncio
-
     if properties.get("require") and not shared.session:
         raise UsageError("--require needs a session; select it with --session or CCM_SESSION_STORE")
     terminal = HostTerminal(json=bool(shared.as_json))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from typing import Any
@@ -61,8 +62,6 @@ def api(context: click.Context, given: EnsureSharedOptions) -> None:
 @takes(PipeOptions)
 def pipe(context: click.Context, given: PipeOptions) -> int:
     """Read a request from standard input, manage its resource, and write only the response to standard output."""
-    import asyncio
-
     terminal = HostTerminal(data_on_stdout=True)
     event, error, code = None, "", int(Exit.COULD_NOT_RUN)
     try:

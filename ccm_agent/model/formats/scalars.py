@@ -8,10 +8,7 @@ not fit 64 bits is text. Pure functions on text, so that they can be tested with
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from datetime import UTC, datetime
 
 CORE_TAG = "tag:yaml.org,2002:"
 
@@ -212,8 +209,6 @@ def _tagged_bool(text: str) -> bool:
 
 
 def _tagged_time(text: str) -> datetime:
-    from datetime import UTC, datetime
-
     padded = re.sub(r"(?<![0-9.])([0-9])(?![0-9])", r"0\1", text)  # 2024-1-2 3:04:05, as in YAML 1.1
     moment = datetime.fromisoformat(padded)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import DownloadError
@@ -52,8 +53,6 @@ class SystemDownload:
         self._threads = Threads("ccm-save", FILES_AT_ONCE)
 
     async def fetch(self, transfer: Transfer) -> Transferred:
-        from hashlib import sha256
-
         content, digest = bytearray(), sha256()
         async with self._response(transfer, 0, "") as response:
             if response.status == _UNCHANGED:

@@ -13,7 +13,7 @@ from ccm_agent.templates.expr.collections import NilList
 from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.operators import describe, to_int
-from ccm_agent.templates.gojson import JSONError, read
+from ccm_agent.templates.gojson import TEXT_LIMIT, JSONError, read, write
 from ccm_agent.templates.scan import GO_SPACE
 from ccm_agent.templates.values import (
     byte_length,
@@ -156,8 +156,6 @@ def from_base64(_frame: Frame, text: Any) -> str:
 
 
 def to_json(frame: Frame, value: Any) -> str:
-    from ccm_agent.templates.gojson import TEXT_LIMIT, JSONError, write
-
     limit = min(TEXT_LIMIT, 4 * frame.left)
     try:
         text = write(value, "  ", limit=limit)

@@ -10,6 +10,11 @@ from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.wire import MANIFEST_APPLY, AssignmentStage, ManifestRequest
+from ccm_ctl.commands.assignments.assignment_options import build_target_set
+from ccm_ctl.fleet.assignments.assignment_history import verify_newest
+from ccm_ctl.fleet.assignments.assignments import Assignments, Standing, store_assignment
+from ccm_ctl.fleet.assignments.staging import hold_back, next_number
+from ccm_ctl.fleet.runs.run_request import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.records.rollout_records import RolloutPlan
     from ccm_ctl.app import Application
     from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags
-    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
     from ccm_ctl.fleet.nodes.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
@@ -50,8 +54,6 @@ class AssignmentRollout:
         nodes: list[str],
         flags: RolloutFlags,
     ) -> None:
-        from ccm_ctl.commands.assignments.assignment_options import build_target_set
-
         self._application, self._fleet = application, fleet
         self._flags = flags
         _refuse_older_agents(inventory, nodes)
@@ -78,10 +80,6 @@ class AssignmentRollout:
             base: What the new revision was made from.
         """
         from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
-        from ccm_ctl.fleet.assignments.assignment_history import verify_newest
-        from ccm_ctl.fleet.assignments.assignments import store_assignment
-        from ccm_ctl.fleet.assignments.staging import hold_back, next_number
-        from ccm_ctl.fleet.runs.run_request import prepare
 
         fleet, assignment = self._fleet, new.assignment
         base = [*base, *([await verify_newest(self._fleet, before)] if before is not None else [])]

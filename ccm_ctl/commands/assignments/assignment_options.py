@@ -18,7 +18,9 @@ from ccm_ctl.fleet.assignments.assignment_description import (
     format_targets,
     short,
 )
+from ccm_ctl.fleet.nodes.inventory import read_inventory
 from ccm_ctl.fleet.nodes.nodes import TargetSet
+from ccm_ctl.fleet.trust.node_state import mark_unverified
 from ccm_ctl.render.diff import diff
 from ccm_ctl.render.record_types.assignments import AssignmentLine
 
@@ -80,8 +82,6 @@ def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -
 
 async def read_marked_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
     """Do as `read_fleet`, and mark what nodes did not sign."""
-    from ccm_ctl.fleet.trust.node_state import mark_unverified
-
     inventory, known = await read_fleet(fleet)
     await mark_unverified(fleet, list(inventory.nodes.values()))
     return inventory, known
@@ -90,7 +90,6 @@ async def read_marked_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
 async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
     """Read the nodes and the assignments, with all that decides which assignment each node uses."""
     from ccm_ctl.fleet.assignments.assignments import read_assignments
-    from ccm_ctl.fleet.nodes.inventory import read_inventory
 
     known = await read_assignments(fleet)
     inventory = await read_inventory(fleet)

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from ccm_ctl.fleet.keys.certificates import Certificates
+from ccm_ctl.fleet.keys.keys import keys_folder
 from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ def server_name_option() -> click.Option:
 
 def prepare_certificates(application: Application, folder: str, names: Sequence[str]) -> bool:
     """Certificates for servers of these names, and what to do with them; whether the servers do not have them yet."""
-    from ccm_ctl.fleet.keys.keys import keys_folder
-
     certificates = Certificates(keys_folder(folder, application.environ))
     is_new = certificates.issue(names)
     if is_new:

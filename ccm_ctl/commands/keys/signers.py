@@ -20,7 +20,7 @@ from ccm_agent.model.formats.moments import format_moment
 from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
-from ccm_ctl.fleet.keys.signers import Signers
+from ccm_ctl.fleet.keys.signers import Signers, publish, published
 from ccm_ctl.fleet.keys.signers_timestamp import LEAST_MAX_AGE_S, RenewalState, renew
 from ccm_ctl.render.record_types.access import SignerLine
 from ccm_ctl.render.record_types.administration import MadeLine
@@ -175,8 +175,6 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
     Raises:
         ProtocolError: A newer list is published, or one that another root key has signed.
     """
-    from ccm_ctl.fleet.keys.signers import publish, published
-
     assert broker.connection is not None
     trust, listed = found.trust(), found.read()
     there = await published(NatsKeyValue(broker.connection, TRUST_BUCKET))

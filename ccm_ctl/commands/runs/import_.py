@@ -37,6 +37,8 @@ from ccm_ctl.fleet.nodes.discovery import narrowed, resolve
 from ccm_ctl.fleet.nodes.inventory import read_verified_facts
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_request import prepare_own
 from ccm_ctl.render.record_types.nodes import ImportLine
 
 WITH_CONTENTS = ("directory", "file", "repository", "systemd_unit")
@@ -226,9 +228,7 @@ class _Changes(Struct, kw_only=True):
 
 async def _plan(application: Application, fleet: Fleet, out: Path, resolved: TargetSet) -> _Changes:
     from ccm_ctl.fleet.runs.background_runs import EndsWriter
-    from ccm_ctl.fleet.runs.history import History
     from ccm_ctl.fleet.runs.proof import read_proof
-    from ccm_ctl.fleet.runs.run_request import prepare_own
     from ccm_ctl.fleet.runs.run_session import follow_run, new_run
 
     content = await asyncio.to_thread(read_checked, application, str(out))

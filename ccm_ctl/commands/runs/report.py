@@ -20,6 +20,7 @@ from ccm_ctl.commands.runs.stored_runs import format_heading, look, pick_up, run
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.history import Recorded
 from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.whole_file import write_whole
 from ccm_ctl.render.record_types.administration import MadeLine
 from ccm_ctl.render.report_page import ReportedNode, ReportedRun, render_page
 
@@ -112,8 +113,6 @@ async def _write(
 
 def _save(path: Path, body: bytes) -> None:
     """Replace a report, with its mode, whole or not at all; write to what is not a file, such as /dev/stdout."""
-    from ccm_ctl.fleet.whole_file import write_whole
-
     path.parent.stat()  # a folder that is missing may be mistyped, so it is not created
     if path.exists() and not path.is_file():
         path.write_bytes(body)

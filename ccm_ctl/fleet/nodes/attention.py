@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_ctl.fleet.nodes import node_condition as condition
 
@@ -33,7 +34,6 @@ ROLLOUTS_READ = 20
 async def read_open_rollouts(fleet: Fleet) -> list[RolloutState]:
     """The rollouts that are not over, the newest first; those that cannot be read are left out."""
     # imported here: `top` shows its first picture sooner without
-    from ccm_agent.model.errors import ProtocolError
     from ccm_ctl.fleet.rollout.store import RolloutStore
 
     store, found = RolloutStore(fleet), []

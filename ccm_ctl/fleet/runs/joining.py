@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.templates.selector import parse_targets, parse_where
 from ccm_ctl.fleet.data.documents import decode_document
 from ccm_ctl.fleet.trust.node_state import make_node_verifier
 
@@ -52,8 +53,6 @@ class Joining:
             return False
         if not isinstance(facts, dict):
             return False
-        from ccm_agent.templates.selector import parse_targets, parse_where
-
         try:
             fits = not self._targets or any(
                 selector.matches(node, facts) for selector in parse_targets(self._targets)

@@ -10,6 +10,8 @@ import posixpath
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Clock, Command, Completed, FileInfo, Files, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
@@ -83,8 +85,6 @@ class Podman:
 
     async def compare(self, wanted: ContainerProperties) -> list[FileChange]:
         """Return the contents of both files before and after, for a diff."""
-        from msgspec.structs import replace
-
         from ccm_agent.resources.changes import compare_file
 
         is_there = wanted.ensure != ABSENT
