@@ -31,7 +31,7 @@ from ccm_agent.model.errors import ProtocolError
 CHAIN_HEADER = "Ccm-Chain"
 
 NONE = "-"
-"""Where a header names no earlier event. A link is longer."""
+"""Stands for "no earlier event" in a header. Links are longer, so none can equal it."""
 
 PLACE_DETAIL = "c"
 """The detail of a signature that repeats the chain header."""
@@ -109,7 +109,7 @@ def new_chain_id() -> str:
 
 
 def anchor_text(chain: str, number: int, link: str) -> str:
-    """What the first event of a chain says about the chain before it; NONE when that has no event."""
+    """The anchor in the first event of a chain: the last place in the earlier chain; NONE if that chain has no events."""
     return f"{chain}~{number}~{link}" if number else NONE
 
 
@@ -119,7 +119,7 @@ def anchor_of(place: ChainPosition) -> Anchor | None:
 
 
 def read_anchor(previous: str) -> Anchor | None:
-    """The same from what an event says of the event before it."""
+    """Read the anchor from the `previous` of a position; None if it is not an anchor."""
     chain, _, rest = previous.partition("~")
     number, _, link = rest.partition("~")
     return Anchor(chain=chain, number=int(number), link=link) if link else None

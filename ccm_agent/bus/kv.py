@@ -1,11 +1,14 @@
 """
 Buckets: keys and values, read by direct get and watched by notifications.
 
-An entry with an empty value is an absent one, however it came to be empty: deleted, expired, or written so. An entry that was not
-written but copied (a direct get whose answer was asked for on the key's own subject: an old revision, or another key's) is never
-handed out: who obeys a key gets an error and keeps what it has, who lists keys does not see it. Nothing here makes
-a consumer, not even `watch`: it reads what is there, then each key again that a notification names, and everything again after a
-connection was lost.
+A key with an empty value is absent, whether it was deleted, expired or written empty.
+
+An entry that was copied instead of written is never returned. Such a copy is the reply to a direct get whose reply subject was
+that of the key: an old revision, or the value of another key. A reader that acts on a key gets an error and keeps its last value;
+a list of keys leaves the copy out.
+
+Nothing in this module creates a consumer. A watcher reads all keys, then each key that a notification names, and all keys
+again after the connection was lost.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ OURS = frozenset(
 """Buckets to which only this project's programs write."""
 
 LISTED_TWICE = 1_000
-"""The number of keys that two successive lists share. As many may be removed between the two lists without a key being missed."""
+"""The number of keys that two successive lists share. If up to this many keys are removed in between, none is missed."""
 
 
 class NatsKeyValue:
@@ -64,7 +67,7 @@ class NatsKeyValue:
 
     def __init__(self, connection: Connection, bucket: str) -> None:
         """
-        Take a bucket.
+        Use one bucket of a broker.
 
         Args:
             connection: The connection to the broker.
@@ -119,7 +122,7 @@ class NatsKeyValue:
         except RevisionError:
             if revision:
                 raise
-        # To the broker a deleted key exists: its newest message marks the deletion.
+        # For the broker, a deleted key still exists: its newest message marks the deletion.
         deleted = await self.newest(key)
         if deleted is None or deleted.value:
             raise RevisionError(f"{key}: already exists in {self.bucket}; read it, then update that revision")
@@ -127,10 +130,10 @@ class NatsKeyValue:
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
         """
-        Write a key, only if the newest entry of all keys that fit a pattern has this revision (0: there is none).
+        Write a key only if the newest entry of all keys that match a pattern has this revision (0: there is no entry).
 
         Raises:
-            RevisionError: It has not; nothing was written.
+            RevisionError: It has another revision; nothing was written.
         """
         among = {EXPECTED_SEQUENCE: str(revision), _EXPECTED_SUBJECT: key_subject(self.bucket, pattern)}
         return await self._write(key, value, among)
@@ -146,7 +149,7 @@ class NatsKeyValue:
 
     async def delete(self, key: str, *, number: int = 0, note: str = "", signature: str = "") -> None:
         """See `SignedStore.delete`; the number is in the signature."""
-        # In a header, because the body of a deletion is empty: agents of before verify it so.
+        # The note is a header because older agents verify a deletion with an empty body.
         noted = {_NOTE: base64.urlsafe_b64encode(note.encode()).decode()} if note else {}
         await self._write(key, b"", {_OPERATION: "DEL", **noted, **_signed(signature)})
 
@@ -188,7 +191,7 @@ class NatsKeyValue:
         """See `KeyChanges.list_keys`."""
         keys, offset = set[str](), 0
         prefix, filtered = key_subject(self.bucket, ""), key_subject(self.bucket, pattern)
-        while True:  # the broker lists so many subjects at once, in their order
+        while True:  # the broker lists a limited number of subjects per reply, sorted
             question = {"subjects_filter": filtered, "offset": offset}
             info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
             listed = {subject.removeprefix(prefix) for subject in info["state"].get("subjects") or ()}
@@ -209,7 +212,7 @@ class NatsKeyValue:
         """See `KeyChanges.changes`."""
         subject = key_subject(self.bucket, pattern)
         first = await read_first(self._connection, self._stream, subject, start_time=since)
-        # a later one is among the changes, unless a replica that lags answers those: then what is between is missing
+        # a later one is in the changes, too; if a lagging replica leaves it out there, adding it here would hide a gap
         found = [first] if first is not None and first.sequence <= after else []
         found += [each async for each in read_all(self._connection, self._stream, subject, after + 1)]
         entries = ((self._entry(each), self._is_copy(each)) for each in found)
@@ -256,8 +259,8 @@ class NatsKeyValue:
         """
         Whether the entry was not written by a client: it is a copy, or a reply of the broker that was redirected here (ADR 12).
 
-        Other programs write values without headers, but not to buckets in `OURS`, and never empty values: they remove a key by
-        a header.
+        Other programs write values without headers, but not to buckets in `OURS`. They do not write empty values; they delete a
+        key with a header.
         """
         has_headers = _EXPECTED_STREAM in stored.headers or _OPERATION in stored.headers
         return stored.copied or (not has_headers and (self.bucket in OURS or not stored.body))

@@ -57,7 +57,7 @@ def check_number(text: str, field: str) -> None:
     """Refuse a number of a group in a text that is out of range."""
     if len(text) > len(str(LARGEST_ID)) or int(text) > LARGEST_ID:
         raise PropertyError(
-            f"`{field}` is out of range: numbers end at {LARGEST_ID}", place=Place(path=f"$.{field}")
+            f"`{field}` is out of range: the maximum is {LARGEST_ID}", place=Place(path=f"$.{field}")
         )
 
 

@@ -82,5 +82,5 @@ def _number(text: str, what: str) -> int | None:
         return None
     digits = text.lstrip("0") or "0"
     if len(digits) > len(str(LARGEST_ID)) or int(digits) > LARGEST_ID:
-        raise FileError(f"{what} {text} is out of range: numbers end at {LARGEST_ID}")
+        raise FileError(f"{what} {text} is out of range: the maximum is {LARGEST_ID}")
     return int(digits)

@@ -1,1 +1,1 @@
-"""A fleet on one machine, for `ccmctl demo`: a broker, three agents and a dashboard, started, shown and stopped."""
+"""Starts, shows and stops a fleet on one machine for `ccmctl demo`: a broker, three agents and a dashboard."""

@@ -31,24 +31,24 @@ EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
 
 
 class DeliveryError(CcmError):
-    """A notification was not delivered; it is tried again."""
+    """A notification was not delivered; delivery is retried."""
 
     code = "not_delivered"
 
 
 class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One message for one rule, about everything that one look found.
+    One message for one rule, about everything that one scan of the fleet found.
 
     Attributes:
-        id: Stays the same over retries, so a receiver can drop a repetition.
+        id: Stays the same over retries, so a receiver can drop duplicates.
         rule: Name of the rule.
         message: The text for people.
         time: When it was made, RFC 3339.
-        count: How many happenings it is about.
-        happenings: The first of them, as values.
+        count: The number of happenings (fleet events) that it reports.
+        happenings: The first of these happenings, as JSON objects.
         attempts: How often delivery has failed.
-        not_before: Seconds since the epoch before which it is not tried again.
+        not_before: The earliest time of the next attempt, in seconds since the epoch.
     """
 
     id: str
@@ -80,7 +80,7 @@ async def deliver(rule: NotificationRule, notification: Notification) -> None:
     Deliver one notification.
 
     Raises:
-        DeliveryError: It was not delivered, or that is not known; the sentence holds no secret of the rule.
+        DeliveryError: Delivery failed or could not be confirmed. The message contains none of the rule's secrets.
     """
     send = _post if rule.webhook else _execute if rule.exec else _mail
     try:
@@ -148,10 +148,10 @@ async def _mail(rule: NotificationRule, notification: Notification) -> None:
 
 def _subject(notification: Notification) -> str:
     """
-    The subject of a mail: one line, in which nothing is an encoded word.
+    The subject of a mail: one line, without encoded words (RFC 2047).
 
-    Parts of a message come from nodes. `EmailMessage` decodes encoded words in a subject and writes the line breaks that they
-    contain as they are, so a node could add headers to a mail.
+    Parts of a message come from nodes. `EmailMessage` decodes encoded words in a subject, and does not remove line
+    breaks that they contain. A node could otherwise add headers to a mail.
     """
     line = f"ccm {notification.rule}: {notification.message.splitlines()[0][:120]}".replace("=?", "= ?")
     return "".join(character if character.isprintable() else " " for character in line)

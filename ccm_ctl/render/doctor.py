@@ -1,4 +1,4 @@
-"""The screen of `ccmctl doctor`: what is wrong first, by group, each with the command that fixes it."""
+"""The screen of `ccmctl doctor`: the results by group, each problem with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TITLES = {
     "stream": "Streams and buckets",
     "nodes": "Nodes",
 }
-"""What groups are called, in the order of the screen."""
+"""The titles of the groups, in display order."""
 
 MEANINGS = {"ok": "good", "warning": "change", "problem": "bad", "unknown": "quiet"}
-"""How states are painted: keys of COLORS."""
+"""The color of each state, as a key of COLORS."""
 
 _STATE_WIDTH = 9
 _NARROWEST = 20
@@ -40,12 +40,12 @@ class CheckLine(Struct, frozen=True):
 
 def screen(lines: Sequence[CheckLine], style: Style, *, show_all: bool) -> str:
     """
-    The screen as text that ends with a newline. Texts are made safe here.
+    The screen as text that ends with a newline. Control characters in the results are escaped.
 
     Args:
         lines: The results.
         style: Width and color.
-        show_all: List what passed as well.
+        show_all: Also list the checks that passed.
     """
     shown = [line for line in lines if show_all or line.state != "ok"]
     blocks = [
@@ -96,7 +96,7 @@ def _entry(line: CheckLine, style: Style) -> str:
 
 
 def _fix(fix: str, indent: str, width: int, style: Style) -> list[str]:
-    """A command, which is never wrapped, so that it can be copied; a comment that does not fit is below it."""
+    """The lines of a fix. The command is never wrapped, so that it can be copied; a long comment goes below it."""
     command, mark, comment = fix.partition("   # ")
     label = paint(_LABEL.rstrip(), "quiet", style)
     if len(_LABEL) + len(fix) <= width or not mark:

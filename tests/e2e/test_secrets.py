@@ -404,7 +404,7 @@ def test_a_broker_of_an_earlier_version_has_no_secrets_and_all_else_works(at: Se
         ),
         (["who", "nosuch"], "", "there is no such secret"),
         (["remove", "nosuch"], "", "there is no such secret"),
-        (["sync", "--keys", "/nonexistent"], "", "`sealing.seed`, is not there"),
+        (["sync", "--keys", "/nonexistent"], "", "there is no sealing key `sealing.seed`"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_stores_nothing(

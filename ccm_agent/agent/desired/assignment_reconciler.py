@@ -1,5 +1,5 @@
 """
-The assignments of this node: they are read, it is decided which of them apply, and each gets a convergence loop.
+Reads the assignments of this node, decides which of them apply, and gives each of those a convergence loop.
 
 They are read by direct get when a notification arrives, at each connection and on an interval; the decision is made again when
 facts change. No consumer is made.
@@ -39,17 +39,17 @@ from ccm_agent.sessions.refresh_store import SCOPE
 log = logging.getLogger(__name__)
 
 FIRST_READ_S = 5.0
-"""A node that starts waits so long for the broker, besides the spread of its first attempt; then it applies what it knew."""
+"""How long a starting node waits for the broker, after the spread of its first attempt, before it applies known assignments."""
 
 
 SUPERSEDED = "assignment.superseded"
-"""Code of the release of a revision that the assignment does not hold any more."""
+"""The refusal code if a rollout releases a revision that the assignment no longer has."""
 
 OUTRANKED = "assignment.outranked"
-"""Code of the release of a revision where another assignment of the name takes precedence."""
+"""The refusal code if a rollout releases a revision, but another assignment of the same name takes precedence."""
 
 READ_AGAIN_S = 10.0
-"""Pause after a reading that failed while connected; each node pauses somewhat less, and twice as long after each failure."""
+"""Pause after a read that failed while connected. Nodes pause for 50 to 100% of it, and twice as long after each failure."""
 
 
 class AssignmentReader:
@@ -58,7 +58,7 @@ class AssignmentReader:
 
     Attributes:
         wake: Set when there is a reason to read, or to decide again.
-        has_read: They were read once by this process.
+        has_read: Whether this process has read them at least once.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class AssignmentReader:
         self._limited = LimitedLog(log)
 
     def read_again(self) -> None:
-        """The bucket may hold other assignments now, or the node listens to other scopes."""
+        """Read again, because the assignments in the bucket or the scopes of the node may have changed."""
         self._must_read = True
         self.wake.set()
 
     async def wait_first(self) -> None:
-        """Wait for the first reading, for a while: what was known before may be out of date."""
+        """Wait a limited time until assignments can be read, because the known ones may be out of date."""
         if not self._cache.known:
             return
         rest_s = self._settings().connect_spread_s + FIRST_READ_S
@@ -112,7 +112,7 @@ class AssignmentReader:
             there.cancel()
 
     async def wait(self, *, depends_on_facts: bool) -> None:
-        """Wait for a reason; where facts decide, until they may have changed, and after a failed reading for a moment."""
+        """Wait for `wake`. The wait is limited if facts decide what applies, or if the last read failed."""
         limit_s: float | None = None
         if self._must_read and self._link.connected:
             limit_s = random.uniform(0.5, 1.0) * READ_AGAIN_S * 2 ** min(self._failures - 1, 6)
@@ -125,7 +125,7 @@ class AssignmentReader:
             return
 
     async def read(self) -> None:
-        """Read what has changed, if the broker is there."""
+        """Read what has changed, if the broker is connected."""
         if not (self._must_read or self._notified) or not self._link.connected:
             return
         is_whole = self._must_read or len(self._notified) > 1
@@ -144,7 +144,7 @@ class AssignmentReader:
         except ProtocolError:
             return  # it was reported; what was read before stays in force
         except BusError as err:
-            # a broker may be slow while a whole fleet asks; the next interval would be late
+            # a broker may be slow while a whole fleet reads; waiting for the next interval would take too long
             self._failures += 1
             self._must_read = True
             self._limited.info("assignments cannot be read now", extra={"reason": str(err)})
@@ -159,7 +159,7 @@ class AssignmentReader:
                 self._stops[scope] = await self._bucket.watch_changes(f"{scope}.*", self._on_notification)
 
     async def _read_one(self, key: str, revision: int) -> bool:
-        """Read what a notification names, unless that scope is not one of the node's any more."""
+        """Read the key that a notification names, unless the node no longer has its scope."""
         if key.rpartition(".")[0] not in self._presence.scopes:
             return False
         return await self._cache.read_one(key, revision)
@@ -192,7 +192,7 @@ class ConflictingAssignments:
         self._limited = LimitedLog(log)
 
     async def managed_but(self, name: str) -> set[str] | None:
-        """Keys of what all other assignments manage, also those that are refused now; None if that is not known."""
+        """Keys of the resources that all other assignments manage, including refused assignments; None if unknown."""
         if self._best is None:
             return None
         applied = {
@@ -206,7 +206,7 @@ class ConflictingAssignments:
         return set().union(*(managed[one] for one in others)) if others <= managed.keys() else None
 
     async def refused(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
-        """Assignments that are refused because another one manages the same resource; plans and late ones manage nothing."""
+        """Assignments refused because another one manages the same resource. Plans and expired ones manage nothing."""
         self._best = best
         applied = {
             name: one.known
@@ -252,7 +252,7 @@ class AssignmentLoops:
         self._limited = LimitedLog(log)
 
     async def once(self) -> list[ConvergenceResult]:
-        """Converge on all assignments now, whenever they are due; their results."""
+        """Converge on all assignments now, even if they are not due; return their results."""
         requests = [loop.triggers.request() for _, loop, _ in self._loops.values()]
         return list(await asyncio.gather(*requests))
 
@@ -279,7 +279,7 @@ class AssignmentLoops:
         await self._records.keep_drift_only(SCOPE, names)
 
     async def _end(self, source: AssignmentSource, task: asyncio.Task[None]) -> None:
-        """Forget what is known about an assignment that was removed: another one may come under its name."""
+        """Forget what is known about a removed assignment, because a new one may get the same name."""
         await asyncio.wait({task})
         await self._records.forget(source.scope, source.drift)
         if self._endings.get(source.name) is asyncio.current_task():
@@ -331,15 +331,15 @@ class AssignmentReconciler:
         self._content.open(map(self._selection.current, cache.known.values()))
 
     def read_again(self) -> None:
-        """The bucket may hold other assignments now, or the node listens to other scopes."""
+        """Read again, because the assignments in the bucket or the scopes of the node may have changed."""
         self._reader.read_again()
 
     def decide_again(self) -> None:
-        """Facts may have changed, or the policy, or the node was disabled or enabled."""
+        """Decide again, because facts, the policy or the disabled state of the node may have changed."""
         self._reader.wake.set()
 
     async def once(self) -> list[ConvergenceResult]:
-        """Converge on all assignments now, whenever they are due; their results."""
+        """Converge on all assignments now, even if they are not due; return their results."""
         await self._is_up.wait()
         return await self._loops.once()
 
@@ -353,7 +353,7 @@ class AssignmentReconciler:
                 try:
                     await self._reader.read()
                     await self._decide(group)
-                except Exception:  # noqa: BLE001 - one bad moment must not end the assignments
+                except Exception:  # noqa: BLE001 - one failure must not end all assignments
                     self._limited.exception("assignments could not be checked")
                 await self.states.save()
                 self._content.is_settled = True
@@ -413,7 +413,7 @@ class AssignmentReleases:
 
     async def release(self, stage: AssignmentStage) -> ReleasedRun:
         """
-        Take the next revision of an assignment, which this node converges on from now on; its loop waits for the end of this run.
+        Accept the next revision of an assignment. The node converges on it from now on; its loop waits until this run has ended.
 
         Raises:
             Refusal: The assignment has no such revision, or would not be applied here.
@@ -436,7 +436,7 @@ class AssignmentReleases:
         await self._content.save()
         self._states.set_released(stage.key, stage.number)
         await self._states.save()
-        # before it is fetched: what is pinned from now on must not be released as old
+        # before the fetch, so that data that this revision pins is not removed as old
         await self._content.keep_needed(best)
         drift = self._records.make_drift(f"{SCOPE}{name}")
         await drift.open()

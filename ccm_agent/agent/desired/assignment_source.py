@@ -50,7 +50,7 @@ MAXIMUM_INTERVAL_S = 366 * 86_400.0
 """The longest interval that still gives a valid date."""
 
 RETRY_S = 30.0
-"""What could not be fetched while the broker is there is tried again after this time, if that is sooner than the interval."""
+"""A fetch that the broker did not answer or permit is retried after this time, or after the interval if that is shorter."""
 
 
 class AssignmentTriggers:
@@ -72,8 +72,8 @@ class AssignmentTriggers:
     ) -> None:
         """
         Args:
-            name: Of the assignment.
-            make_timer: A timer by its name.
+            name: The name of the assignment.
+            make_timer: Returns a timer, given its name.
             bucket: A bucket of data by its name.
             link: The connection.
             settings: The configuration as it is now.
@@ -133,8 +133,8 @@ class AssignmentSource:
     ) -> None:
         """
         Args:
-            name: Of the assignment.
-            make_triggers: When an assignment is applied again, by its name.
+            name: The name of the assignment.
+            make_triggers: Creates the triggers of an assignment, given its name.
             records: What is stored under the name of each source.
             status: The states of all assignments.
             rules: Whether it may be applied.
@@ -158,7 +158,7 @@ class AssignmentSource:
         self._triggers.wake()
 
     async def open(self, triggers: Triggers) -> None:
-        """Check the data that it follows after each connection."""
+        """After each connection to the broker, check the data that it follows."""
         self._triggers.open(triggers)
         if self._wanted is not None:
             self._triggers.wake()
@@ -172,7 +172,7 @@ class AssignmentSource:
         return self._triggers.timers(self._wanted.known if self._wanted else None)
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
-        """Apply it when it is new or due, when its data have changed, and when what kept it from being applied is over."""
+        """Apply it when it is new or due, when its data have changed, and when nothing prevents it any longer."""
         is_requested, reasons, wanted = triggers.is_requested, triggers.take(), self._wanted
         if wanted is None:
             return NotPlanned(may_check=False)
@@ -198,7 +198,7 @@ class AssignmentSource:
         if is_new:
             await self._announce(known, triggers, is_urgent=is_requested)
         elif self._state() not in (*CARRIED_OUT, WAITING):
-            # what kept it from being applied is over
+            # the condition that prevented it has ended
             self._publish(known, WAITING)
         if is_behind and not (is_new or is_due or is_requested):
             await triggers.pause()
@@ -209,7 +209,7 @@ class AssignmentSource:
     async def plan(
         self, action: str, cause: str, checked: ManifestSource | None = None
     ) -> PlannedRun | NotPlanned:
-        """A run of health checks of what was applied here, or the apply that follows from one."""
+        """A run of the health checks of what was applied here, or the apply that follows a critical check."""
         wanted = self._wanted
         if wanted is None:
             return NotPlanned()
@@ -228,7 +228,7 @@ class AssignmentSource:
         return self._planned_run(wanted, manifest, action, cause)
 
     def is_current(self, planned: PlannedRun) -> bool:
-        """Not when another revision takes precedence now, or it is refused."""
+        """Whether the planned revision still takes precedence and is not refused."""
         return self._planned is not None and self._is_still(self._planned, planned.action)
 
     def on_queued(self) -> None:
@@ -250,7 +250,7 @@ class AssignmentSource:
         known = self._planned.known
         await self._watcher.follow(_followed(known))
         if summary is None:
-            # not started, or left to the next process: the next turn finds out why
+            # it did not start, or the next process continues it; `next` determines what to do
             self._tried = ("", 0)
             self._triggers.wake()
             return None
@@ -258,7 +258,7 @@ class AssignmentSource:
         return build_result(self.name, summary)
 
     async def save(self) -> None:
-        """Write down the states."""
+        """Save the states to disk."""
         await self._status.save()
 
     async def _adopt(
@@ -288,7 +288,7 @@ class AssignmentSource:
         return self._wanted == wanted and wanted.refusal is None and not is_refused
 
     async def _announce(self, known: StoredAssignment, triggers: Triggers, *, is_urgent: bool) -> None:
-        """Let a part of the fleet go first; what was known before a restart does not wait. Then publish that it waits."""
+        """Pause for a random time if the assignment is new to this node and not urgent, then publish it as waiting."""
         self._timer.stop()
         published = self._status.published.get(self.name)
         is_published = published is not None and (published.key, published.revision) == (
@@ -371,7 +371,7 @@ class AssignmentSource:
         return NotPlanned(result=result, may_check=refusal.code == DISABLED_CODE)
 
     def _fetch_failed(self, known: StoredAssignment, err: CcmError | TimeoutError) -> NotPlanned:
-        """It cannot be fetched: the broker may be away, or what it holds is not what was assigned."""
+        """Handle a failed fetch: the broker may be unreachable, or its content may not match what was assigned."""
         reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
         code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
         log.warning(

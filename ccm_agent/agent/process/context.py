@@ -1,7 +1,7 @@
 """
 The ports of an agent, and the state that `composition` makes its services from.
 
-`app_agent.py` makes ports for the real host and broker, tests make others.
+`app_agent.py` makes the ports for the real host and broker; tests make their own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from ccm_agent.templates.target_matcher import Matches
 
 
 async def _unknown(_node: str) -> None:
-    """Without a broker, what a node can read is not known."""
+    """Without a broker, it is unknown what a node can read."""
 
 
 async def _nothing(_types: Sequence[str], _grant: Grant | None) -> HostResources:
@@ -67,30 +67,30 @@ async def _nothing(_types: Sequence[str], _grant: Grant | None) -> HostResources
 
 class AgentPorts(Struct, frozen=True, kw_only=True):
     """
-    What an agent needs of its host and its broker.
+    What an agent needs from its host and its broker.
 
     Attributes:
         link, requests, events, objects: The bus.
         bucket: A bucket by name.
         nodes: Where the node stores its own entries: CCM_NODES.
-        make_engine: The engine, given buckets to read data from, and the numbers of documents that were seen.
+        make_engine: Creates the engine, given a function that opens data buckets, and the document numbers seen so far.
         gather_facts: All facts of this host; blocking.
-        matches: Whether targets and expression of a request select a node with these facts.
-        shorten: The form of an event that may be published.
-        clock: Time.
+        matches: Whether the targets and expression of a request select a node with these facts.
+        shorten: Reduces an event to the form that may be published.
+        clock: The current time, and waiting.
         sources: Where manifests of the configuration come from; None: there are none.
-        readings: Numbers of the process and its connection, for the metrics.
+        readings: Metrics of the process and its connection.
         trust: The trust block of this node's credentials; None: it has none.
-        node_key: What events are signed with.
-        states: What entries of other nodes are verified with; the agent sets it.
+        node_key: The key that signs events.
+        states: Verifies entries of other nodes; the agent sets it.
         close: Ends programs that the engine has left running.
-        find_resources: Looks at what the host has, for an import.
-        keep_credentials: Renews the node's credentials, and calls a function after each renewal; None: nothing does.
+        find_resources: Finds the resources of the host, for an import.
+        keep_credentials: Renews the node's credentials, and calls a function after each renewal; None: no renewal.
         waits_for: Locks of this host that the current resource waits for, each with its holder.
         resource_types: Names of the resource types, for the node's policy.
-        secrets: What runs learn to be secret, for the log.
-        can_read_own: Whether a node can read documents that are stored for it alone; None when that is not known now.
-        refreshes: Where the engine keeps which refreshes are pending; None: it forgets them.
+        secrets: Masks in the log all secrets that runs have found.
+        can_read_own: Whether a node can read documents that are stored for it alone; None if that is currently unknown.
+        refreshes: Where the engine stores pending refreshes; None: it does not store them.
         slots: Renews the slots that runs hold; None: runs take none.
     """
 
@@ -127,23 +127,23 @@ class AgentContext:
 
     Attributes:
         settings: The configuration as it is now; `Agent.reload` replaces it.
-        current_settings: Returns it, for services.
-        ports, clock, link: The world outside.
+        current_settings: Returns `settings`; services call it.
+        ports, clock, link: The ports, with the clock and the broker connection among them.
         node, version, machine, started: This agent; `machine` and `started` tell two agents with one name apart.
         state: The state folder.
-        spool, events: Events that wait for the broker; what the agent reports about itself.
+        spool, events: The queue of events for the broker; the publisher of the agent's events about itself.
         request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.
-        decisions: What was decided about requests, for the audit trail.
-        plans: What plans found that an operator may apply.
-        undo: What undoes the runs of this node.
-        authenticator, revision_guard: Which requests and documents are obeyed.
+        decisions: The decisions about requests, for the audit trail.
+        plans: The saved plans, which an operator may apply.
+        undo: The saved data for undoing runs of this node.
+        authenticator, revision_guard: Decide which requests and documents are accepted.
         admission: Whether a run may start now.
         assigned, facts_bucket, facts: Facts.
         record, presence: This node's entry in the inventory.
         author: Signs events and answers.
         refreshes: Pending refreshes.
         secret_uses: Which revisions of secrets this node uses.
-        bundles, documents, engine: What runs are made of, and what carries them out.
+        bundles, documents, engine: The files and data that runs use, and the engine that executes runs.
         metrics: Counts what the agent does; None where metrics are off.
     """
 

@@ -1,8 +1,8 @@
 """
-Reports what the host has, for `ccmctl import`.
+Reports the resources of the host, for `ccmctl import`.
 
-Looking can take seconds, so a request is accepted at once and answered later, in parts. Nothing changes on the host, so a request
-that comes again, because an answer was lost, is answered again.
+Finding them can take seconds, so a request is accepted at once and answered later, in parts. An import changes nothing on the
+host, so a request that is repeated because an answer was lost is answered again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ccm_agent.policy.grant import Grant
 log = logging.getLogger(__name__)
 
 WAITING_LIMIT = 4
-"""So many requests wait at most."""
+"""The maximum number of waiting requests."""
 
 LOOK_S = 120.0
-"""How long the host is looked at; a package manager that waits for its lock may hang."""
+"""Time limit for reading the host; a package manager may hang while it waits for its lock."""
 
 FindResources = Callable[[Sequence[str], Grant | None], Awaitable[HostResources]]
-"""What the host has of some types, as far as a grant allows to manage it."""
+"""Finds the resources of some types on the host, limited to those that a grant allows to be managed."""
 
 
 class _Waiting(Struct, frozen=True):
@@ -52,11 +52,11 @@ class _Waiting(Struct, frozen=True):
 
 class ResourceImports:
     """
-    Answers the requests to import of one agent, one after the other.
+    Answers the import requests to one agent, one at a time.
 
     Args:
         admission: The node's policy.
-        find: Looks at the host.
+        find: Finds the resources of the host.
         answers: Sends the answers.
     """
 
@@ -90,7 +90,7 @@ class ResourceImports:
                 "import.type", f"only these types can be imported over the bus: {', '.join(IMPORT_TYPES)}"
             )
         if len(self._waiting) >= WAITING_LIMIT:
-            raise Refusal("queue.full", f"{WAITING_LIMIT} requests to import wait already")
+            raise Refusal("queue.full", f"{WAITING_LIMIT} import requests are already waiting")
         grant = self._admission.policy.ruling(principal, "import", "").grant
         types = tuple(one for one in IMPORT_TYPES if one in wanted)
         self._waiting.append(_Waiting(request.run, types, grant))

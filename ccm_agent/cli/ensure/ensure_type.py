@@ -1,4 +1,4 @@
-"""A type's properties to the command that `ccm ensure` offers for it."""
+"""Builds the `ccm ensure` command of a resource type from its properties."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Ensure = Callable[[str, Properties, EnsureSharedOptions], int]
 """Ensures a resource: its type, its properties, the shared flags."""
 
 _COMMON = "common_"
-"""Before the names of the parameters of all types: a type may have a property of the same name."""
+"""Prefix of the parameters that all types share, because a type may have a property of the same name."""
 
 _PLACEHOLDERS = {"alias": "NAME", "provider": "NAME", "require": "TYPE#NAME"}
-"""Common properties with an option, and what help calls their values."""
+"""The common properties that have an option, and the placeholders of their values in help."""
 
 _EVERY = frozenset(CommonProperties.__struct_fields__) - {"name", "ensure"}
 
@@ -131,7 +131,7 @@ def _info(struct: Any) -> msgspec.inspect.StructType:
 
 
 def _kind_of(field: msgspec.inspect.Type) -> str:
-    """How a property is asked for; "" for one that a flag cannot say."""
+    """The kind of option for a property; "" if no option can express it."""
     inspect = msgspec.inspect
     if isinstance(field, inspect.Metadata):
         return _kind_of(field.type)

@@ -28,7 +28,7 @@ _STDIN = "-"
 @click.option("--diff", "show_diff", is_flag=True, help="Write nothing; show what would change.")
 def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
     """
-    Format manifests and hiera data: indentation, gaps and empty lines. Comments, quotes and values stay as they are.
+    Format manifests and hiera data: indentation, spacing and empty lines. Comments, quotes and values stay as they are.
 
     For DIR, its manifest.yaml is formatted; - formats standard input to standard output. JSON files are not changed.
 
@@ -48,7 +48,7 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
 
 
 def _format(terminal: Terminal, path: str, *, write: bool, show_diff: bool) -> bool:
-    """Whether a file is formatted already; otherwise it is written, or shown."""
+    """Format a file, or show what would change; return whether it was formatted already."""
     path = inputs.manifest_path(path)
     old = as_text(sys.stdin.buffer.read() if path == _STDIN else inputs.read_text(path, "FILE"), path)
     new = old if is_json(old) else format_yaml(old, path)

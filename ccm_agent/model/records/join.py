@@ -22,11 +22,11 @@ REQUEST_LIMIT_BYTES = 2048
 """A longer request is not read."""
 
 ANSWER_S = 5.0
-"""How long a node waits for the answer to one attempt; then it asks again."""
+"""How long a node waits for the answer to one attempt before it tries again."""
 
 
 class JoinState(StrEnum):
-    """The end of a request."""
+    """The result of a request."""
 
     JOINED = "joined"
     WAITING = "waiting"
@@ -38,7 +38,7 @@ class JoinState(StrEnum):
 
 class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A node asks for credentials for the key that it made, or leaves. The key signs the request; in a join, so does the token.
+    A node requests credentials for the key that it created, or leaves. The key signs the request; the token also signs a join.
 
     Attributes:
         protocol: JOIN_REQUEST, JOIN_RENEWAL or JOIN_LEAVE.
@@ -47,7 +47,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
         nonce: Random text, so that an earlier answer is not taken for the answer to this request.
         time: The node's time, in milliseconds since 1970.
         token: The id of the join token; "" without one.
-        certificate: Unless it joins: the certificate of the key.
+        certificate: The certificate of the key; "" in a join.
         version: The version of the agent.
     """
 
@@ -63,7 +63,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class JoinAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The answer, which a key signs that the root key allows to certify nodes.
+    The answer, signed by a key that the root key authorizes to certify nodes.
 
     Attributes:
         protocol: JOIN_ANSWER.

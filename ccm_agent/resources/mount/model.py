@@ -17,10 +17,10 @@ UNMOUNTED = "unmounted"
 PASSWORD = re.compile(
     r"((?:^|,)(?:pass|passwd|password|password2|secret)=|(?:^|,)user(?:name)?=[^,%]*%)[^,]+", re.IGNORECASE
 )
-"""In mount options; the first group is what comes before it."""
+"""A password in mount options; the first group is the text before it."""
 
 DEVICE_PASSWORD = re.compile(r"([/#][^/@:#\s]*:)[^/@\s]+(?=@)")
-"""In a device, such as `//user:password@nas/share`."""
+"""A password in a device, such as `//user:password@nas/share`."""
 
 
 class FstabEntry(Struct, frozen=True, kw_only=True):

@@ -61,21 +61,21 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     @property
     def is_rollout(self) -> bool:
-        """Any option was given that makes a run a rollout."""
+        """Whether any option was given that makes a run a rollout."""
         return bool(self.start_at or self.detach) or self.has_waves
 
     @property
     def has_waves(self) -> bool:
-        """Waves, gates or limits were given, not only when it starts and who drives it."""
+        """Whether waves, gates or limits were given, not only `--at` or `--detach`."""
         return bool(self.rollout) or self._written().is_rollout
 
     def is_unasked(self, *, yes: bool) -> bool:
-        """It is a rollout, and its operator is not asked and has not agreed to another one on the same nodes."""
+        """Whether a rollout starts without a prompt (`yes`) and without `--alongside`."""
         return self.is_rollout and yes and not self.alongside
 
     def starts(self, now: datetime) -> datetime | None:
         """
-        When it begins; None for at once.
+        When it begins; None: immediately.
 
         Raises:
             UsageError: The time has passed.
@@ -84,7 +84,7 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     def make_plan(self, inventory: Inventory, resolved: TargetSet) -> tuple[RolloutPlan, list[str]]:
         """
-        The waves of a run, and the nodes that are present in the order of the waves.
+        The waves of a run, and the nodes that are present, sorted by wave.
 
         Raises:
             UsageError: The options or the file make no sense; nothing was sent.
@@ -93,7 +93,7 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     def definition(self) -> RolloutDefinition:
         """
-        What the options say, with the content of the rollout file.
+        The rollout that the options define, including the content of the rollout file.
 
         Raises:
             UsageError: A file and other options were given.
@@ -186,7 +186,7 @@ def refuse_credentials(words: Sequence[str]) -> None:
     Refuse words of a request that a rollout must not store.
 
     Raises:
-        UsageError: A URL among them contains credentials. Every operator can read the record, and another driver sends from it.
+        UsageError: A URL among them contains credentials. Every operator can read the stored request, and other drivers send it.
     """
     for word in words:
         if (masked := mask_urls(word)) != word:

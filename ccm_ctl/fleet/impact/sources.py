@@ -71,7 +71,7 @@ async def make_report(
 
 
 async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[str]]:
-    """The addresses of all nodes, which are verified then. Gathered facts are large, so those of few nodes are in memory."""
+    """The addresses of all nodes, from verified facts. Facts are large, so only those of a few nodes are in memory at once."""
     found: dict[str, set[str]] = {}
     async for node in read_verified_facts(fleet, inventory, inventory.nodes):
         found[node.name] = find_addresses(node.facts)

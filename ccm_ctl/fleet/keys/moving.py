@@ -1,7 +1,7 @@
 """
 Migration of a fleet from one account to several: the nodes and operators that still use old credentials.
 
-The servers are asked which users are connected to the account of the streams. Only operators with `--admin` should be there.
+The servers report which users are connected to the account of the streams. Only operators with `--admin` should be there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ccm_ctl.fleet.keys.keys import Keys, User
 from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
 
 PAGE = 200
-"""Connections in one answer of a server: each comes with its JWT, and an answer is one message."""
+"""Connections per reply of a server. Each includes a JWT, and a reply must fit in one message."""
 
 
 class Left(Struct, frozen=True, kw_only=True, order=True):
@@ -64,7 +64,7 @@ async def connected_users(settings: BusSettings, keys: Keys) -> dict[str, str]:
     The users that are connected to the account of the streams: names by public key.
 
     Raises:
-        BusError: The broker cannot be asked.
+        BusError: The broker cannot be queried.
     """
     subject = keys.connections_subject
     async with system_connection(settings, keys, [subject]) as connection:

@@ -1,4 +1,4 @@
-"""The fleet's sealing key in the folder of its keys: it opens the data keys of secrets, to seal them to further nodes."""
+"""The fleet's sealing key, in the keys folder. It decrypts the data keys of secrets, to seal them for more nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FleetSealingKeys(Keys):
 
     def make_sealing(self) -> bool:
         """
-        Create the sealing key, if it is not in this folder; whether it was created.
+        Create the sealing key if it is not in this folder; return whether it was created.
 
         Raises:
             InputError: The folder cannot be written.
@@ -34,8 +34,8 @@ class FleetSealingKeys(Keys):
         """
         if not self._has_sealing:
             raise NotFoundError(
-                f"{self.folder}: the sealing key, `{NAME}.seed`, is not there; copy it from where `ccmctl secret init` made it, "
-                "or name its folder with --keys"
+                f"{self.folder}: there is no sealing key `{NAME}.seed`; copy it from the folder in which `ccmctl secret init` "
+                "created it, or pass that folder with --keys"
             )
         return SigningKey(self.seed(NAME))
 

@@ -1,8 +1,8 @@
 """
 The schedule of a rollout: what is stored on the broker, and its starts that are due.
 
-Nodes do not hear it. The broker stores a start when it is due, and a rollout server reads it there (`starter`). The body of both
-messages is the same, and so is the signature of the operator who added the schedule.
+Nodes do not receive it. The broker stores a start when it is due, and a rollout server reads it there (`starter`). The body of
+both messages is the same, and so is the signature of the operator who added the schedule.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DueRollout(Struct, frozen=True, kw_only=True):
         due: When the broker stored it.
         body: Its bytes, which are signed.
         signature: The signature; "": none.
-        rollout: What it says.
+        rollout: The decoded body.
     """
 
     name: str
@@ -64,7 +64,7 @@ class DueRollout(Struct, frozen=True, kw_only=True):
 
 def find_due(stored: Iterable[Stored]) -> list[DueRollout]:
     """
-    The newest due start of each schedule that is still stored as it was then. A schedule with `@at` is no longer stored.
+    The newest due start of each schedule, unless the schedule has changed since. One with `@at` no longer exists by then.
 
     Args:
         stored: The newest message on each subject of `ROLLOUT_STARTS`.

@@ -3,9 +3,9 @@ The documents of rollouts, `=rollout.<run>` in CCM_RUNS, and the orders of opera
 
 One key holds the state and the lease of the driver, and each write is a compare-and-set. So a driver whose state is old cannot
 start a node: its write fails, and it reads the new state first. Operators with `--apply` may write these keys, so each state is
-signed by who wrote it, and `judge` says whose count. An order is also a document of the operator who gave it, under keys that no
-other operator can write: it outlives a state that was put back. Who stores a state of another wave or phase also keeps a copy
-under such a key, from which `restore` makes a state that another operator replaced.
+signed by its author, and `judge` decides which states are accepted. Each order is also stored under a key that only its operator
+can write, so it is not lost when an older state is written back. A program that stores a state with a new wave or phase also
+keeps a copy under such a key. `restore` uses these copies to recover a state that another operator replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COPY = "rollout"
 """The kind of key of a copy of the state, `<operator>.<run>.rollout`."""
 
 LONGEST_S = 10 * 366 * 86_400.0
-"""No wait of a rollout is longer, in seconds. Operators with `--apply` write these documents, and a server reads them."""
+"""The longest wait in a rollout, in seconds; checked because operators with `--apply` write what a server reads."""
 
 
 class StoredRollout(Struct, frozen=True, kw_only=True):
@@ -50,9 +50,9 @@ class StoredRollout(Struct, frozen=True, kw_only=True):
     A rollout as it is stored.
 
     Attributes:
-        judged: Its state, as its signature proves it.
+        judged: Its state, and whether its signature could be verified.
         revision: The revision of the state.
-        orders: The orders about it, as they were stored; also those that do not count.
+        orders: All orders about it, in the order in which they were stored, including those that are not accepted.
     """
 
     judged: Verified[RolloutState] | Unverified[RolloutState]
@@ -61,11 +61,11 @@ class StoredRollout(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> RolloutState:
-        """The state that everybody sees: of an unverified one that it is on hold, and with the orders that count."""
+        """The state as operators see it, with accepted orders applied. If it is unverified: paused, and only halts apply."""
         return self.obeyed([], {})
 
     def obeyed(self, sequence: Sequence[str], ends: Mapping[str, NodeState]) -> RolloutState:
-        """As `state`; a resume forgives the failures in `ends`. See `judge.obey`."""
+        """Like `state`, but a resume no longer counts the failures in `ends`. See `judge.obey`."""
         state = self.judged.value
         if isinstance(self.judged, Unverified):
             halts = [one for one in self.orders if one.order.order.is_halt]
@@ -104,7 +104,7 @@ class RolloutStore:
 
     async def need(self, run: str) -> tuple[RolloutState, int]:
         """
-        As `read`.
+        Like `read`, for a run that must be a rollout.
 
         Raises:
             RunError: The run is not a rollout.
@@ -114,7 +114,7 @@ class RolloutStore:
 
     async def require(self, run: str) -> StoredRollout:
         """
-        As `look`.
+        Like `look`, for a run that must be a rollout.
 
         Raises:
             RunError: The run is not a rollout.
@@ -136,8 +136,8 @@ class RolloutStore:
             base: What it was made from.
 
         Raises:
-            RevisionError: It was written meanwhile.
-            BusDeniedError: These credentials may not.
+            RevisionError: The key has been written in the meantime.
+            BusDeniedError: These credentials do not permit it.
         """
         state = msgspec.structs.replace(state, time=self._clock.now(), serial=state.serial + 1)
         key, body = f"{ROLLOUTS}.{state.run}", msgspec.json.encode(state)
@@ -150,20 +150,20 @@ class RolloutStore:
         return revision
 
     async def _keep(self, state: RolloutState, body: bytes, base: Sequence[Base]) -> None:
-        """Keep a copy under this operator's key, if the wave or the phase is another one than in the last copy."""
+        """Keep a copy under this operator's key if the wave or phase differs from the last copy."""
         mark = (state.phase, state.wave, state.is_promoted, state.halts, state.is_completing)
         signatory = self._fleet.signatory
         if signatory is None or self._kept.get(state.run) == mark:
             return
         key = f"{encode_token(self._fleet.operator)}.{state.run}.{_COPY}"
         signature = signatory.record(key_subject(RUNS, key), body, base)
-        with contextlib.suppress(RevisionError):  # another program of this operator keeps one
+        with contextlib.suppress(RevisionError):  # another program of this operator has stored a copy
             before = await self._bucket.get(key)
             await self._bucket.update(key, body, before.revision if before else 0, signature=signature)
         self._kept[state.run] = mark
 
     async def copies(self, run: str) -> list[Verified[RolloutState]]:
-        """The copies of a rollout's state that operators have kept who may drive it."""
+        """The copies of a rollout's state from operators who may drive it."""
         entries = await self._bucket.matching([f"*.{run}.{_COPY}"])
         record = (await History(self._fleet).requests(run)).get(run)
         judge, found = RolloutJudge(await read_verifier(self._fleet), record), []
@@ -186,11 +186,11 @@ class RolloutStore:
         ends: Mapping[str, NodeState] = MappingProxyType({}),
     ) -> RolloutState:
         """
-        Change a rollout, also while its driver writes, and return what was stored.
+        Change a rollout, even while its driver writes to it, and return the stored state.
 
         Args:
             run: The run.
-            change: Returns the new state of an old one.
+            change: Returns the new state, given the old one.
             base: What the change was made from.
             sequence, ends: The nodes of all waves in the plan's order, and the state of each in the run; see `judge.obey`.
 
@@ -205,14 +205,14 @@ class RolloutStore:
             except RevisionError:
                 continue
             return changed
-        raise RevisionError(f"{short_id(run)}: another program writes its state all the time; try again")
+        raise RevisionError(f"{short_id(run)}: another program keeps writing its state; try again")
 
     async def put_order(self, order: RolloutOrder, *, base: Sequence[Base]) -> int:
         """
         Sign an order and store it under this operator's keys; returns its number.
 
         Raises:
-            RevisionError: Another program of this operator writes orders all the time.
+            RevisionError: Another program of this operator keeps writing orders.
         """
         signatory, token = self._fleet.signatory, encode_token(self._fleet.operator)
         assert signatory is not None
@@ -237,9 +237,9 @@ class RolloutStore:
 
     async def open_runs(self) -> list[str]:
         """
-        The runs whose stored rollout is not over, newest first, with one question to the broker.
+        The runs whose stored rollout is not over, newest first, with one request to the broker.
 
-        Nothing is judged, and orders are not read: see `look`.
+        Signatures are not verified, and orders are not read; `look` does both.
         """
         found = []
         for entry in await self._bucket.matching([f"{ROLLOUTS}.*"]):
@@ -252,7 +252,7 @@ class RolloutStore:
         return sorted(found, reverse=True)
 
     async def open_stored(self, left_out: list[str] | None = None) -> list[StoredRollout]:
-        """As `open_rollouts`, with what proves them."""
+        """Like `open_rollouts`, with the verification and the orders of each rollout."""
         entries = await self._bucket.matching([f"{ROLLOUTS}.*"])
         found = (await self._judge(entries, "*", left_out if left_out is not None else [])).values()
         return sorted((one for one in found if not one.state.phase.is_over), key=lambda one: one.state.run)
@@ -297,7 +297,7 @@ class RolloutStore:
 
 def require_verified(found: StoredRollout) -> Verified[RolloutState]:
     """
-    Return the state of a rollout, to go on from it.
+    Return the state of a rollout if it is verified, so that a new state can be based on it.
 
     Raises:
         RunError: It is unverified.

@@ -23,7 +23,7 @@ def test_a_number_that_no_user_can_have_is_refused(text: str) -> None:
     with pytest.raises(FileError) as caught:
         user_id(text)
 
-    assert caught.value.message == f"user {text} is out of range: numbers end at 4294967294"
+    assert caught.value.message == f"user {text} is out of range: the maximum is 4294967294"
 
 
 @pytest.mark.parametrize("text", ["no-such-one", "-1", " root", "٣", "a\0b"])

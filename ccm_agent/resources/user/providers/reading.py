@@ -48,7 +48,7 @@ class AccountReader:
 
         Args:
             wanted: The users.
-            all_keys: Read the SSH keys of all, not only of those whose keys are managed.
+            all_keys: Read the SSH keys of all users, not only of users whose keys are managed.
         """
         names = {one.name for one in wanted}
         passwd = await read_accounts(self._files, PASSWD)
@@ -77,7 +77,7 @@ class AccountReader:
         return states
 
     async def _shadow(self) -> str:
-        """Return /etc/shadow; "" if only root may read it and this is another user."""
+        """Return the content of /etc/shadow; "" if it does not exist or this process may not read it."""
         try:
             return await read_accounts(self._files, SHADOW)
         except FileError as err:
@@ -125,7 +125,7 @@ def _groups(text: str, found: dict[str, list[str]]) -> tuple[dict[str, list[str]
 
 
 def _relevant(text: str, users: Collection[str], numbers: Collection[str]) -> Collection[str]:
-    """Return the lines that may name one of few users or numbers; all lines for many users."""
+    """Return the lines that may name one of the users or group numbers; all lines for more than `FEW` users."""
     if len(users) > FEW:
         return text.split("\n")
     lines: dict[str, None] = {}
@@ -140,7 +140,7 @@ def _relevant(text: str, users: Collection[str], numbers: Collection[str]) -> Co
 
 
 def _home_users(passwd: str, entry: Sequence[str]) -> tuple[str, ...]:
-    """Return other users whose home directory is this one or is below it."""
+    """Return the other users whose home directory is this user's home or a directory below it."""
     home = entry[5]
     users = []
     for line in passwd.split("\n"):

@@ -1,8 +1,8 @@
 """
 Sprig's functions on maps.
 
-`set`, `unset` and `merge` change the map that they are given, as Sprig's do. Where Go's order is random, the order here is by
-key: `keys` and `values`.
+`set`, `unset` and `merge` change the map that they are given, as Sprig's do. `keys` and `values` are sorted by key; in Go, their
+order is random.
 
 Source: masterminds.github.io/sprig, "Dictionaries and Dict Functions".
 """
@@ -46,7 +46,7 @@ def _unset(mapping: Mapping[str, Any], key: str) -> Any:
 
 def _changeable(mapping: Mapping[str, Any]) -> GoMap:
     if not isinstance(mapping, dict) or isinstance(mapping, NilMap):
-        raise TemplateError("a map is needed to change, not nil: is a value missing?")
+        raise TemplateError("a map is required, not nil: is a value missing?")
     return mapping
 
 
@@ -81,7 +81,7 @@ def _dig(*arguments: Any) -> Any:
     *keys, default, mapping = arguments
     for key in keys:
         if not isinstance(key, str):
-            raise TemplateError(f"keys are text, not a {go_type(key)}")
+            raise TemplateError(f"keys must be strings, not {go_type(key)}")
         if not isinstance(mapping, dict) or isinstance(mapping, StringMap):
             raise TemplateError(f"{key!r} cannot be looked up in a {go_type(mapping)}")
         if key not in mapping:
