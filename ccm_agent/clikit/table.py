@@ -1,5 +1,5 @@
 """
-Tables for people, with columns that fit the width of the terminal. `table_stream` draws them while their rows come.
+Tables for people, with columns that fit the width of the terminal. `table_stream` draws them as their rows arrive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 
 class Rows(Sequence[Sequence[str | Cell]], Generic[Item]):
-    """Rows that are made when they are written: with `--json` and on a terminal, most of a long table never is."""
+    """Rows that are made only when they are written: with `--json` and on a terminal, most rows of a long table are not."""
 
     def __init__(self, items: Sequence[Item], make: Callable[[Item], Sequence[str | Cell]]) -> None:
         self._items = items
@@ -66,8 +66,8 @@ def table(
     """
     The table as text that ends with a newline; "" without rows.
 
-    Texts are made safe here. Empty columns are left out, and on a narrow terminal those that can be spared. No text is cut off:
-    below a certain width a table that does not fit is a block per row, and where nothing else helps, every column is folded.
+    Cells are made safe for the terminal. Empty columns are left out, and so are optional ones on a narrow terminal. Text is never
+    truncated: a table that does not fit in a narrow terminal has a block per row, or, as a last resort, wraps every column.
     """
     return "".join(draw(columns, rows, style, is_worst_last=is_worst_last, again=again))
 
@@ -83,14 +83,14 @@ def draw(
     again: str = AGAIN,
 ) -> Iterator[str]:
     """
-    The pieces of `table`, each as soon as its rows are made.
+    Yield the text of `table` in pieces, each as soon as its rows are made.
 
     Args:
         columns, rows, style: The table.
-        unit: What the rows are.
+        unit: The plural noun for the rows, such as "nodes".
         narrow: The option that selects rows, such as `-t`; "" for none.
-        is_worst_last: The rows that an operator must see are the last, so a terminal that cannot show all of them shows these.
-        again: What shows all rows without changing anything; "": nothing does, so they are all written.
+        is_worst_last: The most important rows are the last ones, so a terminal that cannot show all rows shows these.
+        again: How to show all rows without changing anything; "" if there is no way, so all rows are written.
     """
     if is_worst_last and len(rows) > LONG and style.height and again:
         limit = count_lines(style)
@@ -106,7 +106,7 @@ def draw(
 
 
 def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style, limit: int) -> str:
-    """The table with shared rows if it fits into these lines, otherwise "". Its first rows usually decide."""
+    """Return the table with merged rows, or "" if it needs more than `limit` lines; the first rows usually suffice to tell."""
     merged = MergedRows(columns)
     for begin in range(0, len(rows), AT_ONCE):
         merged.add([safe_row(row) for row in rows[begin : begin + AT_ONCE]])

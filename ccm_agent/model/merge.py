@@ -21,7 +21,7 @@ def deep(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shallow(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """The base, in which the layer's top-level keys replace those of the base completely."""
+    """Return the base, with the layer's top-level keys replacing those of the base completely."""
     return {**copy(base), **copy(layer)}
 
 
@@ -31,7 +31,7 @@ def copy(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copy_value(value: Any) -> Any:
-    """As `copy`, for any value."""
+    """Like `copy`, for any value."""
     if isinstance(value, Mapping):
         return copy(value)
     if isinstance(value, list):

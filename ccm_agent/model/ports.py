@@ -139,9 +139,9 @@ class Files(Protocol):
     """
     Reads and changes files; each call is one thread hop.
 
-    Paths are absolute. A change never follows a symlink at the end of a path, nor one on the way that another user could have
-    created. Owner and group are names, or numbers as text; "" means the user who runs this process. A change that has begun is
-    finished before a cancellation takes effect.
+    Paths are absolute. A change never follows a symlink at the end of a path, nor one earlier in the path that another user could
+    have created. Owner and group are names, or numbers as text; "" means the user who runs this process. A change that has begun
+    is finished before a cancellation takes effect.
     """
 
     async def inspect(
@@ -154,7 +154,7 @@ class Files(Protocol):
             paths: The paths.
             digest: Whether to compute digests of files of at most DIGEST_BYTES; or how large the file may be, by path. A file
                 that is larger than the desired content differs from it and need not be read, and any user can make a sparse file
-                of terabytes. A file of SMALL_BYTES is always read; one whose path is not in the mapping is not.
+                of terabytes. The limit is at least SMALL_BYTES. A file whose path is not in the mapping is not read.
             follow: Follow a symlink at the end.
         """
         ...
@@ -176,8 +176,9 @@ class Files(Protocol):
         """
         Write a file atomically; return what `inspect` would find afterwards.
 
-        A temporary file beside the target, content, owner, mode, fsync, rename, fsync of the directory; owner and group are
-        resolved before anything is written. SELinux label, ACL and extended attributes of the replaced file are kept.
+        Owner and group are resolved before anything is written. Then a temporary file beside the target gets the content, owner
+        and mode, is synced and renamed, and the directory is synced. SELinux label, ACL and extended attributes of the replaced
+        file are kept.
 
         Args:
             content: The bytes, or the regular file to copy them from.
@@ -201,8 +202,8 @@ class Files(Protocol):
         Set owner, group and mode, never through a symlink.
 
         Args:
-            directory: First create a missing directory, and its parents with the same mode; it replaces a symlink that does not
-                lead to a directory.
+            directory: First create a missing directory, and its parents with the same mode. A symlink that does not lead to a
+                directory is replaced.
         """
         ...
 
@@ -212,8 +213,9 @@ class Files(Protocol):
         """
         Make a symlink, or replace one, atomically.
 
-        A temporary symlink in the same directory, owner, rename, fsync of the directory; owner and group are resolved before
-        anything is written, and are those of the symlink. Neither the earlier target nor the new one is touched.
+        Owner and group, which are those of the symlink, are resolved before anything is written. Then a temporary symlink in the
+        same directory gets the owner and is renamed, and the directory is synced. Neither the earlier target nor the new one is
+        touched.
 
         Args:
             target: The text of the symlink.
@@ -287,11 +289,11 @@ class KeyFiles(Protocol):
         Write the file atomically, and set owners and modes of it and of ~/.ssh, which is created if it is missing.
 
         Args:
-            home: Where.
+            home: The user's home directory.
             content: The file's content; None removes the file.
 
         Raises:
-            FileError: The operating system refuses, or a path is not what it must be; the file is as before.
+            FileError: The operating system refuses, or a path has the wrong type; the file is unchanged.
         """
         ...
 
@@ -338,8 +340,8 @@ class Transferred(Struct, frozen=True, kw_only=True):
 
 class Download(Protocol):
     """
-    Downloads URLs. Follows at most ten redirects, only to http and https and never from https to http. Only status 200 is
-    content.
+    Downloads URLs. Follows at most ten redirects, only to http and https and never from https to http. Only a response with
+    status 200 has content.
 
     Raises DownloadError, which shows the URL without secrets.
     """
@@ -371,7 +373,7 @@ class Packed(Struct, frozen=True, kw_only=True):
     Attributes:
         path: The archive, a regular file.
         kind: "tar.gz", "tar" (compressed or not, as its content says) or "zip".
-        limit_entries, limit_bytes: Limits; more is an error before anything is written. 0 bytes: the adapter derives the limit
+        limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written. 0 bytes: derived
             from the size of the archive.
         proof: A path in the archive whose existence shows that everything was unpacked; "" for none. If it does not exist yet, it
             is written last, and not at all if unpacking fails.
@@ -398,10 +400,10 @@ class Unpack(Protocol):
         """
         Unpack into a directory, which is created (0755) with its parents. Returns the number of entries.
 
-        The whole archive is read and checked first, so a damaged, too large or hostile archive changes nothing: an entry with an
-        absolute name or `..`, a symlink or hardlink that leads out of the directory, a device. While writing, no symlink is
-        followed out of the directory. Each file is replaced atomically; files that are not in the archive stay. Modes and times
-        are those of the archive; owners too if root unpacks a tar.
+        The whole archive is read and checked first, so a damaged, too large or hostile archive changes nothing. Absolute names,
+        `..`, devices, and links that lead out of the directory are refused. While writing, no symlink is followed out of the
+        directory. Each file is replaced atomically; files that are not in the archive stay. Modes and times are those of the
+        archive; owners too if root unpacks a tar.
 
         Raises:
             FileError: Names the entry and the problem.
@@ -444,7 +446,7 @@ class Tree(Struct, frozen=True, kw_only=True):
 
 class Digest(Struct, frozen=True):
     """
-    Digest and size of a content that is not in memory.
+    Digest and size of content that is not in memory.
 
     Attributes:
         sha256: In hex; "" if unknown, so that any existing file differs.
@@ -462,7 +464,7 @@ class TreeComparison(Struct, frozen=True, kw_only=True):
     Attributes:
         exists: Whether there is a directory, or a symlink to one.
         files: "same", "differs" or "absent" for each wanted path.
-        extra: Paths of other entries but directories, sorted; "" is the path itself if it is a symlink, which is not followed.
+        extra: Paths of all other entries except directories, sorted; "" is the path itself if it is a symlink, not followed.
             Only some of them for a huge directory without `is_whole`.
     """
 
@@ -521,9 +523,9 @@ class Trees(Protocol):
         Args:
             path: The directory, which is created with its parents.
             directories: The directories to create below it, parents first.
-            files: Regular files, whose directories exist or are among those.
-            keep: If given, everything else below the path on its file system is removed in the end, except directories, the
-                files and these paths. None removes nothing.
+            files: Regular files; their directories exist or are in `directories`.
+            keep: If given, everything below the path on its file system is removed at the end, except directories, the files
+                and these paths. None removes nothing.
 
         Returns:
             The removed paths.
@@ -556,9 +558,9 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
         file_mode, directory_mode: Permissions; -1 leaves them alone.
         max_age_s: Remove older files; -1: no limit.
         max_size_bytes: Remove the oldest files until the others fit; -1: no limit.
-        matches: The limits apply to files whose name matches one of these, or, if it has a slash, whose path; empty: to all.
+        matches: Patterns of the files that the limits apply to; empty: all files. The flag: match the path instead of the name.
         now_s: The time from which the age of files is computed, in seconds since the epoch.
-        refused: Directories that must not be the target, also by another path.
+        refused: Directories that must not be the target, even through another path.
     """
 
     path: str
@@ -589,7 +591,7 @@ class TreeChange(Struct, frozen=True, kw_only=True):
         link: Target of a symlink.
         mode, uid, gid: Before the change; -1 for what does not exist. `new_mode`, `new_uid`, `new_gid`: after it, -1 for the
             writer's own number.
-        size_bytes, mtime_ns, device, inode: By which it is recognized before it is removed.
+        size_bytes, mtime_ns, device, inode: For checking, before it is removed, that it is still the same entry.
     """
 
     path: str
@@ -640,7 +642,7 @@ class TreeEditor(Protocol):
     Compares directories with their specs, and makes the changes.
 
     No symlink below the directory or the source is followed, and neither the directory nor the source may be a symlink. Other
-    file systems that are mounted below the directory are not entered. Symlinks on the way to it are followed only if no other
+    file systems that are mounted below the directory are not entered. Symlinks in the path to it are followed only if no other
     user could have created them.
     """
 
@@ -650,9 +652,9 @@ class TreeEditor(Protocol):
 
     async def sync(self, spec: TreeSpec, look: TreeDifference) -> None:
         """
-        Make the changes of a look in their order; each file is written atomically.
+        Make the changes that `look` found, in their order; each file is written atomically.
 
-        What was replaced or changed since the look is not removed.
+        An entry that was replaced or changed since then is not removed.
 
         Raises:
             FileError: A change failed; those before it have been made.
@@ -691,7 +693,7 @@ class Locks(Protocol):
         Hold a lock during an `async with`, waiting for its current holder.
 
         Raises:
-            LockError: It was not free within the adapter's limit; the sentence names the holder.
+            LockError: It was not free within the adapter's limit; the message names the holder.
         """
         ...
 
@@ -705,7 +707,7 @@ class KernelValue(Struct, frozen=True, kw_only=True):
         value: Its value, without the newline at the end; "" if it has none or cannot be read.
         exists: Whether the kernel has it.
         is_read_only: Whether its file system is mounted read-only.
-        error: Why it cannot be read; "" if it can, or if there is none.
+        error: Why it cannot be read; "" if it can, or if it does not exist.
     """
 
     path: str
@@ -759,7 +761,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True, gc=False):
         created: When it was written, by the broker's clock.
         signature: The `Ccm-Signature` header that it was written with; "" without one.
         certificate: The `Ccm-Certificate` header, likewise.
-        note: Of a deletion, who removed the key and why, as `delete` was given it; "" without one.
+        note: For a deletion, the note that was passed to `delete`: who removed the key and why; "" if there is none.
     """
 
     key: str
@@ -772,7 +774,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class KeyReader(Protocol):
-    """Reads of one bucket. They cost the broker no consumer."""
+    """Reads one bucket, without creating a consumer on the broker."""
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """
@@ -839,8 +841,8 @@ class KeyReader(Protocol):
         """
         Call back with key and revision after each write to a key that matches, until the returned function is called.
 
-        A notice is a hint: some are missed while the connection is lost, so a reader also reads again on each reconnect and
-        interval. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
+        A notice is a hint: some are missed while the connection is lost, so a reader also reads again after each reconnect and
+        at intervals. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
         """
         ...
 
@@ -849,11 +851,11 @@ class KeyValue(KeyReader, Protocol):
     """One bucket."""
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
-        """Write a key and return its revision; with `ttl_s` the broker removes it by itself after so many whole seconds."""
+        """Write a key and return its revision; with `ttl_s`, the broker removes it after this many seconds."""
         ...
 
     async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """Write a key, as `put`, only if its newest revision is `revision` (0: it must be absent), else RevisionError."""
+        """Like `put`, but raise RevisionError unless the newest revision is `revision` (0: the key must be absent)."""
         ...
 
     async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
@@ -862,7 +864,7 @@ class KeyValue(KeyReader, Protocol):
 
         Args:
             key: The key.
-            number: The number of the deletion, of a document that agents obey: higher than the document's.
+            number: For a document that agents obey, the number of the deletion, which is higher than the document's.
             note: Text for the history; agents ignore it.
         """
         ...
@@ -884,7 +886,7 @@ class KeyHistory(Protocol):
         ...
 
     async def revision(self) -> int:
-        """Revision of the newest write to the bucket, removals too; 0 when nothing was ever written."""
+        """Return the revision of the newest write to the bucket, including removals; 0 if nothing was ever written."""
         ...
 
     async def now(self) -> datetime:
@@ -897,8 +899,8 @@ class BucketKeys(Struct, frozen=True, kw_only=True):
     The keys of a bucket, without what is stored there.
 
     Attributes:
-        keys: Those of which anything is stored, deletions included.
-        created: When the stream was made, as the broker writes it; one that was removed and made again differs.
+        keys: All keys that have a stored entry, including a deletion.
+        created: When the stream was created, in the broker's format. It changes if the stream is deleted and created again.
         revision: Revision of the newest write to the bucket.
         history: How many revisions of a key the bucket keeps.
     """
@@ -918,7 +920,7 @@ class KeyChanges(KeyReader, Protocol):
 
         Raises:
             BusUnavailableError: The broker is unreachable.
-            BusDeniedError: These credentials may not.
+            BusDeniedError: These credentials do not allow it.
         """
         ...
 
@@ -926,9 +928,9 @@ class KeyChanges(KeyReader, Protocol):
         """
         The revisions of matching keys that are stored after a revision, oldest first; each deletion with an empty value.
 
-        An entry that was copied there counts as a deletion, because `matching` does not return it. Before them comes the first
-        revision that was written at a time or later, if its number is not: if a stream is put back to a backup and written to
-        again, times go on, and revisions do not.
+        An entry that was copied there is returned as a deletion, because `matching` does not return it. The first revision that
+        was written at `since` or later comes before them if its number is not above `after`. That happens if a stream was
+        restored from a backup and written to again: its times increase, but its revisions start again at a lower number.
 
         Raises:
             BusUnavailableError: The broker is unreachable.
@@ -951,12 +953,12 @@ class SignedStore(KeyValue, Protocol):
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """
-        Write a key, as `update`, with an existing signature.
+        Write a key like `update`, with an existing signature.
 
         Args:
             key: The key.
             value: Its bytes.
-            revision: The newest revision of the key, of a deletion too; 0: nothing was ever stored there.
+            revision: The newest revision of the key, which may be a deletion; 0 if nothing was ever stored there.
             signature: The `Ccm-Signature` header; "" for none.
         """
         ...
@@ -967,10 +969,10 @@ class StoredObject(Struct, frozen=True, kw_only=True):
     An object of an object store, without its bytes.
 
     Attributes:
-        name: Its name; of a bundle the digest.
-        digest: SHA-256 (hex) of its bytes, as its description says; "" if the description cannot be read.
-        size_bytes: Its size, as its description says.
-        time: When it was stored last, also with the content that it had.
+        name: Its name; for a bundle, the digest.
+        digest: SHA-256 (hex) of its bytes, from its description; "" if the description cannot be read.
+        size_bytes: Its size, from its description.
+        time: When it was last stored, even if its content did not change.
         revision: The stream sequence of its description.
     """
 
@@ -982,21 +984,21 @@ class StoredObject(Struct, frozen=True, kw_only=True):
 
 
 class Objects(Protocol):
-    """Bundles by digest. Getting one costs the broker no consumer."""
+    """Bundles by digest. Getting one does not create a consumer on the broker."""
 
     async def all(self) -> list[StoredObject]:
-        """Every object, oldest first. Only the controller asks, because there may be many."""
+        """Return every object, oldest first. Only the controller calls this, because there may be many."""
         ...
 
     async def get(self, name: str, limit_bytes: int) -> bytes:
-        """An object's bytes, its digest checked; NotFoundError, or ProtocolError if its size or digest is wrong."""
+        """Return an object's bytes; raises NotFoundError, or ProtocolError if its size or digest is wrong."""
         ...
 
     async def put(self, name: str, content: bytes) -> None:
         """
         Store an object. If the same name and content are stored already, only the time of the object is renewed.
 
-        `remove` then keeps it, because its revision is newer. ProtocolError if the name is a digest, and not that of the content.
+        `remove` then keeps it, because its revision is newer. ProtocolError if the name is a digest of other content.
         """
         ...
 
@@ -1006,27 +1008,27 @@ class Objects(Protocol):
 
         Args:
             name: Its name.
-            revision: Its revision, as `all` said.
+            revision: Its revision, as returned by `all`.
 
         Returns:
             Whether it was removed.
 
         Raises:
-            BusDeniedError: Only operators with `--admin` may.
+            BusDeniedError: Only operators with `--admin` may do this.
         """
         ...
 
     async def trim(self) -> None:
         """
-        Remove what `put` left of earlier times of objects.
+        Remove the older descriptions that `put` leaves when it renews the time of an object.
 
         Raises:
-            BusDeniedError: Only operators with `--admin` may.
+            BusDeniedError: Only operators with `--admin` may do this.
         """
         ...
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
-        """SHA-256 (hex) of the object with a name, as of this revision or later; None without one. Cheap."""
+        """Return the SHA-256 (hex) of an object, as of this revision or later; None if it does not exist. This is cheap."""
         ...
 
     async def signature(self, name: str) -> tuple[str, str]:
@@ -1046,11 +1048,11 @@ class Objects(Protocol):
 
 class IncomingRequest(Struct, frozen=True, kw_only=True):
     """
-    A request as it came.
+    A request as it was received.
 
     Attributes:
-        subject: The subject of delivery.
-        protocol: The protocol id that the subject begins with; that of the body is equal, otherwise it was refused.
+        subject: The subject on which it was delivered.
+        protocol: The protocol id at the start of the subject. A request whose body has another one was refused.
         scope: The subject's scope as text: "all", "node.<node>" or "fact.<key>.<value>" (encoded).
         body: The exact bytes.
         headers: Headers, names as sent.
@@ -1075,7 +1077,7 @@ class Requests(Protocol):
         on_refused: Callable[[str, ProtocolError], None] | None = None,
     ) -> None:
         """
-        Replace the scopes of this process; kept subscriptions miss nothing.
+        Replace the scopes of this process; subscriptions that are kept do not miss messages.
 
         Args:
             scopes: Scopes as text.
@@ -1089,7 +1091,7 @@ class Requests(Protocol):
 
     async def last_due(self, subject: str) -> IncomingRequest | None:
         """
-        Return the last due request of a request's subject, as delivered; None without one.
+        Return the scheduled request that was last due on a subject, as delivered; None if there is none.
 
         Raises:
             BusError: The broker is unreachable, does not support schedules, or refuses.
@@ -1109,10 +1111,10 @@ class Requests(Protocol):
 
 class Published(Struct, frozen=True, kw_only=True):
     """
-    The stream has an event.
+    The acknowledgment of a published event.
 
     Attributes:
-        sequence: Where.
+        sequence: The event's sequence in the stream.
         is_duplicate: The stream had a message under this message id before, and did not store this one.
     """
 
@@ -1151,7 +1153,7 @@ class BrokerConnection(Protocol):
 
     @property
     def since(self) -> float:
-        """When that last changed, by the monotonic clock."""
+        """When `connected` last changed, by the monotonic clock."""
         ...
 
     async def wait_connected(self) -> None:
@@ -1215,7 +1217,7 @@ class Events(Protocol):
 
 
 class RenderWorker(Protocol):
-    """A process that renders templates, with limits on CPU time and memory that the kernel enforces. Blocking; for any thread."""
+    """A process that renders templates, with kernel limits on CPU time and memory. Its methods block; use them in any thread."""
 
     def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
         """
@@ -1227,7 +1229,7 @@ class RenderWorker(Protocol):
 
         Raises:
             TemplateLimitError: It took more time or memory than it may, and was killed.
-            TemplateError: It could not be started, or ended otherwise.
+            TemplateError: It could not be started, or ended unexpectedly.
         """
         ...
 

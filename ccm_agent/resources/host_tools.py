@@ -33,14 +33,14 @@ async def run_tool(runner: Runner, what: str, *argv: str, limit_s: float = LIMIT
         limit_s: Its time limit, in seconds.
 
     Raises:
-        CommandError: The tool failed, or was killed because it hangs.
+        CommandError: The tool failed, or was killed because it hung.
     """
     done = await runner.run(Command(argv=argv, search_path=SEARCH_PATH, time_limit_s=limit_s))
     output = done.stdout.decode(errors="replace")
     said = (output + done.stderr.decode(errors="replace")).strip()
     if done.timed_out:
         raise CommandError(
-            f"{what}: `{argv[0]}` ran for {limit_s:g} s and was killed, because it hangs", output=said
+            f"{what}: `{argv[0]}` ran for {limit_s:g} s and was killed because it hung", output=said
         )
     if done.code:
         raise CommandError(f"{what}: {said[-SAID_CHARACTERS:] or f'exit status {done.code}'}", output=said)
@@ -104,14 +104,14 @@ class AccountRunner:
 
         Raises:
             LockError: Another program holds the lock of the account files.
-            CommandError: The tool failed, or was killed because it hangs.
+            CommandError: The tool failed, or was killed because it hung.
         """
         async with self._locks.hold("accounts"):
             done = await self._runner.run(
                 Command(argv=argv, search_path=SEARCH_PATH, stdin=stdin, time_limit_s=limit_s)
             )
         if done.timed_out:
-            raise CommandError(f"{what}: {argv[0]} ran for {limit_s:g} s and was killed, because it hangs")
+            raise CommandError(f"{what}: {argv[0]} ran for {limit_s:g} s and was killed because it hung")
         if done.code:
             _refuse(done, what, argv[0])
 

@@ -1,5 +1,5 @@
 """
-Runs the package managers' programs one at a time, without questions, with errors that say what happened.
+Runs the package managers' programs one at a time, without prompts, and with errors that explain what happened.
 
 For the types that use them: `package` and `repository`.
 """
@@ -20,7 +20,7 @@ LOCK_RETRY_S = 2.0
 """The pause before a tool that does not wait for its lock is run again."""
 
 CHANGE_LIMIT_S = 30 * 60
-"""A transaction that takes longer hangs, for example at a question or at a stalled mirror."""
+"""A transaction that takes longer is assumed to hang, for example at a prompt or because of a stalled mirror."""
 
 QUERY_LIMIT_S = 120
 """Reading state uses local databases; dnf may also read a mirror's metadata."""
@@ -59,7 +59,7 @@ class PackageTool:
 
     Args:
         runner: Runs them.
-        locks: Gives the host's package lock, which is held while a program runs, so that two runs on a host wait for each other.
+        locks: Provides the host's package lock. It is held while a program runs, so that two runs on a host wait for each other.
         environment: Variables that keep them from asking anything.
     """
 
@@ -111,14 +111,14 @@ class PackageTool:
         )
         if done.timed_out:
             raise CommandError(
-                f"`{' '.join(argv)}` ran for {limit_s:g} s and was killed, because it hangs; its last output: {tail(done)}",
+                f"`{' '.join(argv)}` ran for {limit_s:g} s and was killed because it hung; its last output: {tail(done)}",
                 output=text(done),
             )
         return done
 
 
 CHANGERS = frozenset({"apt-get", "dnf"})
-"""Standard output and error joined, in the order they were written."""
+"""Programs whose standard output and error are merged, in the order written."""
 
 
 def text(done: Completed) -> str:
@@ -166,7 +166,7 @@ def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
     for line in said.splitlines():
         if any(word in line for word in lock_words):
             raise LockError(
-                f"{what}: the package database is in use, waited {LOCK_WAIT_S} s: {line.strip()}; try again when that is done"
+                f"{what}: the package database is in use (waited {LOCK_WAIT_S} s): {line.strip()}; try again later"
             )
     raise CommandError(f"{what}: exit status {done.code}: {tail(done)}", output=said)
 
@@ -196,8 +196,8 @@ async def run_dnf(
     )
     if done.code == DNF_LOCK_CODE:
         raise LockError(
-            f"{what}: the package database is in use, waited {LOCK_WAIT_S} s: {_dnf_holder(done)}; "
-            "try again when that is done"
+            f"{what}: the package database is in use (waited {LOCK_WAIT_S} s): {_dnf_holder(done)}; "
+            "try again later"
         )
     return done
 

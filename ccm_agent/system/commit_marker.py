@@ -1,8 +1,8 @@
 """
-Write the marker of a complete unpacking last.
+When unpacking an archive, write the marker that shows completeness last.
 
-The path that a manifest names as the marker (`creates`) is written under a temporary name until all other entries exist. So an
-unpacking that fails or is killed does not leave the marker, and the next run unpacks again.
+The path that a manifest names as the marker (`creates`) is written under a temporary name, and renamed once all other entries
+exist. If unpacking fails or is killed, there is no marker, and the next run unpacks again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def marker_written_last(
     tree: OpenTree, entries: Sequence[ArchiveEntry], path: str
 ) -> Iterator[list[ArchiveEntry]]:
     """
-    Return the entries to write, with those at and below `path` under a temporary name; they get `path` when the block succeeds.
+    Return the entries to write. Those at and below `path` have a temporary name, and are renamed when the block succeeds.
 
     After an error they are removed. An existing entry at `path` is replaced.
 
@@ -34,7 +34,7 @@ def marker_written_last(
     if not path or tree.has(path):
         yield list(entries)
         return
-    # always the same name, so that leftovers of a killed unpacking are found
+    # always the same name, so that leftovers of a killed process are found
     digest = sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
     hidden = posixpath.join(posixpath.dirname(path), f".ccm-{digest}")
     if tree.has(hidden):
@@ -58,7 +58,7 @@ def _uncover(tree: OpenTree, hidden: str, path: str) -> None:
         tree.rename(hidden, path)
     except OSError as err:
         raise FileError(
-            f"{tree.path}/{path}: what was unpacked cannot take its place: {err.strerror}",
+            f"{tree.path}/{path}: cannot move the unpacked content there: {err.strerror}",
             errno=err.errno or 0,
         ) from err
 

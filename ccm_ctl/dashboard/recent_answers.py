@@ -1,4 +1,4 @@
-"""Answers that many browsers ask for at the same moment: each is made once, and kept for a moment."""
+"""A short-lived cache, so that an answer that many browsers request at the same time is computed only once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 
 KEPT_S = 1.0
 KEPT = 50
-"""The most questions whose answers are kept."""
+"""The maximum number of cached answers."""
 
 
 class RecentAnswers:
-    """The newest answers, by what was asked."""
+    """The cache: recent answers by key."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def give(self, key: Hashable, make: Callable[[], Awaitable[Any]]) -> Any:
-        """The answer to a question, made now unless one was begun less than KEPT_S ago; errors are those of `make`."""
+        """
+        Return the answer for a key; raises what `make` raises.
+
+        `make` is called unless an earlier call is still running or started less than KEPT_S ago.
+        """
         now = asyncio.get_running_loop().time()
         self._made = {
             one: (at, task)
@@ -34,11 +38,11 @@ class RecentAnswers:
             task = asyncio.create_task(made(), name="dashboard:answer")
             task.add_done_callback(_look_at_error)
             self._made[key] = found = now, task
-        # a browser that leaves must not end what others wait for
+        # a browser that disconnects must not cancel an answer that others wait for
         return await asyncio.shield(found[1])
 
 
 def _look_at_error(task: asyncio.Task[Any]) -> None:
-    """All browsers may have left before it failed."""
+    """Retrieve the error, so that asyncio does not log it if all browsers have disconnected."""
     if not task.cancelled():
         task.exception()

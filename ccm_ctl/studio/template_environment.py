@@ -25,7 +25,7 @@ MEMORY_BYTES = 64 << 20
 RENDER_S = 10.0
 """Seconds after which no further template of a manifest is rendered."""
 RENDERED_BYTES = 8 << 20
-"""What all templates of a manifest may give together."""
+"""The maximum total output of all templates of a manifest."""
 
 
 class TemplateEnvironment(Environment):
@@ -35,7 +35,7 @@ class TemplateEnvironment(Environment):
     Args:
         facts, data: Those of the node; secrets are masked already.
         files: The files beside the manifest.
-        worker: Renders templates; None: none is rendered.
+        worker: Renders templates; None: templates are not rendered.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TemplateEnvironment(Environment):
         return text
 
     def render(self, engine: str, body: str, **options: Any) -> str:
-        """As `Environment.render`, never in this process."""
+        """Like `Environment.render`, but never in this process."""
         if self.renderer is None:
             raise TemplateError("templates are not rendered here; a plan shows them")
         text = super().render(engine, body, **options)
@@ -79,7 +79,7 @@ class TemplateEnvironment(Environment):
 
 
 class _BudgetedWorker:
-    """A `RenderWorker` whose jobs have one allowance of time and output."""
+    """A `RenderWorker` whose jobs share one limit on time and one on output."""
 
     def __init__(self, worker: RenderWorker) -> None:
         self._worker = worker
@@ -101,7 +101,7 @@ class _BudgetedWorker:
         self._worker.call(request, counted)
 
     def close(self) -> None:
-        """The worker belongs to all previews."""
+        """Do nothing, because all previews share the worker."""
 
 
 def _refuse(name: str) -> Any:

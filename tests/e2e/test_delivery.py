@@ -83,7 +83,7 @@ def test_an_agent_killed_for_good_is_lost_with_the_resource_it_reported_last(tri
     assert done.code == 3
     assert done.states == {"web1": "lost", "web2": "changed", "db1": "changed"}
     assert done.reasons["web1"] in (
-        f"silent for 16s; the last it reported was file#{files}/before",
+        f"silent for 16s; it last reported file#{files}/before",
         "silent for 16s; it was last at exec#gate-go (2 of 3)",
     )
     # It came back after the controller had gone: the stream knows better now than the record.

@@ -1,12 +1,12 @@
 """
-The assignments of this node: read from the bucket, kept on disk, and which of them apply.
+The assignments of this node: they are read from the bucket and stored on disk, and those that apply are selected.
 
-They are read by direct get, and kept for a start without a network. What cannot be trusted changes nothing: for a copied entry
-the whole reading is dropped; for an older or foreign document the last good one of its key is used. A key that is gone is an
-assignment that was removed.
+They are read by direct get, and stored for a start without a network. What cannot be trusted changes nothing: if an entry was
+copied there, the whole read is discarded; instead of an older or foreign document, the last good one of its key is used. A
+deleted key means that the assignment was removed.
 
-Of several with one name, the node's own takes precedence over a fact's, and that over one for all nodes; then the newest. Two
-that manage the same resource are both refused: neither of their authors could know what the node should be.
+If several assignments have the same name, the order of precedence is node, fact, all nodes, and then the newest. Two assignments
+that manage the same resource are both refused, because neither author could know what the other one wants.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ BUCKET = "CCM_ASSIGNMENTS"
 DATA_BUCKET = "CCM_DATA"
 
 CAUSE = "assignment"
-"""Of runs of assignments, and their action in the node's policy."""
+"""The cause of runs of assignments, and their action in the node's policy."""
 
 MODES = ("apply", "plan")
-"""What an assignment may ask for; anything else is refused, for it may mean less than to apply."""
+"""The modes that an assignment may have. Any other mode is refused, because it might not mean to apply."""
 
 CONFLICT = "assignment.conflict"
-"""Code of what is refused because another assignment manages the same."""
+"""Error code of an assignment that is refused because another one manages the same resource."""
 
 VANISHED = "assignment.vanished"
-"""Code of what is refused because it is gone from the bucket, and the data that it pins with it."""
+"""Error code of an assignment that is refused because it and the data that it pins are gone from the bucket."""
 
 NAMED_LIMIT = 3
-"""So many resources are named that two assignments both manage; one is enough to find the rest."""
+"""The maximum number of resources that the message of a conflict names; one is enough to find the rest."""
 
 
 class StoredAssignment(Struct, frozen=True, kw_only=True):
@@ -60,12 +60,12 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its key.
-        number: Its revision: its stamp's number, or the number of the revision that was written again.
-        count: Its stamp's count: its revision as people know it; 0: the number.
-        sequence: The bucket's revision of it, by which those of different keys are compared.
-        assignment: What it says.
+        number: Its revision: the stamp's number, or the earlier number if its document was written again without a change.
+        count: The stamp's count, which is the revision that people see; 0: the number is shown.
+        sequence: The bucket's revision of the key, for comparing assignments under different keys.
+        assignment: Its content.
         principal: Who signed it.
-        stamp: Its stamp's number, below which no document of its key is accepted any more.
+        stamp: The stamp's number. Documents of the key with a lower number are refused.
     """
 
     key: str
@@ -78,7 +78,7 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
 
     @property
     def requester(self) -> str:
-        """Who assigned it: the name that the signature proves, else what the document says."""
+        """Who assigned it: the name that the signature proves, otherwise the name in the document."""
         return self.principal.name or self.assignment.requester
 
     @property
@@ -95,10 +95,10 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
 
 class MatchingAssignment(Struct, frozen=True, kw_only=True):
     """
-    An assignment that means this node.
+    An assignment that selects this node.
 
     Attributes:
-        known: It.
+        known: The assignment.
         refusal: Why it is not obeyed; None when it is.
     """
 
@@ -108,10 +108,10 @@ class MatchingAssignment(Struct, frozen=True, kw_only=True):
 
 def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> StoredAssignment:
     """
-    The assignment that an entry holds.
+    Return the assignment in an entry.
 
     Raises:
-        ProtocolError: It is none, belongs under another key, or is older than one that was seen.
+        ProtocolError: It is not an assignment, belongs under another key, or is older than one that was seen.
     """
     document = revision_guard.check(BUCKET, entry)
     try:
@@ -162,7 +162,7 @@ def staged(known: StoredAssignment) -> StoredAssignment | None:
 
 
 def select_by_precedence(candidates: Iterable[MatchingAssignment]) -> dict[str, MatchingAssignment]:
-    """Of each name the one that counts here."""
+    """Return the assignment of each name that takes precedence."""
     best: dict[str, MatchingAssignment] = {}
     for one in candidates:
         name = one.known.assignment.name
@@ -177,10 +177,10 @@ def _rank(known: StoredAssignment) -> tuple[int, int]:
 
 def conflicts(managed: Mapping[str, Mapping[str, str]]) -> dict[str, Refusal]:
     """
-    Those that manage what another one manages too, and the sentence that names both.
+    Return a refusal for each assignment that manages the same resource as another one; the message names both.
 
     Args:
-        managed: By name of the assignment what it manages; see `engine.request.Engine.managed`.
+        managed: What each assignment manages, by its name; see `engine.request.Engine.managed`.
     """
     found: dict[str, Refusal] = {}
     names = sorted(managed)
@@ -195,7 +195,7 @@ def conflicts(managed: Mapping[str, Mapping[str, str]]) -> dict[str, Refusal]:
 
 
 def _masked_one(one: str, other: str) -> str:
-    """Of two names of one resource the one in which a secret is masked."""
+    """Return the one of two names of a resource in which a secret is masked."""
     return one if MASK in one else other
 
 
@@ -219,8 +219,8 @@ class AssignmentCache:
 
     Attributes:
         known: By key, as last read.
-        vanished: Keys of those that are known and no longer stored, though nothing says that they were deleted.
-        is_dirty: They are not written down yet.
+        vanished: Keys of known assignments that are no longer stored, although there is no sign that they were deleted.
+        is_dirty: They have not been saved yet.
     """
 
     def __init__(
@@ -236,9 +236,9 @@ class AssignmentCache:
         Args:
             node: The node's identity.
             bucket: Where they are stored.
-            revision_guard: Which documents are obeyed.
+            revision_guard: Decides which documents are obeyed.
             documents: The data that they pin.
-            path: Where they are kept.
+            path: The file on disk.
             on_refused: Called with a key that is refused, and the reason.
         """
         self.known: dict[str, StoredAssignment] = {}
@@ -253,7 +253,7 @@ class AssignmentCache:
         self._reported: dict[str, str] = {}
 
     def open(self) -> None:
-        """Read what an earlier process knew. Blocking."""
+        """Load what an earlier process saved. Blocking."""
         kept = self._file.load()
         if kept is not None and kept.node == self._node:
             self.known = {one.key: one for one in kept.known}
@@ -261,17 +261,17 @@ class AssignmentCache:
 
     async def read(self, scopes: list[str], at_least: int = 0) -> bool:
         """
-        Read the bucket; `save` writes it down.
+        Read the bucket; `save` then stores the result on disk.
 
         Args:
             scopes: The node's scopes.
             at_least: A revision that is known to be stored, from a notification.
 
         Returns:
-            Whether anything is other than before.
+            Whether anything changed.
 
         Raises:
-            BusError: The broker is away, or what it returns cannot be trusted; nothing changes.
+            BusError: The broker is unreachable, or what it returns cannot be trusted; nothing changes.
         """
         found = await self._found([f"{scope}.*" for scope in scopes], at_least)
         self._reported.pop("", None)
@@ -279,16 +279,16 @@ class AssignmentCache:
 
     async def read_one(self, key: str, at_least: int) -> bool:
         """
-        Read one assignment that was written; what is known of the others does not change. Else as `read`.
+        Read one assignment that was written. The others do not change. Otherwise like `read`.
 
-        One question and one message in answer: a whole fleet asks at the moment at which it hears of something new.
+        It costs one request and one reply, because the whole fleet reads at the moment when something new is announced.
         """
         found = await self._found([key], at_least)
         others = {name: one for name, one in self.known.items() if name != key}
         return self._adopt(others | {name: one for name, one in found.items() if name == key})
 
     async def _found(self, patterns: list[str], at_least: int) -> dict[str, StoredAssignment]:
-        """What the bucket holds; where that cannot be trusted, what was known."""
+        """Return what is in the bucket; for a key that cannot be trusted, the known assignment."""
         try:
             entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least, deletions=True)
             await self._revision_guard.prepare(BUCKET, [entry.key for entry in entries if entry.value])
@@ -311,7 +311,7 @@ class AssignmentCache:
         return found
 
     def _read_or_deleted(self, key: str, entry: KeyValueEntry | None) -> StoredAssignment | None:
-        """What a key says; None when it was deleted. ProtocolError when neither can be trusted."""
+        """Return the assignment of a key; None if it was deleted. Raises ProtocolError if neither can be trusted."""
         if entry is not None and entry.value:
             return self._read(entry)
         self._revision_guard.check_absence(BUCKET, key, entry)
@@ -326,8 +326,8 @@ class AssignmentCache:
         return True
 
     async def save(self) -> None:
-        """Write down what was read, and the numbers that were seen. It is done before an assignment is applied."""
-        # first, nothing may be on disk that was pinned by assignments that are not known any more
+        """Save what was read, and the numbers that were seen. This happens before an assignment is applied."""
+        # first remove data from the disk that only former assignments pinned
         await self._documents.drop_unused()
         await self._revision_guard.save()
         known = self.known
@@ -388,11 +388,11 @@ class AssignmentSelection:
 
     @property
     def depends_on_facts(self) -> bool:
-        """What applies may change with the facts."""
+        """Whether a change of facts may change which assignments apply."""
         return any(_depends_on_facts(self.current(one)) for one in self.cache.known.values())
 
     async def best(self, releasing: AssignmentStage | None = None) -> dict[str, MatchingAssignment]:
-        """Of each name the assignment that applies here, also as it would be once a stage is released."""
+        """Return the assignment of each name that applies here; with `releasing`, as if that stage were released."""
         scopes = self._presence.scopes
         current = (self.current(one, releasing) for one in self.cache.known.values())
         known = [one for one in current if one.assignment.scope in scopes]
@@ -415,7 +415,9 @@ class AssignmentSelection:
 
     async def find_staged(self, stage: AssignmentStage) -> StoredAssignment | None:
         """
-        The revision that a stage names; a rollout that completed meanwhile has made it the current one. None: there is none.
+        Return the revision that a stage names: the next one, or the current one if the rollout has completed.
+
+        None if there is no such revision.
 
         Raises:
             BusError: It is not known here yet, and cannot be read now.
@@ -447,5 +449,5 @@ class AssignmentSelection:
 
 
 def _depends_on_facts(known: StoredAssignment) -> bool:
-    """Which nodes it selects depends on more facts than its scope says."""
+    """Whether it selects nodes by more than its scope."""
     return bool(known.assignment.targets or known.assignment.where)

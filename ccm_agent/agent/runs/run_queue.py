@@ -1,4 +1,4 @@
-"""The runs that a node has accepted: what each of them is, and the queue in which they wait."""
+"""The runs that a node has accepted, and the queue in which they wait."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ ACTIONS = {
     RESOURCE_ENSURE: "ensure",
     RESOURCE_EXEC: "exec",
 }
-"""Requests that become runs."""
+"""The action of a run, by the protocol of its request."""
 
 EXPIRED = Refusal("run.expired", "its deadline passed before it began")
-"""Why a run is not started whose deadline passed while it waited."""
+"""The refusal of a run whose deadline passed while it waited in the queue."""
 
 
 class LocalRun(Struct, frozen=True, kw_only=True):
     """
-    What a run of the node itself needs besides its request: it applies a manifest that this node converges on.
+    The additional data of a run that the node itself starts, to apply a manifest that it converges on.
 
     Attributes:
         source: The manifest.
         ended: Gets the summary at the end; None when the run ended before its summary, or never started.
         on_start: Called with the engine's start of the session.
-        judge: Whether an event is a correction of drift; None: that is not of interest.
-        pins: Buckets whose documents are read as they were at a revision.
-        scope: Whose pending refreshes it runs, and leaves; see `ApplyOptions.scope`.
+        judge: Returns whether an event corrected drift (see `Judge`); None: corrections are not tracked.
+        pins: Revisions of buckets as of which documents are read, by bucket name.
+        scope: The owner of its pending refreshes; see `ApplyOptions.scope`.
     """
 
     source: ManifestSource
@@ -64,23 +64,24 @@ class LocalRun(Struct, frozen=True, kw_only=True):
     scope: str = ""
 
     def finish(self, summary: SessionSummary | None) -> None:
-        """The run has ended."""
+        """Set the result of `ended`, unless it is already set."""
         if not self.ended.done():
             self.ended.set_result(summary)
 
 
 class ReleasedRun(Struct, frozen=True, kw_only=True):
     """
-    What a run needs that applies a revision of an assignment as a step of a rollout.
+    The additional data of a run that applies a revision of an assignment as a step of a rollout.
 
     Attributes:
-        fetch: Returns the manifest, with the data that the assignment pins on disk; raises CcmError.
+        fetch: Stores the data that the assignment pins on disk, and returns the manifest; raises CcmError.
         data: URLs of its data.
-        pins: Buckets whose documents are read as they were at a revision.
-        scope: Whose pending refreshes it runs, and leaves; see `ApplyOptions.scope`.
-        judge: Whether an event is a correction of drift.
-        start_with: Given the run's id and a function: what is called when the session starts, which also calls that function.
-        close: Called with the summary at the end; None: the run leaves the rest to the convergence loop.
+        pins: Revisions of buckets as of which documents are read, by bucket name.
+        scope: The owner of its pending refreshes; see `ApplyOptions.scope`.
+        judge: Returns whether an event corrected drift; see `Judge`.
+        start_with: Called with the run's id and an optional function. Returns the function to call when the session starts, which
+            also calls the given one.
+        close: Called at the end with the summary, or with None if the convergence loop does the rest.
     """
 
     fetch: Callable[[], Awaitable[ManifestSource]]
@@ -94,19 +95,20 @@ class ReleasedRun(Struct, frozen=True, kw_only=True):
 
 class QueuedRun(Struct, frozen=True, kw_only=True):
     """
-    A run that this node has taken on.
+    A run that this node has accepted.
 
     Attributes:
         run: Its id.
         action: "apply", "plan", "check", "ensure" or "exec".
-        name: What is applied; a newer job of the same name and action supersedes one that waits. "" and commands supersede none.
-        request: What was asked.
+        name: What is applied. A newer job with the same name and action supersedes a waiting one; a job without a name, or a
+            command, does not.
+        request: The request that the run executes.
         deadline: It does not begin after this; None: no limit.
-        own: Set when the node itself is who asks: neither does such a job supersede, nor is it superseded.
-        principal: For whom it is: who sent the request, who signed the assignment, or the node's own configuration.
-        way: How it came about, where that is an action of the node's policy: "schedule" or "assignment"; "" for a request.
+        own: Set if the node itself started the run. Such a job does not supersede others and is not superseded.
+        principal: On whose behalf it runs: the request's sender, the assignment's signer, or the node's own configuration.
+        way: Its trigger, as an action of the node's policy: "schedule" or "assignment"; "" for a request.
         grant: What the policy lets it touch; None: nothing restricts it, or it has not started.
-        origin: Name of the schedule or assignment that it is due to; "" for others.
+        origin: Name of the schedule or assignment that triggered it; "" for others.
     """
 
     run: str
@@ -123,10 +125,10 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
 
 def build_run(protocol: str, request: Request, deadline: datetime | None, principal: Principal) -> QueuedRun:
     """
-    The run that a request becomes.
+    Build the run for a request.
 
     Raises:
-        ProtocolError: It becomes none.
+        ProtocolError: The request does not start a run.
     """
     if isinstance(request, EnsureRequest):
         name = f"{request.type}#{request.properties.get('name', '')}"
@@ -154,7 +156,7 @@ def find_deadline(request: Request, due: datetime | None) -> datetime | None:
         try:
             return due + timedelta(seconds=request.deadline_s)
         except OverflowError:
-            return None  # beyond the calendar
+            return None  # later than any datetime
     return None
 
 
@@ -164,7 +166,7 @@ class EnqueueResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         position: Its place in the queue, from 1; 0 when it begins at once; -1 when the queue is full.
-        superseded: The job that it took the place of.
+        superseded: The waiting job that it replaced; None if there was none.
     """
 
     position: int
@@ -177,11 +179,11 @@ class RunQueue:
 
     Attributes:
         current: The current job.
-        waiting: The jobs that wait, first come first.
+        waiting: The waiting jobs, oldest first.
     """
 
     def __init__(self, limit: int) -> None:
-        """At most `limit` jobs wait."""
+        """Create a queue for at most `limit` waiting jobs."""
         self.current: QueuedRun | None = None
         self.waiting: list[QueuedRun] = []
         self._limit = limit
@@ -199,21 +201,21 @@ class RunQueue:
         return EnqueueResult(position=len(self.waiting) - (self.current is None), superseded=superseded)
 
     def withdraw(self, run: str) -> QueuedRun | None:
-        """Take a job that waits out of the queue; None when none of this run does."""
+        """Remove the waiting job of a run from the queue and return it; None if there is none."""
         job = next((one for one in self.waiting if one.run == run), None)
         if job is not None:
             self.waiting.remove(job)
         return job
 
     def position(self, run: str) -> int | None:
-        """0 for the current job, its place for one that waits, None for any other."""
+        """Return 0 for the current job, its place in the queue for a waiting job, or None for any other."""
         if self.current is not None and self.current.run == run:
             return 0
         places = [place for place, job in enumerate(self.waiting, 1) if job.run == run]
         return places[0] if places else None
 
     async def next(self) -> QueuedRun:
-        """The next job, which is the current one until `finish`; waits until there is one."""
+        """Wait for the next job and return it; it is the current job until `finish`."""
         while not self.waiting:
             self._wake.clear()
             await self._wake.wait()
@@ -221,7 +223,7 @@ class RunQueue:
         return self.current
 
     def finish(self) -> None:
-        """The current job is done."""
+        """Mark the current job as done."""
         self.current = None
 
     def _superseded_by(self, job: QueuedRun) -> QueuedRun | None:
@@ -233,7 +235,7 @@ class RunQueue:
 
 
 def _part(job: QueuedRun) -> ResourceSelection | None:
-    """Which part of its manifest a job applies: a run of a part replaces no run of another part, or of the whole."""
+    """Return the part of the manifest that a job applies; a job supersedes only jobs that apply the same part."""
     part = job.request.part if isinstance(job.request, ManifestRequest) else None
     if part is None:
         return None
@@ -242,10 +244,10 @@ def _part(job: QueuedRun) -> ResourceSelection | None:
 
 def command_properties(request: ExecRequest) -> dict[str, object]:
     """
-    The properties of the command of a request, which keeps more of its output than other resources.
+    Return the properties for the command in a request. More of its output is kept than for other resources.
 
     Raises:
-        InputError: The request has no command, or one that no program can be given.
+        InputError: The request has no command, or an argument contains a NUL character.
     """
     if not any(request.argv) or "\0" in "".join(request.argv):
         raise InputError("the request has no command")

@@ -1,4 +1,4 @@
-"""A bucket whose documents an operator signs, as the operator sees it."""
+"""An operator's access to a bucket of signed documents."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class SignableBucket(SignedStore, KeyHistory, Protocol):
 
 
 class SignedBucket(ForwardingReader):
-    """Reads of a bucket, and writes of documents that are signed: each names what it was made from."""
+    """Reads a bucket and writes signed documents; each signature names what the document was made from."""
 
     def __init__(self, inner: SignableBucket, bucket: str, signatory: Signatory | None) -> None:
         """
-        Take a bucket.
+        Wrap a bucket.
 
         Args:
-            inner: The bucket as it is stored.
+            inner: The underlying bucket.
             bucket: Its name.
-            signatory: Signs what is written; None: it is not signed.
+            signatory: Signs what is written; None writes without a signature.
         """
         super().__init__(inner)
         self._stored = inner

@@ -1,4 +1,4 @@
-"""What `ccm registration query` and `watch` print: entries and changes in, text out."""
+"""Format registration entries and changes for `ccm registration query` and `watch`."""
 
 from __future__ import annotations
 

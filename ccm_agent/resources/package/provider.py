@@ -12,8 +12,8 @@ class PackageProvider(Protocol):
     """
     Reads and changes packages.
 
-    A verb MUST end by itself or fail. It never asks a question, and if it fails because of the package manager's lock, the error
-    names the process that holds the lock. All raise CommandError with the end of the tool's output.
+    Each method MUST end on its own, and never prompts. If it fails because of the package manager's lock, the error names the
+    process that holds the lock. On failure, all methods raise CommandError with the end of the tool's output.
     """
 
     async def status(self, wanted: PackageProperties) -> PackageState:
@@ -37,5 +37,5 @@ class PackageProvider(Protocol):
         ...
 
     async def uninstall(self, name: str) -> None:
-        """Remove a package. Configuration files that the tool keeps stay."""
+        """Remove a package. Its configuration files stay if the tool keeps them."""
         ...

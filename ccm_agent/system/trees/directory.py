@@ -1,10 +1,10 @@
 """
-Open the directory of a change safely, so that other users' symlinks cannot redirect it.
+Safely open the directory in which to make a change, so that other users' symlinks cannot redirect the change.
 
-The open directory is used through its descriptor, so later changes of the path have no effect. A symlink in the path is
-followed only if root or this process's user owns it, or if it leads to a directory of the link's owner: a link that another
-user creates cannot redirect a write of root to root's own files. (The kernel has a part of this rule for sticky directories,
-fs.protected_symlinks, where it is switched on.)
+The open directory is used through its descriptor, so later changes to the path have no effect. A symlink in the path is
+followed only if root or this process's user owns it, or if it leads to a directory of the link's owner. So a link that another
+user creates cannot redirect a write by root to root's own files. (If fs.protected_symlinks is on, the kernel enforces part of
+this rule in sticky directories.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Directory:
     An open directory and the name of one entry in it.
 
     Attributes:
-        fd: A descriptor for the `*at` calls; it may be a bare path descriptor.
+        fd: A descriptor for the `*at` calls; it may have been opened with O_PATH.
         name: The entry; "." for the root directory itself.
         path: The whole path, for errors.
     """
@@ -136,6 +136,6 @@ class _Walk:
         if made_by not in (0, os.geteuid()) and os.fstat(self.fd).st_uid != made_by:
             names = AccountNames()
             raise FileError(
-                f"{self._path}: will not follow the symlink {part!r}, which {names.user(made_by)} made, to a directory of "
-                f"{names.user(os.fstat(self.fd).st_uid)}: name the directory itself, or let root own the link"
+                f"{self._path}: will not follow the symlink {part!r}, owned by {names.user(made_by)}, to a directory owned by "
+                f"{names.user(os.fstat(self.fd).st_uid)}: use the directory's own path, or make root the owner of the link"
             )

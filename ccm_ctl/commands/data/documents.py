@@ -64,7 +64,7 @@ def checked_data(text: str, source: str) -> str:
     for name in ("data", "hierarchy", "overrides"):
         if root.get(name) is not None and not isinstance(root[name], dict):
             place = Place(source=source, path=f"$.{name}")
-            raise DocumentError("not hiera data: a mapping belongs here", place=place)
+            raise DocumentError("not hiera data: expected a mapping", place=place)
     return text
 
 
@@ -82,7 +82,7 @@ async def store_data(
     """
     Store hiera data after the operator has confirmed the affected nodes; show what changed.
 
-    It was made from `base`, or from the stored document.
+    `base` is what the text was made from; by default, that is the stored document.
     """
     terminal = application.terminal
     documents = Documents(fleet, fleet.data, DATA_BUCKET)
@@ -117,8 +117,8 @@ async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None
         pinned = one.assignment.data_revision
         if pinned and reads(one.assignment, key):
             application.terminal.note(
-                f"the assignment {one.name} reads it as of revision {pinned} until it is brought forward: "
-                f"ccmctl assign {one.name} --refresh"
+                f"the assignment {one.name} still reads it as of revision {pinned}; "
+                f"update it with `ccmctl assign {one.name} --refresh`"
             )
 
 
@@ -127,7 +127,7 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
     The revisions of hiera data that are kept, oldest first.
 
     Raises:
-        NotFoundError: There never were any; the error names the nearest key.
+        NotFoundError: The document never existed; the error names the most similar key.
     """
     try:
         return await read_history(fleet, fleet.data, DATA_BUCKET, key, "document", LISTING)
@@ -179,7 +179,7 @@ def print_document(
 
 
 def author_cell(written_by: str, unverified: str) -> str | Cell:
-    """The author of a document; of one that is not verified the reason, because its author is not proven either."""
+    """Return the author of a document, or why the document, and thus its author, is not verified."""
     return Cell(f"unverified: {unverified}", "bad") if unverified else written_by
 
 

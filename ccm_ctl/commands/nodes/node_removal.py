@@ -1,4 +1,4 @@
-"""`ccmctl node rm|reset`: remove all stored data of a node, or only those of its machine."""
+"""`ccmctl node rm|reset`: remove all stored data of a node, or only the data of its machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ccm_ctl.render.record_types.nodes import NodeLine
 
 
 class Holding(Struct, frozen=True):
-    """All stored data of a node: its own keys, and facts and assignments only for it."""
+    """A node, and the assignments that target only this node."""
 
     node: Node
     own: tuple[Standing, ...] = ()
@@ -72,14 +72,15 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
                 await remove_data_keys(fleet, one.node.name)
             except BusDeniedError:
                 application.terminal.note(
-                    f"{one.node.name}: its data keys of secrets remain; remove them with --data and `ccmctl secret sync`"
+                    f"{one.node.name}: its data keys of secrets remain; "
+                    "to remove them, run `ccmctl secret sync` as an operator with --data"
                 )
             await _forget_machine(fleet, one.node)
             application.terminal.record(NodeLine, node=one.node.name, state="removed")
             application.terminal.show(f"{one.node.name}: removed{_comes_back(one.node)}\n")
         for name in certified:
             application.terminal.note(
-                f"{name}: its credentials remain valid; revoke them with `ccmctl node revoke {name}` makes them void"
+                f"{name}: its credentials remain valid; revoke them with `ccmctl node revoke {name}`"
             )
         return Exit.OK
 
@@ -131,7 +132,9 @@ def _refuse_present(held: Sequence[Holding], done: str, *, force: bool) -> None:
             way = "stop the wrong agent; the other one then continues"
         else:
             way = "stop its agent first, or pass --force"
-        raise UsageError(f"{one.node.name}: is present, and would come back when it is {done}; {way}")
+        raise UsageError(
+            f"{one.node.name}: its agent is running, so the node would come back when it is {done}; {way}"
+        )
 
 
 async def _agreed(

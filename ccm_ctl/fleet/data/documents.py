@@ -5,10 +5,10 @@ An agent refuses a document of another key or a lower number, so a replayed old 
 stored with the `nats` program, is read unchanged.
 
 The number is at least the time of writing in milliseconds. So a new document is newer even for nodes that remember more than a
-broker that was recreated or restored from a backup. The count for people is separate.
+broker that was recreated or restored from a backup. The version that people see is separate.
 
-What is read is judged (`verified_reader`). Numbers come from verified documents only, and a new document is computed from a
-verified one, or from what the operator wrote.
+The signature of each document is checked when it is read (`verified_reader`). Numbers come from verified documents only, and a
+new document is computed from a verified one, or from what the operator wrote.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ NUMBERS_LIMIT = 200
 """The most document numbers in a node's credentials."""
 
 NUMBER_LIMIT = 1 << 53
-"""Numbers from here on are not exact in every JSON reader; the year 9999 is far below."""
+"""From here on, not every JSON parser represents numbers exactly. The time in the year 9999 is far below this."""
 
 
-WAY_OUT = (
-    "write it again from your own files or words: `data put`, `facts set --replace`, `assign` or `group set`"
-)
-"""What to do about a document that is not verified: its content is not computed from the old one then."""
+WAY_OUT = "write it again from your own files or arguments: `data put`, `facts set --replace`, `assign` or `group set`"
+"""What to do about a document that is not verified, from which no new content is computed."""
 
 LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
 """Shown for a node's own document whose text is missing."""
@@ -64,13 +62,13 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
         key: Its key.
         body: Its content; None when there is none.
         number: Its number; 0 if it is plain or absent.
-        count: Its version for people; 0 if it is plain or absent.
+        count: Its version as shown to people; 0 if it is plain or absent.
         revision: The bucket's revision; 0 when there is none.
         written_by, time: Author and time in the document, else the broker's time.
         message: The author's reason; "" for none.
         is_plain: It has no stamp.
         is_foreign: Its stamp is that of another key; agents refuse it.
-        proof: Whether its signature is valid; None: there is no document, or it was not judged.
+        proof: Whether its signature is valid; None: there is no document, or its signature was not checked.
     """
 
     key: str
@@ -87,7 +85,7 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> str:
-        """Why its signature is not valid; "": it is, or nothing was judged."""
+        """Why its signature is not valid; "" if it is valid or was not checked."""
         return self.proof.reason if self.proof is not None else ""
 
     @property
@@ -97,10 +95,10 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
 
     def verified(self, way_out: str) -> Verified[None]:
         """
-        Its proof, as the base of what is made from it.
+        Return its proof, as the base of a new document that is made from it.
 
         Args:
-            way_out: What to do without it.
+            way_out: For the error: what to do instead.
 
         Raises:
             SignatureError: It is not verified.
@@ -138,17 +136,17 @@ class Documents:
         return judged_document((await self._reader()).document(self._name, entry))
 
     async def read_all(self, prefix: str = "") -> list[StoredDocument]:
-        """All documents whose key begins so, sorted by key."""
+        """All documents whose key starts with a prefix, sorted by key."""
         entries = await self._bucket.entries(prefix)
         reader = await self._reader()
         return [judged_document(reader.document(self._name, entry)) for entry in entries]
 
     async def read_newest(self, key: str) -> StoredDocument:
         """
-        As `read`; a document is not verified either if the snapshot of the fleet names a newer one.
+        Like `read`, but a document is also unverified if the fleet's snapshot names a newer one.
 
         Raises:
-            SignatureError: The snapshot names one, and the broker shows none.
+            SignatureError: The snapshot names a document, but the broker has none.
         """
         kept, gap = await self._read_kept(key)
         if not kept and gap:
@@ -179,7 +177,7 @@ class Documents:
             change: Computes the new body from the old one (None when there is none); may be called again.
             base: What the new body is made from, if not from the old one. Without it, the old one must be verified.
             revision: Write only if this revision is the newest; None: any revision, but never over an unseen one.
-            above: Number and count are to be higher than those of these documents, too.
+            above: The new number and count are also higher than those of these documents.
             message: Why it is changed.
 
         Returns:
@@ -207,7 +205,7 @@ class Documents:
         raise RevisionError(f"{key}: another operator keeps writing it; try again")
 
     def _base_of(self, key: str, kept: Sequence[StoredDocument], gap: str) -> Sequence[Base]:
-        """The base of a document that is computed from the newest one; a purged or new key has none but the operator's words."""
+        """Return the newest document as the base of a new one; for a purged or new key, the operator's arguments."""
         if not kept and gap:
             raise SignatureError(f"{key}: {gap}; {WAY_OUT}")
         return [kept[-1].verified(WAY_OUT)] if kept else [Authored.from_arguments()]
@@ -246,7 +244,7 @@ class Documents:
 
     async def remove(self, key: str, message: str = "") -> None:
         """
-        Make a document absent. The deletion has a number, as a document has, and what comes after it has a higher one.
+        Make a document absent. Like a document, the deletion has a number, and later documents have higher numbers.
 
         Args:
             key: The key.
@@ -271,7 +269,8 @@ class Documents:
         """
         Return number and count of the next revision: higher than those of verified ones, because agents remember the number.
 
-        A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the document.
+        A purge removes the history and leaves only a marker. Its revision is then used, because the bucket's revision is never
+        lower than a document's count.
 
         Raises:
             ProtocolError: In unsigned operation, a number leaves no room for a higher one.
@@ -284,7 +283,7 @@ class Documents:
         if number >= NUMBER_LIMIT:
             raise ProtocolError(
                 f"{before[-1].key}: the stored number leaves no room for a higher one, so ccmctl did not write the document; "
-                "purge the key with the nats tool, and remove documents.json from the state folder of nodes that refuse it then"
+                "purge the key with the nats tool, and remove documents.json from the state folder of nodes that then refuse it"
             )
         return number, count + 1
 
@@ -309,7 +308,7 @@ async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
     """
     Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older one.
 
-    They are those of verified documents, because a made-up number would keep the node from all documents of its key.
+    Only verified documents are included, because with a forged number, the node would refuse all documents of that key.
     """
     found: dict[str, int] = {}
     reader = await open_reader(fleet)

@@ -47,7 +47,10 @@ RESEND_AFTER_S = 1.0
 """Seconds after which the request is first repeated for nodes that have not answered."""
 
 RESENDS = 4
-"""How often. The time doubles each time: a node that connects again some seconds after the request is still asked within 10 s."""
+"""
+How often it is repeated. The interval doubles each time, so that a node that reconnects a few seconds after the request still
+gets it within 10 s.
+"""
 
 ANSWER_WITHIN_S = 10.0
 """A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
@@ -102,9 +105,9 @@ class Run:
         expected: The frozen list of nodes.
         offline: Those of them that were not present when it began.
         now: Monotonic seconds.
-        asked: This observer sent the request and sends it again; else it only watches.
-        limit_s: Seconds after which this observer gives up. Nodes that it asked and that have not ended are lost then. One that
-            only watches does not know what they do, and leaves their states as they are.
+        asked: This observer sent the request and repeats it; otherwise it only watches.
+        limit_s: Seconds after which this observer gives up. If it sent the request, nodes that have not ended are then lost.
+            If it only watches, it does not know what they are doing, so their states do not change.
         planned: Nodes that are asked later, by `ask`.
 
     Attributes:
@@ -184,7 +187,7 @@ class Run:
         return name in self.nodes
 
     def join(self, name: str, now: float) -> None:
-        """A node that was not expected may join."""
+        """Add a node that was not expected but may join."""
         self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
 
     def ask(self, names: Iterable[str], now: float) -> None:
@@ -206,7 +209,7 @@ class Run:
         }
 
     def skip(self, reason: str) -> None:
-        """The nodes that are still planned are not asked any more."""
+        """Skip the nodes that are still planned: they are not asked."""
         for name in sorted(self._open):
             node = self.nodes[name]
             if node.state is NodeState.PLANNED:
@@ -267,7 +270,7 @@ class Run:
         self._settle(node)
 
     def proven(self, name: str, summary: SessionSummary, now: float) -> None:
-        """The node signed its summary. What counted until now is withdrawn: the events that the signature covers come again."""
+        """The node signed its summary. Earlier events are discarded: the ones that the signature covers are received again."""
         node = self.nodes.get(name)
         if node is None:
             return
@@ -317,7 +320,7 @@ class Run:
         return PendingActions(resend=self._resend(now), read=self._reads(now))
 
     def read_done(self, names: Collection[str] | None, now: float) -> None:
-        """The stream was read for these nodes (None: for all), and what it held was given to `happened` before."""
+        """The stream was read for these nodes (None: for all), and its events have been passed to `happened`."""
         if names is None:
             self._read_all = False
         for name in list(self.nodes) if names is None else names:
@@ -336,7 +339,7 @@ class Run:
             self._settle(node)
 
     def _settle(self, node: NodeRun) -> None:
-        """Note whether a node still has to be looked at."""
+        """Record whether a node still needs to be checked."""
         others = self._open_joined if node.joined else self._open
         if node.state.is_final and not node.has_gap:
             others.discard(node.node)
@@ -344,14 +347,14 @@ class Run:
             others.add(node.node)
 
     def _give_up(self) -> None:
-        """The run has lasted too long: what is not at its end is no longer waited for."""
+        """The run has lasted too long: stop waiting for nodes that have not ended."""
         self.is_given_up = True
         for name in sorted(self._open):
             node = self.nodes[name]
             node.reads = READS
             # a node that was never asked is not lost, and one that only another process asked may be at work
             if not (node.state.is_final or node.state is NodeState.PLANNED or self._is_observer):
-                node.reason = f"not at its end after {self._limit_s:g}s; it was watched no longer"
+                node.reason = f"not finished after {self._limit_s:g}s; ccmctl stopped watching it"
                 self._move(node, NodeState.LOST)
         self._open.clear()
 
@@ -375,7 +378,7 @@ class Run:
             self._news.append(StateChange(node=node.node, state=state))
 
     def _handled_before(self, node: NodeRun, answer: Answer) -> None:
-        """The ledger answered: the run is over there, and its events are in the stream or still on their way."""
+        """The node's ledger answered: the run has ended on the node, and its events are in the stream or still in transit."""
         if answer.code == UNRECEIVED_CODE and node.state in (*_WORKING, *_REVIVABLE):
             node.reason, node.code = UNRECEIVED, answer.code  # it has no events
             self._move(node, NodeState.UNREACHABLE)
@@ -388,11 +391,11 @@ class Run:
             node.reason, node.code = answer.reason, answer.code
             # a convergence has no summary: it is several runs
             node.wants_summary = state in CARRIED_OUT and "ended" not in answer.body
-            # the answer's word for a stopped run is one that older controllers know
+            # for a stopped run, the answer has a state that older controllers know
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
     def _share_values(self, event: Event) -> None:
-        """Replace values of an event by equal ones that are here: thousands of nodes send the same diffs and texts."""
+        """Replace values of an event with equal ones in memory, because thousands of nodes send the same diffs and texts."""
         if isinstance(event, SessionStart):
             return  # it is not kept
         for name in _ALIKE[type(event)]:
@@ -433,7 +436,7 @@ class Run:
 
     def _resend(self, now: float) -> list[str]:
         """
-        Nodes to send the request to again, once no other node answers any more.
+        Return the nodes to send the request to again; it is repeated only when answers have stopped arriving.
 
         While answers arrive, the request is on its way: thousands of copies would delay the answers further.
         """
@@ -472,17 +475,17 @@ class Run:
 
 
 def resend_after_s(resends: int) -> float:
-    """After how many seconds without an answer a request that was repeated so often is repeated again."""
+    """Return the seconds without an answer before the next repeat of a request, after this many repeats."""
     return RESEND_AFTER_S * 2.0**resends
 
 
 def _hash(event: Event) -> int:
-    """A hash that differs in each process, so that no sender can look for another event with the same one."""
+    """Return a hash that differs in each process, so that a sender cannot search for an event with the same hash."""
     return hash(msgspec.msgpack.encode(event))
 
 
 def _end_state(summary: SessionSummary) -> NodeState:
-    """The end state in a summary. Older agents did not send it; then the counts decide, as for a word that is not an end."""
+    """Return the end state in a summary; if it is missing (older agents) or unknown, it is computed from the counts."""
     if summary.state in CARRIED_OUT:
         return NodeState(summary.state)
     return NodeState(end_state(summary))
@@ -495,5 +498,5 @@ def _last_word(node: NodeRun, silent_s: float) -> str:
         return f"silent for {silent_s:.0f}s; it was last at {node.progress.resource}{place}"
     if node.events:
         last = node.events[max(node.events)]
-        return f"silent for {silent_s:.0f}s; the last it reported was {last.type}#{last.name}"
-    return f"silent for {silent_s:.0f}s; it had reported no resource yet"
+        return f"silent for {silent_s:.0f}s; it last reported {last.type}#{last.name}"
+    return f"silent for {silent_s:.0f}s; it had not reported a resource yet"

@@ -70,7 +70,7 @@ class AuditAuthorLine(Line, frozen=True, kw_only=True, tag="audit_author"):
     gaps: Annotated[list[NumberRange] | None, Meta(description="Missing numbers, at most 100 ranges.")] = None
     missing: Annotated[Count, Meta(description="How many entries are missing.")] = None
     changed: Annotated[
-        list[int] | None, Meta(description="Numbers of entries that do not follow the entry before them.")
+        list[int] | None, Meta(description="Numbers of entries whose previous entry was changed or replaced.")
     ] = None
     restarts: Annotated[Count, Meta(description="How often numbering restarted.")] = None
 
@@ -84,7 +84,7 @@ class MissingRange(Struct, frozen=True, kw_only=True):
 
 
 class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
-    """What verifying the stored events of a node found; in `events --verify`."""
+    """The result of verifying the stored events of a node; in `events --verify`."""
 
     node: Node
     verdict: Annotated[str, Meta(description="The verdict on the node.")]
@@ -105,4 +105,4 @@ class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
     copies: Annotated[Count, Meta(description="Events that are copies.")] = None
     reordered: Annotated[Count, Meta(description="Events that are out of order.")] = None
     doubled: Annotated[Count, Meta(description="Events that are stored twice.")] = None
-    reasons: Annotated[Reasons, Meta(description="Why events are not genuine, with how many each.")] = None
+    reasons: Annotated[Reasons, Meta(description="Events by the reason why they are not genuine.")] = None

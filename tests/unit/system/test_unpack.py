@@ -365,7 +365,7 @@ class TestWhatTellsThatItWasDone:
         ]
 
         with pytest.raises(
-            FileError, match="into/app: what was unpacked cannot take its place: Directory not empty"
+            FileError, match="into/app: cannot move the unpacked content there: Directory not empty"
         ):
             self.unpack(place, tar(*parts), "app")
 

@@ -76,14 +76,14 @@ class Apt:
         version = parse_candidate(done.stdout.decode(errors="replace"))
         if not version:
             raise CommandError(
-                f"no version of {name} can be installed: apt knows no candidate; "
+                f"no version of {name} can be installed: apt has no candidate; "
                 "is the name right and the package index up to date?"
             )
         return version
 
     async def _refuse_pattern(self, name: str) -> None:
         """
-        Refuse a name that apt would not read as a package's name.
+        Refuse a name that apt would not interpret as the name of one package.
 
         If no package has exactly this name, apt reads a `-` or `+` at the end as "remove" and "install", and a dot as a regular
         expression that may match many packages.
@@ -97,7 +97,7 @@ class Apt:
         )
         if not exact:
             raise PropertyError(
-                f"apt knows no package {name!r}; is the name right and the package index up to date?"
+                f"apt has no package named {name!r}; is the name right and the package index up to date?"
             )
 
 
@@ -121,7 +121,7 @@ def parse_query(output: str) -> dict[str, list[Row]]:
 
 
 def choose(rows: Iterable[Row], name: str) -> Row | None:
-    """Return the row for a name: the one of its architecture if it has one; otherwise an installed one is preferred."""
+    """Return the row that fits the name and, if given, its architecture; installed packages are preferred."""
     arch = name.partition(":")[2]
     fitting = [row for row in rows if arch in ("", "any", row[2])]
     fitting.sort(key=lambda row: row[3] != INSTALLED)

@@ -538,7 +538,7 @@ def test_a_run_is_watched_no_longer_than_its_timeout(motd: str) -> None:
     }
     assert said.code == 3
     assert results == {
-        "web1": ("lost", "not at its end after 1s; it was watched no longer"),
+        "web1": ("lost", "not finished after 1s; ccmctl stopped watching it"),
         "web2": ("stable", None),
     }
 

@@ -318,7 +318,7 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
     path = write(tmp_path / "common.yaml", "data: {a: 1}\n")
 
     assert desk.ccmctl("data", "put", "common", path).err == (
-        "the assignment web reads it as of revision 1 until it is brought forward: ccmctl assign web --refresh\n"
+        "the assignment web still reads it as of revision 1; update it with `ccmctl assign web --refresh`\n"
     )
 
 

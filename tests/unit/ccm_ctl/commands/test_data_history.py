@@ -210,7 +210,7 @@ def test_a_document_that_hiera_cannot_read_is_not_stored(tmp_path: Path, name: s
 
     said = desk.ccmctl("data", "put", "x", str(tmp_path / "x.yaml"))
 
-    assert said.err == f"ccmctl: {tmp_path}/x.yaml: $.{name}: not hiera data: a mapping belongs here\n"
+    assert said.err == f"ccmctl: {tmp_path}/x.yaml: $.{name}: not hiera data: expected a mapping\n"
     assert desk.broker.buckets.get("CCM_DATA", []) == []
 
 

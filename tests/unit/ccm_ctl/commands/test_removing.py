@@ -78,7 +78,8 @@ def test_one_that_is_present_is_removed_by_force_only_and_comes_back() -> None:
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: web1: is present, and would come back when it is removed; stop its agent first, or pass --force\n",
+        "ccmctl: web1: its agent is running, so the node would come back when it is removed; "
+        "stop its agent first, or pass --force\n",
     )
     assert forced.records == [{"record": "node", "node": "web1", "state": "removed"}]
     assert (
@@ -100,7 +101,7 @@ def test_one_of_two_agents_cannot_be_removed_from_here() -> None:
     desk.hooks.append(disputed)
 
     assert desk.ccmctl("node", "rm", "web1", "--yes").err == (
-        "ccmctl: web1: is present, and would come back when it is removed; "
+        "ccmctl: web1: its agent is running, so the node would come back when it is removed; "
         "stop the wrong agent; the other one then continues\n"
     )
 
@@ -123,10 +124,7 @@ def test_credentials_outlive_their_node_and_that_is_said(tmp_path: Path) -> None
 
     done = desk.ccmctl("node", "rm", "web2", "--yes", "--keys", str(tmp_path / "keys"))
 
-    assert (
-        done.err
-        == "web2: its credentials remain valid; revoke them with `ccmctl node revoke web2` makes them void\n"
-    )
+    assert done.err == "web2: its credentials remain valid; revoke them with `ccmctl node revoke web2`\n"
 
 
 def test_without_permission_to_unassign_the_node_is_kept() -> None:

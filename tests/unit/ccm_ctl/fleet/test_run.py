@@ -377,7 +377,7 @@ def test_a_run_ends_at_its_limit_though_its_nodes_tell_progress_forever() -> Non
 
     assert at == 60
     assert states(run) == {"web1": NodeState.LOST, "web2": NodeState.REFUSED}
-    assert run.nodes["web1"].reason == "not at its end after 60s; it was watched no longer"
+    assert run.nodes["web1"].reason == "not finished after 60s; ccmctl stopped watching it"
 
 
 def test_a_gap_is_not_looked_for_after_the_limit() -> None:
@@ -483,7 +483,7 @@ def test_a_lost_node_that_comes_back_has_the_state_of_its_summary() -> None:
 
     run.happened("web1", summary(3, "failed", reason="interrupted"), 30.0)
 
-    assert lost == (NodeState.LOST, "silent for 16s; the last it reported was file#/etc/motd")
+    assert lost == (NodeState.LOST, "silent for 16s; it last reported file#/etc/motd")
     assert (states(run)["web1"], run.nodes["web1"].reason) == (NodeState.FAILED, "interrupted")
 
 

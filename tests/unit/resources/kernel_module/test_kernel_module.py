@@ -479,7 +479,7 @@ async def test_a_modprobe_that_hangs_is_an_error() -> None:
 
     event = await manage(TYPE, Kmod(host.runner, host.files, host.trees), wanted())
 
-    assert "`modprobe` ran for 120 s and was killed, because it hangs" in event.error[0]
+    assert "`modprobe` ran for 120 s and was killed because it hung" in event.error[0]
     assert host.seen == (False, None, None)
 
 

@@ -292,7 +292,7 @@ async def test_systemd_reads_the_new_table() -> None:
         ),
         pytest.param(
             {"hangs": True},
-            "`mount` ran for 120 s and was killed, because it hangs",
+            "`mount` ran for 120 s and was killed because it hung",
             id="a program that hangs",
         ),
         pytest.param({"error": "mount: no such program"}, "mount: no such program", id="no program"),

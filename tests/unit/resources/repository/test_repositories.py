@@ -526,7 +526,7 @@ async def test_dnf_fetches_strictly_and_tests_a_key_with_an_empty_cache(is_signe
     ("answer", "why"),
     [
         pytest.param({"code": 100, "stderr": "E: NO_PUBKEY"}, "NO_PUBKEY", id="a wrong key"),
-        pytest.param({"hangs": True}, "and was killed, because it hangs", id="a server that hangs"),
+        pytest.param({"hangs": True}, "and was killed because it hung", id="a server that hangs"),
         pytest.param({"error": "no apt-get"}, "no apt-get", id="no program"),
         pytest.param(
             {"code": 100, "stderr": "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7"},

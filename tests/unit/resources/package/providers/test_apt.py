@@ -204,7 +204,7 @@ class TestFailures:
         host = Host()
         host.runner.when("apt-cache", "policy", stdout="zsh:\n  Installed: (none)\n  Candidate: (none)\n")
 
-        with pytest.raises(CommandError, match="no version of zsh can be installed: apt knows no candidate"):
+        with pytest.raises(CommandError, match="no version of zsh can be installed: apt has no candidate"):
             await host.apt.install("zsh", "latest")
 
         assert len(host.asked) == 1
@@ -243,7 +243,7 @@ class TestFailures:
         host = Host()
         host.runner.when("apt-get", code=100, stderr=LOCKED)
 
-        with pytest.raises(LockError, match=r"the package database is in use, .* process 4242 \(apt-get\)"):
+        with pytest.raises(LockError, match=r"the package database is in use .* process 4242 \(apt-get\)"):
             await host.apt.install("zsh", "present")
 
     async def test_failure_shows_the_last_lines_of_apt(self) -> None:
@@ -262,7 +262,7 @@ class TestFailures:
         host.runner.when("apt-get", hangs=True, stdout="Setting up zsh ...\n")
 
         with pytest.raises(
-            CommandError, match="ran for 1800 s and was killed, because it hangs; its last output: Setting up"
+            CommandError, match="ran for 1800 s and was killed because it hung; its last output: Setting up"
         ):
             await host.apt.install("zsh", "present")
 
@@ -271,7 +271,7 @@ class TestFailures:
         host = Host()
         host.runner.when("apt-cache", "show", stdout="Package: zsh\n")
 
-        with pytest.raises(PropertyError, match=r"apt knows no package"):
+        with pytest.raises(PropertyError, match=r"apt has no package named"):
             await host.apt.install(name, "present")
 
         assert host.asked == [("apt-cache", "show", "--no-all-versions", "--", name)]

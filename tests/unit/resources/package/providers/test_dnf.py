@@ -170,8 +170,8 @@ async def test_lock_that_is_not_released_is_reported_with_its_holder(monkeypatch
         await host.dnf.install("zsh", "present")
 
     assert caught.value.message == (
-        "dnf install zsh: the package database is in use, waited 0.0 s: RPMDB already locked by 69, "
-        "The application with PID 69 is: sleep; try again when that is done"
+        "dnf install zsh: the package database is in use (waited 0.0 s): RPMDB already locked by 69, "
+        "The application with PID 69 is: sleep; try again later"
     )
 
 

@@ -271,7 +271,7 @@ async def test_a_tool_that_hangs_is_ended() -> None:
         await world.provider.set_password("alice", HASH)
 
     assert str(caught.value) == (
-        "could not set the password hash of the user alice: chpasswd ran for 120 s and was killed, because it hangs"
+        "could not set the password hash of the user alice: chpasswd ran for 120 s and was killed because it hung"
     )
 
 
