@@ -47,10 +47,7 @@ RESEND_AFTER_S = 1.0
 """Seconds after which the request is first repeated for nodes that have not answered."""
 
 RESENDS = 4
-"""
-How often it is repeated. The interval doubles each time, so that a node that reconnects a few seconds after the request still
-gets it within 10 s.
-"""
+"""How often it is repeated. The interval doubles each time, so a node that reconnects a few seconds later still gets it."""
 
 ANSWER_WITHIN_S = 10.0
 """A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
