@@ -158,9 +158,8 @@ class Convergences:
             return []
         if self._resends < RESENDS and now - self._since >= resend_after_s(self._resends):
             self._resends += 1
-            again = [name for name, node in self._waiting.items() if not node.has_accepted]
-        else:
-            again = []
+            return sorted(name for name, node in self._waiting.items() if not node.has_accepted)
+        again = []
         for name, node in list(self._waiting.items()):
             silent_s = now - node.heard_at
             if not node.has_accepted and silent_s >= ANSWER_WITHIN_S:
@@ -178,7 +177,7 @@ class Convergences:
     def give_up(self, seconds: float) -> None:
         """The nodes that have not ended are waited for no longer."""
         for name in list(self._waiting):
-            self._end(NodeConvergence(node=name, state=LOST, reason=f"not at its end after {seconds:g}s"))
+            self._end(NodeConvergence(node=name, state=LOST, reason=f"not finished after {seconds:g}s"))
 
     def _end(self, ended: NodeConvergence) -> None:
         del self._waiting[ended.node]

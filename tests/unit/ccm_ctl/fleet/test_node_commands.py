@@ -51,6 +51,9 @@ def test_silent_node_is_asked_five_times_and_then_given_up() -> None:
 def test_node_that_falls_silent_is_asked_once_more_before_it_is_lost() -> None:
     found = Convergences(["web1"], 0)
     found.heard("web1", answer("accepted"), 0)
+    for at in (1.0, 2.0, 4.0, 8.0):
+        found.tick(at, is_connected=True)
+
     again = found.tick(LOST_AFTER_S, is_connected=True)
     found.heard("web1", PROGRESS, LOST_AFTER_S + 1)
     quiet = found.tick(2 * LOST_AFTER_S, is_connected=True)
@@ -87,5 +90,5 @@ def test_texts_of_an_answer_are_not_trusted() -> None:
 
     assert found.ended == {
         "web1": NodeConvergence(node="web1", state="nothing"),
-        "web2": NodeConvergence(node="web2", state="lost", reason="not at its end after 5s"),
+        "web2": NodeConvergence(node="web2", state="lost", reason="not finished after 5s"),
     }
