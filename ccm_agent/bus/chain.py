@@ -31,7 +31,7 @@ from ccm_agent.model.errors import ProtocolError
 CHAIN_HEADER = "Ccm-Chain"
 
 NONE = "-"
-"""Stands for "no earlier event" in a header. Links are longer, so none can equal it."""
+"""Means "no earlier event" in a header. Links are longer, so the two cannot be confused."""
 
 PLACE_DETAIL = "c"
 """The detail of a signature that repeats the chain header."""

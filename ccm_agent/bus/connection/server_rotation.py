@@ -27,8 +27,8 @@ _STEADY_S = 30.0
 
 _RESTARTS = 3
 """
-So many short connections in a row are an operator who restarts the broker again; nodes should be back soon. With more of them the
-broker fails under its returning clients, and must not be flooded.
+Up to this many short connections in a row are taken for restarts by an operator, so nodes return soon. After more of them, the
+broker probably fails under its returning clients and must not be flooded.
 """
 
 

@@ -136,6 +136,7 @@ class _Walk:
         if made_by not in (0, os.geteuid()) and os.fstat(self.fd).st_uid != made_by:
             names = AccountNames()
             raise FileError(
-                f"{self._path}: will not follow the symlink {part!r}, owned by {names.user(made_by)}, to a directory owned by "
-                f"{names.user(os.fstat(self.fd).st_uid)}: use the directory's own path, or make root the owner of the link"
+                f"{self._path}: will not follow the symlink {part!r}, owned by user {names.user(made_by)}, to a directory owned "
+                f"by user {names.user(os.fstat(self.fd).st_uid)}: use the directory's own path, "
+                "or make root the owner of the link"
             )

@@ -295,8 +295,8 @@ class TestWhatOthersPlant:
             await files.write(f"{open_to_all}/app/passwd", b"x", mode=0o644)
 
         assert caught.value.message == (
-            f"{open_to_all}/app/passwd: will not follow the symlink 'app', owned by nobody, to a directory owned by root: "
-            "use the directory's own path, or make root the owner of the link"
+            f"{open_to_all}/app/passwd: will not follow the symlink 'app', owned by user nobody, to a directory owned by user "
+            "root: use the directory's own path, or make root the owner of the link"
         )
         assert os.listdir(open_to_all.parent / "etc") == []
 
