@@ -1,13 +1,13 @@
 """
-Whether this node may start a run: not while an operator has disabled it, and only as its policy allows.
+Decide whether this node may start a run: an operator may have disabled the node, and its policy may forbid the run.
 
-A disabled node applies nothing; its health checks continue. The state is one small file of the state folder, so it can be set
-while the agent is off. It ends by itself, by the wall clock. A file that cannot be read disables the node too: work that an
+A disabled node applies nothing, but its health checks continue. The state is one small file in the state folder, so it can
+be set while the agent is off. It expires by the wall clock. A file that cannot be read also disables the node: work that an
 operator stopped must not start because of a bad disk.
 
-The policy is read at the start and on SIGHUP, and only from a file where no user but root and the agent's own can write. A
-policy that cannot be used forbids everything that comes over the bus. The one before it does not stay in force: an
-administrator who has just tightened it would believe that the new one holds.
+The policy is read at startup and on SIGHUP, and only from a file that only root and the agent's user can write. If the
+policy cannot be used, the node refuses all requests from the bus. The previous policy does not stay in force, because an
+administrator who has just tightened it would expect the new one to apply.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ from ccm_agent.storage.journal import replace_file, sync_folder
 log = logging.getLogger(__name__)
 
 FILE = "disabled.json"
-"""In the state folder."""
+"""The file that disables the node, in the state folder."""
 
 CODE = "agent.disabled"
-"""Code of what is refused because of it."""
+"""The error code of requests that are refused because the node is disabled."""
 
 _BEFORE = datetime.fromtimestamp(0, UTC)
 
 LOOK_S = 5.0
-"""The command that disables a node notifies its agent; where that fails, the file is read this often."""
+"""The file is read this often, in case the command that disables the node cannot notify the agent."""
 
 
 class Maintenance:
     """
-    Whether one agent is disabled, as of now.
+    Whether one agent is currently disabled.
 
     Attributes:
-        enabled_by, enabled_why: While the hooks are called: which operator enabled the node from afar, and why; "" otherwise.
+        enabled_by, enabled_why: The operator who enabled the node over the bus, and the reason. Set only while the hooks are
+            called; "" otherwise.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         """
         Args:
             folder: The agent's state folder.
-            clock: What time it is.
+            clock: Returns the current time.
         """
         self._folder = folder
         self._clock = clock
@@ -72,60 +73,60 @@ class Maintenance:
 
     @property
     def current(self) -> Disabled | None:
-        """Until when and why; None when the node is not disabled, or not any more."""
+        """Return until when and why the node is disabled; None if it is not disabled."""
         found = self._found
         is_over = found is not None and found.until is not None and found.until <= self._clock.now()
         return None if is_over else found
 
     def is_disabled(self) -> bool:
-        """The node converges on nothing now."""
+        """Whether the node is currently disabled and does not converge."""
         return self.current is not None
 
     def refusal(self, action: str) -> Refusal | None:
-        """Why a run of this action does not start now; None when it may."""
+        """Return why a run of this action cannot start now; None if it can."""
         current = self.current
         return Refusal(CODE, current.sentence) if current and action in CHANGING_ACTIONS else None
 
     def on_change(self, hook: Callable[[Disabled | None], None]) -> None:
-        """Call a function whenever the node was disabled, enabled, or disabled for another reason; it only queues."""
+        """Register a function to call when the node is disabled or enabled, or when the reason changes."""
         self._hooks.append(hook)
 
     def open(self) -> None:
-        """Read the file; no hook is called. Blocking."""
+        """Read the file without calling hooks. Blocking."""
         self._found = read_disabled(self._folder)
 
     def request_read(self) -> None:
-        """The file may have changed."""
+        """Request that the file is read again, because it may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Read the file, and call the hooks at each change, until cancelled."""
+        """Read the file and call the hooks at each change, until cancelled."""
         self._report()
         while True:
             await self._wait()
             await self.read_now()
 
     async def read_now(self) -> None:
-        """Read the file now, and call the hooks if it has changed; the state applies when this returns."""
+        """Read the file now, and call the hooks if it has changed. The new state is in effect on return."""
         self._found = await asyncio.to_thread(read_disabled, self._folder)
         self._report()
 
     async def disable(self, disabled: Disabled) -> None:
         """
-        Disable the node; that holds when this returns.
+        Disable the node. The new state is in effect on return.
 
         Raises:
-            FileError: It cannot be written down.
+            FileError: The file cannot be written.
         """
         await asyncio.to_thread(disable, self._folder, disabled)
         await self.read_now()
 
     async def enable(self, by: str, why: str) -> bool:
         """
-        Enable the node in an operator's name; whether it was disabled.
+        Enable the node on behalf of an operator, and return whether it was disabled.
 
         Raises:
-            FileError: It cannot be written down.
+            FileError: The file cannot be written.
         """
         is_end = await asyncio.to_thread(enable, self._folder)
         self.enabled_by, self.enabled_why = by, why
@@ -160,7 +161,7 @@ class Maintenance:
 
 
 def read_disabled(folder: Path) -> Disabled | None:
-    """What is on disk, also when its time is over; None when there is no file. Blocking."""
+    """Return the content of the file, even if its time has passed; None if there is no file. Blocking."""
     path = folder / FILE
     try:
         found = decode_foreign(path.read_bytes(), Disabled)
@@ -171,16 +172,16 @@ def read_disabled(folder: Path) -> Disabled | None:
         return None
     except (OSError, msgspec.DecodeError) as err:
         why = str(err)
-    # no moment of reading: what stays as it is must not look like another reason each time
+    # Do not use the time of reading: an unchanged state must not look like a new reason each time.
     return Disabled(since=_BEFORE, why=f"{path} cannot be read: {why}; `ccm agent enable` removes it")
 
 
 def disable(folder: Path, disabled: Disabled) -> None:
     """
-    Disable the agent of a state folder, whether it runs or not; a running one has to be notified. Blocking.
+    Disable the agent of a state folder, whether it runs or not. A running agent must be notified. Blocking.
 
     Raises:
-        FileError: We may not write there, or the disk is full.
+        FileError: The folder is not writable, or the disk is full.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: the state folder does not exist; install and start the agent first")
@@ -192,10 +193,10 @@ def disable(folder: Path, disabled: Disabled) -> None:
 
 def enable(folder: Path) -> bool:
     """
-    Enable it again; whether there was anything to end. Blocking.
+    Enable the agent of a state folder, and return whether it was disabled. Blocking.
 
     Raises:
-        FileError: We may not write there.
+        FileError: The folder is not writable.
     """
     try:
         (folder / FILE).unlink()
@@ -208,10 +209,10 @@ def enable(folder: Path) -> bool:
 
 def _replace(folder: Path, content: bytes) -> None:
     """
-    Put the file there, whole or not at all, for the owner of the folder.
+    Replace the file atomically, as the owner of the folder.
 
-    Root may say it where the agent is another user, who must be able to read it, and who must not be given anything else: so it
-    is a new file, whatever stood in its way, and changes hands while it is open.
+    Root may run this for an agent of another user. That user must be able to read the file, but must not become the owner of
+    any other file. So this always creates a new file, and changes its owner while it is open.
     """
     owner, fresh = folder.stat(), folder / f"{FILE}.new"
     fresh.unlink(missing_ok=True)
@@ -227,7 +228,7 @@ def _replace(folder: Path, content: bytes) -> None:
 
 
 LOCKS_FILE = "locks.json"
-"""In the state folder."""
+"""The file of locks, in the state folder."""
 
 
 class ResourceLocks:
@@ -239,7 +240,7 @@ class ResourceLocks:
     Args:
         folder: The agent's state folder.
         presence: Publishes the locks.
-        clock: What time it is: a lock ends by the node's clock.
+        clock: Returns the current time; a lock ends by the node's clock.
     """
 
     def __init__(self, folder: Path, presence: NodePresence, clock: Clock) -> None:
@@ -264,23 +265,23 @@ class ResourceLocks:
 
     @property
     def current(self) -> list[ResourceLock]:
-        """The locks that have not ended."""
+        """Return the locks that have not ended."""
         now = self._clock.now()
         return [one for one in self._locks if one.until > now]
 
     def why(self, references: Collection[str]) -> str:
-        """Why a resource is skipped; "" if it is not locked."""
+        """Return why a resource is skipped; "" if it is not locked."""
         if self._trouble or not self._locks:
             return self._trouble
         return next((one.sentence for one in self.current if one.resource in references), "")
 
     async def lock(self, locks: Collection[ResourceLock]) -> None:
         """
-        Lock resources; a new lock replaces one of the same resource.
+        Lock resources; a new lock replaces an existing lock of the same resource.
 
         Raises:
-            Refusal: The node has too many, or its file cannot be read: a new one would unlock everything else.
-            FileError: It cannot be written down.
+            Refusal: The node has too many locks, or its file cannot be read: a new file would unlock all other resources.
+            FileError: The file cannot be written.
         """
         if self._trouble:
             raise Refusal("lock.unreadable", self._trouble)
@@ -292,10 +293,10 @@ class ResourceLocks:
 
     async def release(self, resources: Collection[str]) -> list[str]:
         """
-        Unlock resources, all of them if none is named; returns those that were locked.
+        Unlock the given resources, or all if none are given. Returns the resources that were locked.
 
         Raises:
-            FileError: It cannot be written down.
+            FileError: The file cannot be written.
         """
         released = [one.resource for one in self.current if not resources or one.resource in resources]
         if released or (self._trouble and not resources):
@@ -313,24 +314,24 @@ class ResourceLocks:
 
 
 LIMIT_BYTES = 1 << 20
-"""Far more than anyone writes."""
+"""Far larger than any real policy."""
 
 
 def read_policy(path: Path, types: Collection[str], *, is_required: bool) -> Policy | None:
     """
-    The policy in a file. Blocking.
+    Read the policy from a file. Blocking.
 
     Args:
         path: The file.
-        types: The resource types there are.
-        is_required: The configuration names it, so it must be there.
+        types: The existing resource types.
+        is_required: Whether the configuration names the file, so it must exist.
 
     Returns:
-        None when it is not there and need not be.
+        None if the file does not exist and is not required.
 
     Raises:
-        FileError: It cannot be read, or others may write to it or into its folder.
-        DocumentError: It is not a policy, with file, line and the nearest right key.
+        FileError: The file cannot be read, or other users can write to it or to its folder.
+        DocumentError: The file is not a valid policy. The error has the file, the line and the nearest valid key.
     """
     try:
         return parse_policy(_content(path), str(path), types)
@@ -345,14 +346,14 @@ def read_policy(path: Path, types: Collection[str], *, is_required: bool) -> Pol
 
 
 def _content(path: Path) -> bytes:
-    # a FIFO in the file's place must not hold up the agent
+    # A FIFO in place of the file must not block the agent.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise FileError(f"{path}: is not a regular file")
         _refuse_shared(path, found)
-        # who may replace the file may as well write to it
+        # A user who can replace the file can also change its content.
         folder = path.resolve().parent
         _refuse_shared(folder, folder.stat())
         content = file.read(LIMIT_BYTES + 1)
@@ -376,17 +377,17 @@ def _refuse_shared(path: Path, found: os.stat_result) -> None:
 
 class NodePolicy:
     """
-    What one node's agent does for whom.
+    The policy of one node: who may do what on it.
 
     Attributes:
-        trouble: Why the policy cannot be used; "" when it can, or when there is none.
+        trouble: Why the policy cannot be used; "" if it is usable, or if there is no policy.
     """
 
     def __init__(self, types: Callable[[], Collection[str]], clock: Clock) -> None:
         """
         Args:
-            types: The resource types there are.
-            clock: What time it is.
+            types: Returns the existing resource types.
+            clock: Returns the current time.
         """
         self.trouble = ""
         self._types = types
@@ -396,11 +397,11 @@ class NodePolicy:
 
     def load(self, path: str, *, is_required: bool) -> None:
         """
-        Read the policy; what is wrong with it is in `trouble`. Blocking.
+        Read the policy; `trouble` describes any error in it. Blocking.
 
         Args:
-            path: Its file; "" when there is none to look for.
-            is_required: The configuration names the file, so it must be there.
+            path: Path of the policy file; "" if there is none.
+            is_required: Whether the configuration names the file, so it must exist.
         """
         before, had_trouble = self._policy, bool(self.trouble)
         self._path = path
@@ -421,7 +422,7 @@ class NodePolicy:
 
     def report(self, presence: NodePresence, refused: Callable[[str, str], None]) -> None:
         """
-        Report in the node's record whether there is a policy, and warn about one that cannot be used.
+        Report in the node's record whether there is a policy, and warn about an invalid policy.
 
         Args:
             presence: Publishes the record.
@@ -437,12 +438,12 @@ class NodePolicy:
 
     def ruling(self, principal: Principal, action: str, mode: str) -> Ruling:
         """
-        What the policy says now.
+        Return what the policy currently allows.
 
         Args:
-            principal: Who asks.
+            principal: The requester.
             action: One of `model.records.policy`'s actions.
-            mode: What the run does: "apply", "ensure", "exec", "plan" or "check"; "" for what is not a run.
+            mode: The kind of run: "apply", "ensure", "exec", "plan" or "check"; "" if the request does not start a run.
         """
         is_own = principal.is_local and not principal.is_from_broker
         if self.trouble and not is_own and action not in LOOK_ACTIONS:
@@ -452,12 +453,12 @@ class NodePolicy:
         return rule_on(self._policy, principal, action, mode, self._clock.now())
 
     def refusal(self, principal: Principal, action: str, mode: str = "") -> Refusal | None:
-        """Why something is refused now; None when it is allowed."""
+        """Return why an action is refused now; None if it is allowed."""
         ruling = self.ruling(principal, action, mode)
         return None if ruling.is_allowed else Refusal(ruling.code, ruling.reason)
 
     def status(self) -> dict[str, Any] | None:
-        """Its part of the agent's status; None without a policy."""
+        """Return the policy's part of the agent's status; None without a policy."""
         if self.trouble:
             return {"path": self._path, "trouble": self.trouble}
         if self._policy is None:
@@ -467,10 +468,10 @@ class NodePolicy:
 
 class Admission:
     """
-    Whether one agent may start runs.
+    Decides whether one agent may start runs.
 
     Attributes:
-        maintenance: Whether an operator disabled the node.
+        maintenance: Whether the node is disabled.
         policy: The node's policy.
         locks: The resources that no run changes.
     """
@@ -484,7 +485,7 @@ class Admission:
         self._presence = presence
 
     def refusal(self, action: str) -> Refusal | None:
-        """Why this node starts no run of this action now, for any operator; None when it does."""
+        """Return why this node starts no run of this action now, for any operator; None if it may start one."""
         if self._presence.is_duplicate:
             return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
         return self.maintenance.refusal(action)

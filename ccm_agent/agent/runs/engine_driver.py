@@ -1,4 +1,7 @@
-"""What a run has the engine do: the options, the manifest, and how a plan, an undo and a release of an assignment differ."""
+"""
+Calls the engine for a run: its options, its manifest, and the special steps of a plan, an undo and a release of an
+assignment.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ from ccm_agent.storage.plan_store import PlanRecord, PlanStore, SavedPlan
 from ccm_agent.storage.undo_store import UndoStore
 
 MOVED_NAMED = 10
-"""So many resources that changed since a plan are named."""
+"""The number of resources changed since the plan that an error message names."""
 
 
 class DesiredState(Protocol):
-    """What runs need to know of the node's sources; `process.composition.NodeSources` is the real one."""
+    """The node's sources, as runs use them; `process.composition.NodeSources` is the real implementation."""
 
     async def release(self, stage: AssignmentStage) -> ReleasedRun:
-        """Take the next revision of an assignment, which a rollout releases to this node."""
+        """Return the next revision of an assignment, which a rollout releases to this node."""
         ...
 
     async def managed_elsewhere(self, scope: str) -> Collection[str] | None:
-        """Return what all sources but this one manage; see `ApplyOptions.managed_elsewhere`."""
+        """Return the resources that all other sources manage; see `ApplyOptions.managed_elsewhere`."""
         ...
 
 
 class RunReader:
-    """What the runs of one agent read: their manifests, and the options for the engine."""
+    """Reads the manifests of one agent's runs, and builds the options for the engine."""
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class RunReader:
 
     async def source(self, request: ManifestRequest) -> ManifestSource:
         """
-        The manifest of a request, or the undo record of a run.
+        Return the manifest of a request, or the undo record of a run.
 
         Raises:
             CcmError: The request contradicts itself, or its manifest cannot be fetched.
@@ -95,11 +98,11 @@ class RunReader:
         self, job: QueuedRun, report: RunReport, done: Sequence[TransactionEvent]
     ) -> ApplyOptions:
         """
-        The options of a run, which reports to `report`.
+        Return the options of a run; its events go to `report`.
 
         Args:
             job, report: The run.
-            done: What an earlier process had done of it.
+            done: The part of the run that an earlier process completed; None if there was none.
         """
         request, own, settings = job.request, job.own, self._settings()
         facts = await self._facts.current()
@@ -136,13 +139,13 @@ class RunReader:
             scope=own.scope if own is not None else f"request {job.name}",
             diff=not isinstance(request, ExecRequest) and request.diff,
             undo_log=self._undo if self._undo.is_on else None,
-            # checks go on: a lock keeps a resource from being changed, not from being watched
+            # Checks continue: a lock prevents changes of a resource, not checks of it.
             lock=self._locks.why if job.action != "check" else None,
             selection=request.part if isinstance(request, ManifestRequest) else None,
         )
 
     def _on_event(self, report: RunReport) -> OnEvent:
-        """Where the engine's events go: into the report, and into the numbers if there are any."""
+        """Return a function that passes the engine's events to the report, and to the metrics if they are on."""
         metrics = self._metrics
         if metrics is None:
             return report.resource
@@ -156,15 +159,15 @@ class RunReader:
 
 class EngineDriver:
     """
-    Has the engine do what the runs of one agent are for.
+    Applies, plans, checks or undoes with the engine, as each run requires.
 
     Args:
         engine: The engine.
-        reader: What runs read.
+        reader: Reads manifests and builds options.
         plans: The plans that an operator may apply.
-        undo: What undoes the runs of this node.
+        undo: The undo records of this node's runs.
         clock: What time it is.
-        desired: The sources of the node; None: there are none.
+        desired: The node's sources; None if there are none.
     """
 
     def __init__(
@@ -192,13 +195,13 @@ class EngineDriver:
         on_secret: Callable[[str, int], None],
     ) -> SessionSummary:
         """
-        Do what a run is for; the engine's summary, or one of the events so far.
+        Execute a run, and return the engine's summary, or one made from the events so far.
 
         Args:
             job, report: The run.
-            done: What an earlier process had done of it.
-            stop: Stops it.
-            on_secret: Called with the name and the revision of each secret that the run opens, in any thread.
+            done: The part of the run that an earlier process completed.
+            stop: Stops the run.
+            on_secret: Called, in any thread, with the name and the revision of each secret that the run opens.
 
         Raises:
             CcmError: The run failed as a whole.
@@ -226,7 +229,7 @@ class EngineDriver:
         if not request.keep or job.action != "plan":
             return await self._engine.apply(source, options)
         summary, found = await self._plan(request, source, options)
-        # an apply could change more than a restricted plan can tell, and a failed run is not saved as a plan
+        # An apply could change more than a restricted plan can show, and a failed run is not saved as a plan.
         if (
             summary.state in (NodeState.STABLE, NodeState.CHANGED)
             and not summary.unknown_count
@@ -238,9 +241,9 @@ class EngineDriver:
     async def _apply_stage(
         self, stage: AssignmentStage, job: QueuedRun, report: RunReport, options: ApplyOptions
     ) -> SessionSummary:
-        """Take the next revision of an assignment, and apply it with the data that it pins."""
+        """Get the next revision of an assignment, and apply it with the data that it pins."""
         if job.action != "apply":
-            # the convergence loop would apply what an operator who may only plan has released
+            # The convergence loop would apply a revision released by an operator who may only plan.
             raise ProtocolError(f"{job.name}: a {job.action} cannot release a revision; only an apply can")
         if self._desired is None:
             raise Refusal("request.unknown", "this agent has no assignments")
@@ -268,7 +271,7 @@ class EngineDriver:
         return await self._engine.apply(source, self._with_others(options))
 
     def _with_others(self, options: ApplyOptions) -> ApplyOptions:
-        """The options of a run of a source, which does not prune what the other sources manage."""
+        """Return the options for a run of a source. It does not prune resources that other sources manage."""
         if self._desired is None:
             return options
         return replace(options, managed_elsewhere=partial(self._desired.managed_elsewhere, options.scope))
@@ -276,7 +279,7 @@ class EngineDriver:
     async def _plan(
         self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions
     ) -> tuple[SessionSummary, SavedPlan]:
-        """Plan, and return what was found besides the summary."""
+        """Plan, and return the planned changes along with the summary."""
         record, on_event = PlanRecord(), options.on_event
 
         async def note(event: TransactionEvent) -> None:
@@ -293,10 +296,10 @@ class EngineDriver:
         self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions
     ) -> None:
         """
-        Plan once more without reporting it, and compare with the plan that is to be applied.
+        Plan again without reporting it, and compare with the plan to apply.
 
         Raises:
-            PlanError: This node does not have the plan, or has changed since. Nothing was changed.
+            PlanError: This node does not have the plan, or the node has changed since. Nothing was changed.
         """
         run = request.plan
         kept = await self._plans.find(run)
@@ -309,7 +312,7 @@ class EngineDriver:
         )
         summary, found = await self._plan(request, source, quiet)
         if _is_ending(options):
-            return  # the apply ends at once, and the next process looks again
+            return  # The apply ends immediately, and the next process checks again.
         is_other = (kept.digest, kept.data) != (found.digest, found.data)
         moved = ["the manifest"] if is_other else kept.moved(found)
         if moved or summary.reason:
@@ -321,5 +324,5 @@ class EngineDriver:
 
 
 def _is_ending(options: ApplyOptions) -> bool:
-    """An operator stops the run, or the agent ends."""
+    """Whether an operator stops the run, or the agent is stopping."""
     return options.stop is not None and bool(options.stop.is_set or options.stop.is_pause)

@@ -1,12 +1,14 @@
 """
-What an earlier process left: runs that waited still wait, runs that it was killed in have ended, and a run that its restart
+Recovers the runs of an earlier process: waiting runs stay queued, runs that were killed are ended, and a run that a restart
 interrupted continues.
 
-The spool says what a run had reported, the request log what was accepted; a power cut may have left either behind the other.
+The spool contains the reports of runs, and the request log contains accepted requests. After a power cut, either may be
+older than the other.
 
-An agent that is restarted, perhaps by a package of the current run, ends no run: it finishes the current resource and writes a
-checkpoint of the result of each so far. One file is enough, because there is one run at a time. It is removed when the run
-continues, so a process that is killed after that leaves an interrupted run and no second start.
+A restart of the agent, perhaps by a package of the current run, does not end a run: the agent finishes the current resource
+and writes a checkpoint with the results so far. One file is enough, because there is only one run at a time. The file is
+removed when the run continues. If the agent is killed after that, the run is reported as interrupted and does not start
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Brings spool and ledger of one agent to one state, before anything else happens."""
+    """Makes the spool and the request log of one agent consistent, before anything else starts."""
 
     def __init__(
         self,
@@ -67,12 +69,12 @@ class Recovery:
         build_job: Callable[[RequestLogEntry], QueuedRun | None],
     ) -> None:
         """
-        Report the end of runs that were interrupted, and queue those that had not started, except steps of a rollout.
+        Report the end of interrupted runs, and queue runs that had not started, except steps of a rollout.
 
         Args:
-            left: Runs without an end in the request log, in order of arrival.
-            open_runs: Runs without an end in the spool.
-            build_job: The job of an entry; None when its request cannot be read any more.
+            left: Runs in the request log without an end, in order of arrival.
+            open_runs: Runs in the spool without an end.
+            build_job: Builds the job of an entry; returns None if its request can no longer be read.
         """
         self._records.recall_last()
         reported = {one.run: one for one in open_runs}
@@ -83,10 +85,10 @@ class Recovery:
             goes_on = entry.run == parted and ended is None
             job = None if (entry.has_begun or found) and not goes_on else build_job(entry)
             if job is not None and job.request.rollout and not goes_on:
-                # The rollout may have been aborted while no agent was here to hear it.
+                # The rollout may have been aborted while no agent was running to receive the message.
                 job = None
             if job is not None and goes_on:
-                # a deadline is for the start, and the run has started
+                # A deadline applies to the start, and this run has already started.
                 job = msgspec.structs.replace(job, deadline=None)
             if ended is not None:
                 self._take_over(entry.run, ended.body)
@@ -95,7 +97,7 @@ class Recovery:
         if parted and self._run_queue.position(parted) is None:
             self._drop()
         for run, found in reported.items():
-            # the ledger lost it to a power cut, the flushed events did not
+            # A power cut lost the ledger's entry, but not the flushed events.
             self._interrupt(run, found)
 
     def _drop(self) -> None:
@@ -105,7 +107,7 @@ class Recovery:
             log.warning("the checkpoint of a finished run cannot be removed", extra={"reason": str(err)})
 
     def _take_over(self, run: str, body: bytes) -> None:
-        """The run had reported its end, and was killed before the request log had it."""
+        """Record the end of a run that was killed after it reported its end and before the request log had it."""
         try:
             summary = msgspec.json.decode(body, type=SessionSummary)
         except msgspec.DecodeError:
@@ -134,13 +136,13 @@ def interrupted_summary(
     node: str, run: str, events: list[Spooled], now: datetime, frame: RunFrame | None = None
 ) -> tuple[SessionSummary, bytes]:
     """
-    The end of a run that was killed: `failed: interrupted`, with what its events say it had done.
+    Return the summary of a run that was killed: `failed: interrupted`, with the results in its events.
 
     Args:
-        node, run: Whose.
-        events: What was spooled of it, in order; empty when it had not come to its first event.
-        now: When it was found.
-        frame: What is known from the request, for a run without a start.
+        node, run: The node and the run.
+        events: The spooled events of the run, in order; empty if it had not produced its first event.
+        now: When the interrupted run was found.
+        frame: The data from the request, for a run without a start event.
     """
     summary = SessionSummary(
         protocol=SESSION_SUMMARY,
@@ -161,7 +163,7 @@ def interrupted_summary(
         try:
             _sum_up(summary, spooled)
         except msgspec.DecodeError as err:
-            # another version wrote it; its number counts, what it says is in the stream or on its way
+            # Another version wrote this event. Only its number matters here; its content is in the stream or being sent.
             log.warning("an event in the spool cannot be read", extra={"run": run, "reason": str(err)})
     summary.number += 1
     summary.events_sent = summary.number

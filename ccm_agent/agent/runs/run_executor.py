@@ -1,4 +1,4 @@
-"""Carries out one run and reports it; afterwards it reads which refreshes the run left pending."""
+"""Executes one run and reports it. Afterwards it reads which refreshes the run left pending."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ RESTARTED = "interrupted by a restart of the agent, which starts it again"
 
 class RunReports:
     """
-    Makes the report of each run.
+    Creates the report of each run.
 
     Args:
-        record: Names the node and the version of its agent.
-        spool: Gets the events.
+        record: Contains the node's name and the version of its agent.
+        spool: Stores the events.
         clock: What time it is.
-        shorten: The form of an event that may be published.
-        undo: Knows what could not be recorded for an undo.
+        shorten: Reduces an event to the form that may be published.
+        undo: Lists changes that could not be recorded for an undo.
         on_end: Called with the run and its end state, before its summary is written.
     """
 
@@ -59,7 +59,7 @@ class RunReports:
         self._on_end = on_end
 
     def make(self, job: QueuedRun) -> RunReport:
-        """The report of a run that begins."""
+        """Return the report of a run that begins."""
         request = job.request
         frame = RunFrame(
             run=job.run,
@@ -81,7 +81,7 @@ class RunReports:
             self._clock,
             shorten=self._shorten,
             is_full=not isinstance(request, ManifestRequest) or request.events == "all",
-            # checks of its own that a node runs every few seconds are worth an event when they say something
+            # A node runs its own checks every few seconds, so their events are sent only if a check has a finding.
             is_quiet=job.own is not None and job.action == "check",
             judge=job.own.judge if job.own else None,
             on_end=self._note_last if job.own is None or job.action == "apply" else None,
@@ -89,23 +89,23 @@ class RunReports:
         )
 
     def _find_losses(self, run: str) -> list[str]:
-        """What this node could not keep of a run that ends now."""
+        """Return the data of a run that this node could not store, when the run ends."""
         events, undo = self._spool.trouble, self._undo.problem(run)
         found = [f"events are only in memory, and a restart would lose them: {events}"] if events else []
         return [*found, f"the run cannot be undone: {undo}"] if undo else found
 
     def _note_last(self, summary: SessionSummary) -> None:
-        """The one place that says what the last run of this node is: before its summary, so no kill hides it."""
+        """Record the node's last run. It is recorded before its summary, so that a kill does not hide it."""
         if summary.code != PAUSED:
             self._on_end(summary.run, summary.state)
 
 
 class RunExecutor:
     """
-    Carries out the runs of one agent.
+    Executes the runs of one agent.
 
     Attributes:
-        report: Of the current run; None when there is none.
+        report: The report of the current run; None if there is none.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class RunExecutor:
     ) -> None:
         """
         Args:
-            driver: Has the engine do what a run is for.
-            reports: Makes the report of each run.
-            records: What runs leave on this node.
-            checkpoints: The run that continues after a restart.
-            spool: Where events wait.
-            metrics: Counts the runs; None where metrics are off.
+            driver: Executes a run with the engine.
+            reports: Creates the report of each run.
+            records: The records of runs on this node.
+            checkpoints: Stores the run that continues after a restart.
+            spool: Stores waiting events.
+            metrics: Counts the runs; None if metrics are off.
         """
         self.report: RunReport | None = None
         self._driver = driver
@@ -138,9 +138,9 @@ class RunExecutor:
 
     def stop(self, run: str, operator: str, *, is_kill: bool = False) -> bool:
         """
-        An operator stops a run: it ends after the current resource, whose program is ended with `is_kill`.
+        Stop a run for an operator: it ends after the current resource. With `is_kill`, the resource's program is killed.
 
-        False when this is not the current run.
+        Returns False if this is not the current run.
         """
         if self.report is None or run != self._run:
             return False
@@ -149,31 +149,35 @@ class RunExecutor:
 
     @property
     def stopped_by(self) -> str:
-        """The operator who stopped the current run, which ends after its current resource; "": none did."""
+        """The operator who stopped the current run, which ends after its current resource; "" if nobody did."""
         return self._stop.by if self.report is not None else ""
 
     def interrupt(self) -> None:
-        """The agent stops: the current run, if there is one, ends after its current resource."""
+        """End the current run, if there is one, after its current resource, because the agent stops."""
         self._stop.set(f"{INTERRUPTED}: the agent was stopped", code="run.interrupted")
 
     def pause(self) -> None:
         """
-        Leave the rest of the current run, after its current resource, to the next process.
+        End the current run after its current resource, and leave the rest to the next process.
 
-        That process continues a requested run. A run of the node itself ends here, and starts again there.
+        The next process continues a requested run. A run that the node started itself ends here, and the next process starts
+        it again.
         """
         self._stop.pause()
 
     def continues(self, run: str) -> bool:
-        """Whether a run was left by the process before this one, and has not been taken up again."""
+        """Whether the previous process left this run unfinished, and it has not been resumed."""
         return run == self._checkpoints.run
 
     async def execute(self, job: QueuedRun) -> SessionSummary | None:
-        """Carry out a run. Its end is always reported and logged, except for None: the next process continues it."""
+        """
+        Execute a run. Its end is always reported and logged, unless the result is None: then the next process continues the
+        run.
+        """
         self._stop = StopFlag()
         self._run, self._opened = job.run, {}
         report = self.report = self._reports.make(job)
-        # the log is for requests, which can arrive again; the end of the node's own runs is in the spool
+        # The log is for requests, which can arrive again; the spool has the end of the node's own runs.
         if job.own is None:
             self._records.begin(job.run)
         summary = None
@@ -196,7 +200,7 @@ class RunExecutor:
         return summary
 
     def discard(self, job: QueuedRun, operator: str) -> SessionSummary:
-        """Close a job that an operator stopped before it began."""
+        """Close a job that an operator stopped before it started."""
         reason = f"stopped by {operator} before it began"
         summary = self._reports.make(job).finish(reason=reason, code=STOPPED_CODE, stopped_by=operator)
         self._records.end(job.run, summary)
@@ -205,7 +209,7 @@ class RunExecutor:
         return summary
 
     def abandon(self) -> None:
-        """Report the end of the current run though its resource still runs: the agent ends now."""
+        """Report the end of the current run although its resource is still running, because the agent exits now."""
         if self.report is not None:
             at = self.report.progress.resource
             summary = self.report.finish(

@@ -1,4 +1,4 @@
-"""The loop that carries out one run at a time, and the progress that is published meanwhile."""
+"""The loop that executes one run at a time, and the publisher of its progress."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ccm_agent.storage.spool import Spool
 log = logging.getLogger(__name__)
 
 REPORTING_RUNS = 20
-"""So many of the oldest waiting events are looked at for runs whose controllers are told that their events wait."""
+"""The number of oldest waiting events to search for runs whose controllers are notified that their events wait."""
 
 
 class ProgressPublisher:
     """
-    Publishes every few seconds where the runs of one agent are, for operators who follow them.
+    Publishes the progress of one agent's runs every few seconds, for operators who follow them.
 
-    It goes on until the stream has the events of a run: a controller would take a node for lost whose run has ended and whose
-    events wait for a slow broker.
+    Publishing continues until the stream has all events of a run. Otherwise, a controller would treat the node as lost if
+    its run has ended while its events wait for a slow broker.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class ProgressPublisher:
         Args:
             is_busy: Set while there is a run.
             executor: Carries out the current run.
-            run_queue: The runs that wait.
-            spool: The events that wait.
-            sender: Publishes where a run is.
-            settings: The configuration as it is now.
+            run_queue: The waiting runs.
+            spool: The waiting events.
+            sender: Publishes the progress of a run.
+            settings: Returns the current configuration.
         """
         self._is_busy = is_busy
         self._executor = executor
@@ -59,7 +59,7 @@ class ProgressPublisher:
         self._waited_s: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Publish while there is a run or events of one wait, until cancelled."""
+        """Publish while there is a run or while events of a run wait, until cancelled."""
         is_reporting = False
         while True:
             if not is_reporting:
@@ -73,7 +73,7 @@ class ProgressPublisher:
 
     def _current(self, every_s: float) -> list[Progress]:
         now = self._executor.report.progress_now() if self._executor.report else None
-        # a run that has just started has its time yet
+        # Do not publish the progress of a run that has just started.
         found = [now] if now and now.run_s >= every_s / 2 else []
         found += [
             Progress(protocol=SESSION_PROGRESS, run=job.run, node=self._sender.node, state="queued")
@@ -82,12 +82,12 @@ class ProgressPublisher:
         return found
 
     def _reporting(self, every_s: float) -> list[Progress]:
-        """The runs that have ended and whose events the stream has not acknowledged yet."""
+        """Return the runs that have ended but have events that the stream has not acknowledged."""
         current = self._run_queue.current
         waiting = [
             run for run in self._spool.waiting_runs(REPORTING_RUNS) if current is None or run != current.run
         ]
-        # each message differs from the one before it: controllers ignore a repeated one
+        # Each message differs from the previous one, because controllers ignore a repeated message.
         self._waited_s = {run: self._waited_s.get(run, 0.0) + every_s for run in waiting}
         return [
             Progress(
@@ -103,11 +103,11 @@ class ProgressPublisher:
 
 class RunLoop:
     """
-    Carries out the runs of one agent, one after the other. A run that may not start when its turn comes is refused then.
+    Executes the runs of one agent, one after the other. A run that may not start when its turn comes is refused.
 
     Attributes:
         is_idle: Set while there is no run.
-        is_busy: Set while there is one.
+        is_busy: Set while there is a run.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class RunLoop:
     ) -> None:
         """
         Args:
-            run_queue: The runs that wait.
-            admission: Whether a run may start now.
-            executor: Carries out a run.
-            refuse: Reports that a run does not start, and why.
-            save: Writes down what a run learned about documents.
-            clock: What time it is.
+            run_queue: The waiting runs.
+            admission: Decides whether a run may start now.
+            executor: Executes a run.
+            refuse: Reports that a run does not start, with the reason.
+            save: Saves the document numbers that a run has read.
+            clock: Returns the current time.
         """
         self.is_idle = asyncio.Event()
         self.is_idle.set()
@@ -140,11 +140,11 @@ class RunLoop:
         self._is_closed = False
 
     def close(self) -> None:
-        """Start no further runs: waiting ones are in the request log, and the next process starts them."""
+        """Stop starting runs. Waiting runs are in the request log, and the next process starts them."""
         self._is_closed = True
 
     async def run(self) -> None:
-        """Carry out run after run, until cancelled."""
+        """Execute runs until cancelled."""
         queue = self._run_queue
         while True:
             job = await queue.next()
@@ -168,7 +168,7 @@ class RunLoop:
         refusal = admission.maintenance.refusal(job.action)
         if refusal is None and not ruling.is_allowed:
             refusal = Refusal(ruling.code, ruling.reason)
-        # a run that has started continues to its end, after a restart too; what the policy forbids by now fails in it
+        # A run that has started continues to its end, even after a restart. Resources that the policy now forbids fail.
         if refusal is not None and not self._executor.continues(job.run):
             await self._refuse(job, refusal)
             return

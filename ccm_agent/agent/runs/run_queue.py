@@ -103,11 +103,11 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
         name: What is applied. A newer job with the same name and action supersedes a waiting one; a job without a name, or a
             command, does not.
         request: The request that the run executes.
-        deadline: It does not begin after this; None: no limit.
+        deadline: The run does not begin after this time; None: no limit.
         own: Set if the node itself started the run. Such a job does not supersede others and is not superseded.
         principal: On whose behalf it runs: the request's sender, the assignment's signer, or the node's own configuration.
         way: Its trigger, as an action of the node's policy: "schedule" or "assignment"; "" for a request.
-        grant: What the policy lets it touch; None: nothing restricts it, or it has not started.
+        grant: The resources that the policy allows the run to change; None: no restriction, or the run has not started.
         origin: Name of the schedule or assignment that triggered it; "" for others.
     """
 
@@ -165,7 +165,7 @@ class EnqueueResult(Struct, frozen=True, kw_only=True):
     The result of offering a job.
 
     Attributes:
-        position: Its place in the queue, from 1; 0 when it begins at once; -1 when the queue is full.
+        position: Its place in the queue, from 1; 0 when it begins immediately; -1 when the queue is full.
         superseded: The waiting job that it replaced; None if there was none.
     """
 
@@ -190,7 +190,7 @@ class RunQueue:
         self._wake = asyncio.Event()
 
     def offer(self, job: QueuedRun) -> EnqueueResult:
-        """Queue a job, unless there is no room."""
+        """Add a job to the queue, unless the queue is full."""
         superseded = self._superseded_by(job)
         if superseded is not None:
             self.waiting.remove(superseded)

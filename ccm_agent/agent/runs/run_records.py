@@ -1,4 +1,4 @@
-"""What the runs of a node leave on it: the log of requests, the last run, pending refreshes, used secrets, a checkpoint."""
+"""The records of a node's runs: the log of requests, the last run, pending refreshes, used secrets, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ccm_agent.storage.undo_store import UndoStore
 
 class RunRecords:
     """
-    What the runs of one agent leave.
+    The records that the runs of one agent leave.
 
     Args:
         presence: Publishes the last run.
-        request_log: The runs that were requested.
-        undo: What undoes the runs of this node.
+        request_log: The log of requested runs.
+        undo: The undo records of this node's runs.
         refreshes: Pending refreshes.
-        secret_uses: Which revisions of secrets this node uses.
+        secret_uses: The revisions of secrets that this node uses.
         locks: The resources that operators have locked.
     """
 
@@ -58,27 +58,30 @@ class RunRecords:
         return self._presence.record.node
 
     def begin(self, run: str) -> None:
-        """A requested run is being carried out from here on."""
+        """Record that a requested run is starting."""
         self._request_log.begin(run)
 
     def end(self, run: str, summary: SessionSummary) -> None:
-        """A run has ended with a summary."""
+        """Record the summary of a run that has ended."""
         self._request_log.end(run, summary.state, summary.reason, summary.code)
 
     def recall_last(self) -> None:
-        """Take the last run from the log of requests."""
+        """Read the last run from the log of requests."""
         last = self._request_log.last_run
         if last is not None:
             self._presence.ended(last.run, last.state, datetime.fromtimestamp(last.at, UTC))
 
     def note_last(self, run: str, state: str) -> None:
-        """A run of this node ends now: its record shows it, also after a kill."""
+        """Record a run that ends now as the last run in the node's record, so that a kill does not hide it."""
         self._request_log.note_last(run, state)
         self._presence.record.incomplete_undos = list(self._undo.incomplete)
         self._presence.ended(run, state)
 
     async def read_refreshes(self, job: QueuedRun, summary: SessionSummary | None) -> None:
-        """A run that applied something may have left a refresh for the next one, or done what was left."""
+        """
+        Read which refreshes are pending after a run: it may have left refreshes for the next run, or completed pending
+        refreshes.
+        """
         known = self._refreshes
         if job.action in ("plan", "check"):
             return
@@ -93,7 +96,7 @@ class RunRecords:
     async def note_secrets(
         self, job: QueuedRun, summary: SessionSummary | None, opened: Mapping[str, int]
     ) -> None:
-        """A run that has succeeded has put the secrets that it opened where they are wanted, unless a resource is locked."""
+        """Record that the node uses the secrets that a successful run opened, unless a resource is locked."""
         is_done = summary is not None and summary.state in (NodeState.STABLE, NodeState.CHANGED)
         if not is_done or job.action in ("plan", "check") or self._locks.current:
             return
@@ -104,10 +107,10 @@ class RunRecords:
 
 class Checkpoints:
     """
-    The one run of a node that waits for the next process.
+    Stores the one run of a node that the next process continues.
 
     Attributes:
-        run: Its id; "" when there is none.
+        run: The run's id; "" if there is none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -117,25 +120,28 @@ class Checkpoints:
         self._found: Checkpoint | None = None
 
     def open(self) -> None:
-        """Read what the last process left; what cannot be read is said so, and its run has been interrupted. Blocking."""
+        """
+        Read the checkpoint of the previous process. An unreadable checkpoint is logged, and its run is treated as
+        interrupted. Blocking.
+        """
         self._found = self._file.load()
         self.run = self._found.run if self._found else ""
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """
-        Leave a run to the next process; it is safe from a power cut when this returns.
+        Save a run for the next process. It survives a power cut after this returns.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The checkpoint cannot be written.
         """
         await asyncio.to_thread(self._file.write, checkpoint)
 
     async def take(self, run: str) -> Checkpoint | None:
         """
-        Take a run up again, which can be done once; None when it is not the one that waits.
+        Return the checkpoint of a run and remove it, so it is returned only once; None if it is for another run.
 
         Raises:
-            FileError: The file cannot be removed, so it might be taken up twice.
+            FileError: The file cannot be removed, so the run might continue twice.
         """
         found = self._found
         if found is None or found.run != run:
@@ -145,10 +151,10 @@ class Checkpoints:
 
     def drop(self) -> None:
         """
-        Forget the run that waits: it is taken up, or over. Blocking.
+        Remove the checkpoint, because its run has been resumed or has ended. Blocking.
 
         Raises:
-            FileError: The file is still there.
+            FileError: The file cannot be removed.
         """
         self._found, self.run = None, ""
         try:
