@@ -1,8 +1,8 @@
 """
-The agent's metrics besides those of resources: runs, facts, sources, and its own process.
+The agent's metrics other than those of resources: runs, facts, sources, and its own process.
 
-Names that begin with `choria_ccm_` and end in `_count` or `_seconds` are Choria CCM's. Other metrics follow the naming rules of
-Prometheus, and those of the process have the standard names of Prometheus clients.
+Names that begin with `choria_ccm_` and end in `_count` or `_seconds` are Choria CCM's. Other metrics follow the naming rules
+of Prometheus, and those of the process have the standard names of Prometheus clients.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _Values: TypeAlias = tuple[str, ...]
 
 
 class Counter:
-    """A number that only grows, for each set of label values."""
+    """A number that only increases, for each set of label values."""
 
     kind = "counter"
 
@@ -38,7 +38,7 @@ class Counter:
         self._numbers[key] = self._numbers.get(key, 0) + by
 
     def lines(self) -> list[str]:
-        """Its series as text."""
+        """Return the series as text."""
         return [_line(self.name, self.labels, key, number) for key, number in list(self._numbers.items())]
 
 
@@ -60,7 +60,7 @@ class Summary:
         self._measured[key] = (count + 1, total + measured)
 
     def lines(self) -> list[str]:
-        """Its series as text."""
+        """Return the series as text."""
         found = []
         for key, (count, total) in list(self._measured.items()):
             found.append(_line(f"{self.name}_sum", self.labels, key, total))
@@ -78,7 +78,7 @@ class CallbackMetric:
         self._read = read
 
     def lines(self) -> list[str]:
-        """Its value as text."""
+        """Return the value as text."""
         return [_line(self.name, (), (), self._read())]
 
 

@@ -1,4 +1,4 @@
-"""The loop that writes this node's keys: its presence, its record and its facts."""
+"""The loop that writes this node's keys: its presence, record and facts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 class NodeKeys:
     """
-    What this node writes into the inventory.
+    The entries that this node writes into the inventory.
 
     Attributes:
-        presence: Its three keys.
+        presence: The node's three keys.
     """
 
     def __init__(
@@ -42,10 +42,11 @@ class NodeKeys:
         Args:
             presence: The keys.
             facts: The facts that are published.
-            run_queue: The current run.
-            delivery: Whether the disk takes events.
-            author: Renews its key after each connection.
-            can_read_own: Whether a node can read documents that are stored for it alone; None when that is not known now.
+            run_queue: Contains the current run.
+            delivery: Reports whether events can be written to disk.
+            author: Signs events; its key is renewed after each connection.
+            can_read_own: Returns whether a node can read documents that are stored for it alone; None if that is currently
+                unknown.
         """
         self.presence = presence
         self._facts = facts
@@ -55,35 +56,36 @@ class NodeKeys:
         self._can_read_own = can_read_own
         self._is_own_data_known = False
         record = presence.record
-        # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
+        # True until checked: a document stored for this node alone, which it cannot read, causes a visible error. A document
+        # that every node can read would go unnoticed.
         record.own_data = record.own_schedules = record.partial_runs = True
         record.selector_patterns = True
         record.staged_assignments = True
 
     async def renew(self) -> None:
-        """The connection is another one: the key may have changed, and what this node can read."""
+        """Handle a new connection: the key and the documents that the node can read may have changed."""
         self._is_own_data_known = False
         await self._author.renew()
 
     async def beat(self) -> bool:
-        """Give a sign of life; whether it became known, or ceased to be so, that another agent of this name lives."""
+        """Send a heartbeat. Returns whether the state "another agent has this name" has changed."""
         if not self._is_own_data_known:
             await self._check_own_data()
         current = self._run_queue.current
         return await self.presence.beat(current.run if current else "")
 
     async def write(self, *, is_regular: bool) -> None:
-        """Write the record and the facts, if they changed; see `NodePresence.write_facts`."""
+        """Write the record and the facts if they have changed; see `NodePresence.write_facts`."""
         self.presence.record.disk = await self._delivery.find_disk_trouble()
         await self.presence.write_record()
         await self.presence.write_facts(await self._facts.current(), is_regular=is_regular)
 
     async def routed_facts(self) -> Mapping[str, str | int | bool]:
-        """The facts that requests can be addressed to now."""
+        """Return the current facts that requests can be addressed to."""
         return await self._facts.routed()
 
     async def _check_own_data(self) -> None:
-        """Publish whether documents may be stored for this node alone; the answer holds for one connection."""
+        """Publish whether documents may be stored for this node alone; the answer is valid for one connection."""
         can_read = await self._can_read_own(self.presence.record.node)
         self._is_own_data_known = can_read is not None
         if can_read is not None:
@@ -104,12 +106,12 @@ class HeartbeatLoop:
     ) -> None:
         """
         Args:
-            keys: What is written.
+            keys: Writes the entries.
             link: The connection.
             events: Publishes that another agent uses this node's name.
-            request_log: Made smaller after a heartbeat, where that is due.
+            request_log: Compacted after a heartbeat, if due.
             settings: The configuration as it is now.
-            look_again: Called when other scopes follow from the facts; it only queues.
+            look_again: Called when changed facts result in other scopes; it must not block.
         """
         self._keys = keys
         self._presence = keys.presence
@@ -121,7 +123,7 @@ class HeartbeatLoop:
         self._is_reconnected = False
 
     def reconnected(self) -> None:
-        """The broker is here again, or is another one."""
+        """Handle a reconnection, perhaps to another broker."""
         self._presence.reconnected()
         self._is_reconnected = True
         self._presence.request_heartbeat()
@@ -140,7 +142,7 @@ class HeartbeatLoop:
                 await self._request_log.compact()
 
     async def _wait(self) -> bool:
-        """Wait for the next heartbeat, or until one is requested; whether it is a regular one."""
+        """Wait for the next heartbeat, or until one is requested. Returns whether the heartbeat is a regular one."""
         try:
             async with asyncio.timeout(random.uniform(0.9, 1.0) * self._settings().heartbeat_s):
                 await self._presence.is_requested.wait()

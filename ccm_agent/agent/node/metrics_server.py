@@ -1,8 +1,8 @@
 """
-`/metrics`: the numbers of this agent for every client that may connect to its port.
+`/metrics`: this agent's metrics for every client that can connect to its port.
 
-Off unless configured, and on loopback unless configured otherwise: the numbers name resources and manifests. An agent
-whose port is taken converges all the same, and tries again.
+It is off by default, and listens on loopback by default, because the metrics contain names of resources and manifests. If
+the port is in use, the agent still converges, and tries to listen again later.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_S = 30.0
-"""A port that is taken is tried again after this time."""
+"""Pause before another attempt to listen on a port that is in use."""
 
 
 CONNECTIONS = 32
-"""Each takes an open file, of which a process has few: who connects without end must not keep the agent from its files."""
+"""
+The maximum number of connections. Each uses a file descriptor, and a client that keeps connecting must not exhaust them.
+"""
 CONNECTION_S = 120.0
-"""A connection is closed after this time, whether anything was asked or not."""
+"""A connection is closed after this time, with or without a request."""
 
 
 _SERVED = "metrics are served"
@@ -49,7 +51,7 @@ def _is_loopback(address: str) -> bool:
 
 
 class _Few:
-    """Makes a protocol for each connection, and sends away those that are too many."""
+    """Creates a protocol for each connection, and closes connections over the limit."""
 
     def __init__(self, server: web.Server) -> None:
         self._server = server
@@ -72,13 +74,13 @@ class MetricsServer:
     The web server of one agent.
 
     Attributes:
-        served: Address and port, once it listens.
+        served: The address and port; set once the server listens.
     """
 
     def __init__(
         self, registry: MetricsRegistry, address: str, port: int, *, retry_s: float = RETRY_S
     ) -> None:
-        """Nothing listens before `run`; port 0 is any that is free."""
+        """Create the server; it listens after `run` is called. Port 0 means any free port."""
         self.served: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         self._registry = registry
         self._address = address
@@ -86,7 +88,7 @@ class MetricsServer:
         self._retry_s = retry_s
 
     async def run(self) -> None:
-        """Serve, until cancelled."""
+        """Serve until cancelled."""
         from aiohttp import web
 
         application = web.Application()
@@ -110,7 +112,7 @@ class MetricsServer:
         while True:
             try:
                 listening = await loop.create_server(connections, self._address, self._port)
-            except (OSError, UnicodeError) as err:  # the latter of a name that no host can have
+            except (OSError, UnicodeError) as err:  # UnicodeError: the name is not a valid host name
                 log.error(
                     "metrics are not served: the port may be in use",
                     extra={**where, "reason": getattr(err, "strerror", None) or str(err)},
@@ -135,7 +137,7 @@ def add_gauges(
     presence: NodePresence,
     link: BrokerConnection,
 ) -> None:
-    """Add the values of an agent's parts."""
+    """Add metrics of the agent's components."""
     loop = asyncio.get_running_loop()
     prefix = "choria_ccm_agent"
     registry.add(

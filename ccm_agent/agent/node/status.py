@@ -1,7 +1,8 @@
 """
-What the agent reports about itself: to requests from the controller, to commands on the host, and in a file for when it is off.
+The agent's reports about itself: for requests from the controller, for commands on the host, and in a file that can be read
+while the agent is off.
 
-The file is written without a flush. It may be missing, and its readers work without it.
+The file is written without a flush. It may be missing; its readers do not depend on it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ccm_agent.storage.spool import Spool
 
 class DeliveryStatus:
     """
-    Which events wait on this node, and why.
+    The events that wait on this node, and the reason.
 
     Args:
         spool: The events.
@@ -44,7 +45,7 @@ class DeliveryStatus:
         self._folder = folder
 
     async def status(self) -> dict[str, Any]:
-        """Its part of the status."""
+        """Return this part of the status."""
         spool = self._spool
         return {
             "spool": {
@@ -57,7 +58,7 @@ class DeliveryStatus:
         }
 
     async def find_disk_trouble(self) -> str:
-        """Why the last event could not be written to disk; "" if it was, or if the disk takes data again."""
+        """Return why the last event could not be written to disk; "" if it was written, or if the disk is writable again."""
         trouble = self._spool.trouble
         if not trouble:
             return ""
@@ -67,11 +68,11 @@ class DeliveryStatus:
 
 class RunStatus:
     """
-    The current run of this node, and those that wait.
+    The current run of this node, and the waiting runs.
 
     Args:
         run_queue: The runs.
-        executor: Carries out the current one.
+        executor: Executes the current run.
         waits_for: Locks of this host that the current resource waits for, each with its holder.
     """
 
@@ -83,7 +84,7 @@ class RunStatus:
         self._waits_for = waits_for
 
     def status(self) -> dict[str, Any]:
-        """Its part of the status."""
+        """Return this part of the status."""
         current, report = self._run_queue.current, self._executor.report
         return {
             "run": current.run if current else "",
@@ -97,15 +98,15 @@ class RunStatus:
 
 class NodeStatus:
     """
-    What one agent reports about itself.
+    The status of one agent.
 
     Args:
         presence: The node's record.
-        facts: Its facts.
-        admission: Whether runs may start.
-        runs: The current run, and those that wait.
-        delivery: The events that wait.
-        desired: What the node converges on: the status of its manifests and assignments.
+        facts: The node's facts.
+        admission: Decides whether runs may start.
+        runs: The current run and the waiting runs.
+        delivery: The waiting events.
+        desired: Returns the status of the node's manifests and assignments.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class NodeStatus:
         self._desired = desired
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
-        """The body of each kind of answer, by protocol id."""
+        """Return a function for the body of each kind of answer, by protocol id."""
         return {NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self.status}
 
     async def _ping(self) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class NodeStatus:
         return dict(await self._facts.current())
 
     async def status(self) -> dict[str, Any]:
-        """All that is known of this node now."""
+        """Return the complete status of this node."""
         record, assigned, admission = self._presence.record, self._facts.assigned, self._admission
         return {
             "version": record.version,
@@ -162,7 +163,7 @@ PROBE_BYTES = 4096
 
 
 def _takes_data(folder: Path) -> bool:
-    """Whether a file can be written there. Blocking."""
+    """Whether a file can be written to the folder. Blocking."""
     probe = folder / "probe.new"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -175,11 +176,11 @@ def _takes_data(folder: Path) -> bool:
 
 
 KEEP_S = 5.0
-"""The file is written at most this often."""
+"""The status file is written at most this often."""
 
 
 class LocalStatus:
-    """The status of one agent that runs."""
+    """The status of one running agent."""
 
     def __init__(self, record: NodeRecord, status: NodeStatus, link: BrokerConnection, clock: Clock) -> None:
         self._record = record
@@ -188,7 +189,7 @@ class LocalStatus:
         self._clock = clock
 
     async def now(self) -> dict[str, Any]:
-        """All of it, as it is now, in words that JSON has."""
+        """Return the complete current status with JSON-compatible values."""
         record = self._record
         status = {
             "node": record.node,
@@ -203,7 +204,7 @@ class LocalStatus:
         return plain
 
     async def keep(self, folder: Path) -> None:
-        """Keep the file current until cancelled, then write it a last time."""
+        """Keep the file current until cancelled, then write it once more."""
         kept: dict[str, Any] = {}
         try:
             while True:

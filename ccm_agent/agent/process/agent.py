@@ -1,7 +1,8 @@
 """
-The agent of one node: it builds the services, starts them, and stops them in order.
+The agent of one node. It builds its services, starts them, and stops them in order.
 
-It never waits for the broker: events wait in the spool. What it must know after a kill is on disk before it is published.
+The agent never waits for the broker: events wait in the spool. State that must survive a kill is written to disk before it
+is published.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from ccm_agent.storage.spool import OpenRun
 log = logging.getLogger(__name__)
 
 LAST_EVENTS_S = 3.0
-"""How long a stopping agent waits until its last events are acknowledged; the rest is sent after the next start."""
+"""
+How long a stopping agent waits for the acknowledgment of its last events; unacknowledged events are sent after the next
+start.
+"""
 
 
 async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], retry_s: float = 5.0) -> None:
     """
-    Cancel tasks until all have ended, again every `retry_s`, which is longer than any of them needs to clean up.
+    Cancel tasks, and repeat it every `retry_s` until all have ended. `retry_s` is longer than any task needs to clean up.
 
-    In Python 3.11 `asyncio.wait_for` loses a cancellation that arrives together with its result; a task that waits in a library
-    would then never end, nor would the process.
+    In Python 3.11, `asyncio.wait_for` loses a cancellation that arrives together with its result. A task that waits in a
+    library would then never end, and neither would the process.
     """
     pending = {task for task in tasks if not task.done()}
     while pending:
@@ -45,7 +49,7 @@ async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], retry_s: float =
 
 
 async def never() -> bool:
-    """No other process follows."""
+    """Return False: no other process follows."""
     return False
 
 
@@ -55,11 +59,11 @@ class Agent:
 
     Attributes:
         node: Its identity.
-        secrets: What its runs learned to be secret, for the log.
+        secrets: The secrets that its runs have found, to mask them in the log.
     """
 
     def __init__(self, settings: Settings, ports: AgentPorts, *, version: str) -> None:
-        """Blocking: reads the identity."""
+        """Read the identity and build the services. Blocking."""
         context = self._context = AgentContext(settings, ports, version=version)
         self.node, self.secrets = context.node, ports.secrets
         folders = [Path(settings.cache_dir)] if settings.cache_dir else []
@@ -79,13 +83,14 @@ class Agent:
         restarts: Callable[[], Awaitable[bool]] = never,
     ) -> None:
         """
-        Serve until `stop` is set, then finish the current resource and publish that the agent stops.
+        Run until `stop` is set, then finish the current resource and publish that the agent stops.
 
         Args:
             stop: Set by a signal.
-            ready: Called when everything that does not need the broker is up.
-            leave: Called last while a resource still runs; ends the process. If it returns, the resource's program is killed.
-            restarts: Whether another process follows, which then continues the current run.
+            ready: Called when everything that does not need the broker has started.
+            leave: Called last if a resource is still running; ends the process. If it returns, the resource's program is
+                killed.
+            restarts: Returns whether another process follows, which then continues the current run.
         """
         context, services = self._context, self._services
         left, open_runs = await asyncio.to_thread(self._open)
@@ -111,14 +116,14 @@ class Agent:
         log.info("the agent has stopped", extra={"node": self.node})
 
     def close(self) -> None:
-        """Close the files of the agent's state; nothing is lost by it."""
+        """Close the agent's state files. No data is lost."""
         self._context.ports.close()
         self._context.spool.close()
         self._context.request_log.close()
         self._state_lock.release()
 
     def _open(self) -> tuple[list[RequestLogEntry], list[OpenRun]]:
-        """Read what an earlier process left: its unfinished requests, and runs without an end."""
+        """Return what an earlier process left: its unfinished requests, and runs without an end."""
         self._state_lock.take()
         self._context.open()
         self._services.missed.open()
@@ -127,7 +132,7 @@ class Agent:
         return self._context.request_log.open(), open_runs
 
     def _service_runs(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """The services that run concurrently while the agent runs, by name."""
+        """Return the services that run concurrently while the agent runs, by name."""
         context, services = self._context, self._services
         running = {
             "maintenance": context.admission.maintenance.run(),
@@ -168,7 +173,9 @@ class Agent:
         return running
 
     async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
-        """Finish the current resource and close the session, in bounded time. False: a resource still runs."""
+        """
+        Finish the current resource and close the session, within a time limit. Returns False if a resource is still running.
+        """
         context, services, is_idle = self._context, self._services, True
         services.run_loop.close()
         services.requests.close()
@@ -180,7 +187,7 @@ class Agent:
             async with asyncio.timeout(context.settings.drain_s):
                 await services.run_loop.is_idle.wait()
         except TimeoutError:
-            # its program may be a package manager that restarts this very agent: it is not killed
+            # The resource's program may be a package manager that restarts this agent, so do not kill it.
             is_idle = False
             services.runs.executor.abandon()
         await context.decisions.save()
@@ -197,16 +204,16 @@ class Agent:
             )
         return is_idle
 
-    # -- what the process and the control socket use
+    # -- used by the process and the control socket
 
     @property
     def settings(self) -> Settings:
-        """The configuration as it is now."""
+        """The current configuration."""
         return self._context.settings
 
     @property
     def is_duplicate(self) -> bool:
-        """Another agent uses this node's name."""
+        """Whether another agent uses this node's name."""
         return self._context.presence.is_duplicate
 
     @property
@@ -216,17 +223,17 @@ class Agent:
 
     @property
     def local_status(self) -> LocalStatus:
-        """What the control socket and the status file report."""
+        """The status as the control socket and the status file report it."""
         return self._services.local_status
 
     @property
     def is_busy(self) -> bool:
-        """A run is under way, or waits."""
+        """Whether a run is in progress or waiting."""
         queue = self._context.run_queue
         return queue.current is not None or bool(queue.waiting)
 
     def reload(self, settings: Settings) -> None:
-        """Use another configuration, except for settings that need a restart."""
+        """Use a new configuration, except for settings that need a restart."""
         self._context.settings = settings
         self._context.record.unsigned = settings.accepted_unsigned
         self.reload_policy()
@@ -236,22 +243,22 @@ class Agent:
             self._manifests.reload()
 
     def reload_policy(self) -> None:
-        """Read the node's policy again, a file of a few kilobytes, and judge all assignments by it."""
+        """Read the node's policy again (a file of a few kilobytes), and check all assignments against it."""
         self._context.load_policy()
         self._report_policy()
         self._assignments.decide_again()
 
     async def reload_maintenance(self) -> None:
-        """Read again whether the node is disabled; the state applies when this returns."""
+        """Read again whether the node is disabled. The new state is in effect on return."""
         await self._context.admission.maintenance.read_now()
 
     async def wait_connected(self) -> None:
-        """Return when the broker is connected, however long that takes."""
+        """Wait until the broker is connected, without a time limit."""
         await self._context.link.wait_connected()
 
     async def converge_once(self) -> list[ConvergenceResult]:
         """
-        Converge now on all manifests and assignments; their results.
+        Converge now on all manifests and assignments, and return the results.
 
         Raises:
             Refusal: The node is disabled, or another agent uses its name.
@@ -261,7 +268,7 @@ class Agent:
         manifests = await self._manifests.once() if self._manifests is not None else []
         return manifests + await self._assignments.once()
 
-    # -- what one service reports to others
+    # -- reports from one service to others
 
     def _report_policy(self) -> None:
         self._context.admission.policy.report(self._context.presence, self._context.events.refused)

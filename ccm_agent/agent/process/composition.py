@@ -1,4 +1,4 @@
-"""Puts the services of an agent together: each gets what it needs, by name, and knows nothing of the others."""
+"""Builds the services of an agent. Each service gets its dependencies as arguments and does not know the others."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class NodeSources:
     The assignments and configured manifests of one node; see `DesiredState`.
 
     Args:
-        releases: Takes revisions that a rollout releases.
-        conflicts: Knows which assignments apply.
-        resources: Finds what a manifest manages.
-        manifests: The configured manifests; None: there are none.
+        releases: Accepts revisions that a rollout releases.
+        conflicts: Finds which assignments apply.
+        resources: Finds the resources that a manifest manages.
+        manifests: The configured manifests; None if there are none.
         facts: The facts of the node.
     """
 
@@ -83,11 +83,11 @@ class NodeSources:
         self._facts = facts
 
     async def release(self, stage: AssignmentStage) -> ReleasedRun:
-        """Take the next revision of an assignment; see `AssignmentReleases.release`."""
+        """Accept the next revision of an assignment; see `AssignmentReleases.release`."""
         return await self._releases.release(stage)
 
     async def managed_elsewhere(self, scope: str) -> Collection[str] | None:
-        """Keys of what all sources but this one manage, as `Engine.managed` has them; None if that is not known."""
+        """Return the keys of the resources that all other sources manage (see `Engine.managed`); None if unknown."""
         keys = await self._conflicts.managed_but(scope.removeprefix(SCOPE) if scope.startswith(SCOPE) else "")
         manifests = await self._manifests.manifests_but(scope) if self._manifests is not None else []
         if keys is None or manifests is None:
@@ -102,14 +102,16 @@ class NodeSources:
 
 
 class DesiredServices(Struct, frozen=True, kw_only=True):
-    """What converges this node: assignments, the releases of rollouts, and manifests; None: there are no manifests."""
+    """
+    The services that converge this node: assignments, releases of rollouts, and manifests; None: there are no manifests.
+    """
 
     assignments: AssignmentReconciler
     sources: NodeSources
     manifests: ManifestReconciler | None
 
     def status(self) -> dict[str, Any]:
-        """Their part of the node's status."""
+        """Return the services' part of the node's status."""
         return {
             "manifests": self.manifests.status() if self.manifests else [],
             "assignments": dict(self.assignments.states.now),
@@ -117,7 +119,7 @@ class DesiredServices(Struct, frozen=True, kw_only=True):
 
 
 def make_desired(context: AgentContext) -> DesiredServices:
-    """The services that converge on assignments and manifests."""
+    """Build the services that converge on assignments and manifests."""
     make_timer = partial(IntervalTimer, context.node, clock=context.clock)
     spread = partial(pause, context.current_settings, context.clock)
     make_loop = partial(
@@ -227,14 +229,14 @@ def _make_assignments(
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
-    """What carries out runs."""
+    """The services that execute runs."""
 
     executor: RunExecutor
     recovery: Recovery
 
 
 def make_runs(context: AgentContext, desired: DesiredState | None = None) -> RunServices:
-    """What carries out one run, and what brings spool and ledger to one state at the start."""
+    """Build the services that execute runs, and the one that makes the spool and the request log consistent at startup."""
     records = RunRecords(
         context.presence,
         context.request_log,
@@ -290,11 +292,11 @@ def make_services(
     context: AgentContext, converge: Callable[[], Awaitable[list[ConvergenceResult]]]
 ) -> AgentServices:
     """
-    All services of an agent; none is started.
+    Build all services of an agent without starting them.
 
     Args:
-        context: What they share.
-        converge: Converges now on everything that the node converges on.
+        context: The state that the services share.
+        converge: Converges now on all manifests and assignments.
     """
     ports, clock, presence = context.ports, context.clock, context.presence
     settings, queue = context.settings, context.run_queue

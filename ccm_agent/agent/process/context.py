@@ -1,7 +1,7 @@
 """
-The ports of an agent, and the state that `composition` makes its services from.
+The ports of an agent, and the state from which `composition` builds its services.
 
-`app_agent.py` makes the ports for the real host and broker; tests make their own.
+`app_agent.py` creates the ports for the real host and broker; tests create their own.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ from ccm_agent.templates.target_matcher import Matches
 
 
 async def _unknown(_node: str) -> None:
-    """Without a broker, it is unknown what a node can read."""
+    """Return None: without a broker, it is unknown which documents a node can read."""
 
 
 async def _nothing(_types: Sequence[str], _grant: Grant | None) -> HostResources:
-    """Without a host there is nothing to import."""
+    """Return no resources: without a host there is nothing to import."""
     return HostResources()
 
 
 class AgentPorts(Struct, frozen=True, kw_only=True):
     """
-    What an agent needs from its host and its broker.
+    The interfaces of an agent to its host and its broker.
 
     Attributes:
         link, requests, events, objects: The bus.
@@ -78,7 +78,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         matches: Whether the targets and expression of a request select a node with these facts.
         shorten: Reduces an event to the form that may be published.
         clock: The current time, and waiting.
-        sources: Where manifests of the configuration come from; None: there are none.
+        sources: The sources of the configured manifests; None if there are none.
         readings: Metrics of the process and its connection.
         trust: The trust block of this node's credentials; None: it has none.
         node_key: The key that signs events.
@@ -126,7 +126,7 @@ class AgentContext:
     The state of one agent that its services share. It starts nothing.
 
     Attributes:
-        settings: The configuration as it is now; `Agent.reload` replaces it.
+        settings: The current configuration; `Agent.reload` replaces it.
         current_settings: Returns `settings`; services call it.
         ports, clock, link: The ports, with the clock and the broker connection among them.
         node, version, machine, started: This agent; `machine` and `started` tell two agents with one name apart.
@@ -137,18 +137,18 @@ class AgentContext:
         plans: The saved plans, which an operator may apply.
         undo: The saved data for undoing runs of this node.
         authenticator, revision_guard: Decide which requests and documents are accepted.
-        admission: Whether a run may start now.
+        admission: Decides whether a run may start now.
         assigned, facts_bucket, facts: Facts.
         record, presence: This node's entry in the inventory.
         author: Signs events and answers.
         refreshes: Pending refreshes.
-        secret_uses: Which revisions of secrets this node uses.
+        secret_uses: The revisions of secrets that this node uses.
         bundles, documents, engine: The files and data that runs use, and the engine that executes runs.
-        metrics: Counts what the agent does; None where metrics are off.
+        metrics: The agent's metrics; None if metrics are off.
     """
 
     def __init__(self, settings: Settings, ports: AgentPorts, *, version: str) -> None:
-        """Blocking: reads the identity and the node's key."""
+        """Read the identity and the node's key. Blocking."""
         state, clock = Path(settings.state_dir), ports.clock
         self.settings, self.ports, self.clock, self.link, self.state = (
             settings,
@@ -207,7 +207,7 @@ class AgentContext:
         self.engine = ports.make_engine(self.documents.open, self.revision_guard.numbers)
 
     def open(self) -> None:
-        """Read what an earlier process left. Blocking."""
+        """Read the files of an earlier process. Blocking."""
         self.load_policy()
         self.admission.maintenance.open()
         self.locks.open()
@@ -224,6 +224,6 @@ class AgentContext:
         self.decisions.open()
 
     def load_policy(self) -> None:
-        """Read the node's policy, a file of a few kilobytes. Blocking."""
+        """Read the node's policy (a file of a few kilobytes). Blocking."""
         settings = self.settings
         self.admission.policy.load(settings.policy_file, is_required=settings.is_policy_required)

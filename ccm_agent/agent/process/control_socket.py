@@ -1,9 +1,9 @@
 """
-Commands on the node's own host: a socket in the state folder, for its owner and root alone, and what the commands ask through
-it.
+Commands on the node's own host: a socket in the state folder, accessible only to its owner and root, and its client
+functions.
 
-A question is one line of JSON, `{"ask": …}`, and so is each line of the answer; the last one has `end`. The socket cannot be
-reached over the network, and needs no broker. Where no agent runs, the commands read and write the state folder.
+A request is one line of JSON, `{"ask": …}`. Each line of the reply is also JSON, and the last line has `end`. The socket
+cannot be reached over the network and works without a broker. If no agent runs, the commands read and write the state folder.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
-"""In the state folder."""
+"""The socket's name in the state folder."""
 
 STATUS = "status"
 LOOK = "look"
-"""Whether the node is disabled may be another matter now; answered with the status when it is known and obeyed."""
+"""Request: the node may have been disabled or enabled. The reply is the status, after the agent has applied the change."""
 ONCE = "once"
-"""Converge now; answered now and then with the status, and at the end with the result."""
+"""Request: converge now. The reply has the status every few seconds, and the result at the end."""
 
 QUESTION_LIMIT_BYTES = 4096
 QUESTION_S = 5.0
 """A client that sends nothing is disconnected after this time."""
 
 PULSE_S = 3.0
-"""An answer that takes long is said to be alive this often."""
+"""While a request is in progress, a line of the reply is sent this often to show that the agent is alive."""
 
 SILENCE_S = 30.0
-"""An agent that says nothing for so long is not waited for."""
+"""The client stops waiting for an agent that sends nothing for this time."""
 
 
 _KEEP_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""Python 3.13 would look for the socket by its path, whose descriptor is closed by then and may be another file's."""
+"""Python 3.13 would search for the socket by its path. That path's descriptor is closed by then and may be another file's."""
 
 
 class _Question(Struct):
@@ -69,19 +69,19 @@ class ControlSocket:
 
     def __init__(self, agent: Agent, folder: Path, users: Collection[int] = ()) -> None:
         """
-        Nothing listens yet.
+        Create the socket object; it does not listen yet.
 
         Args:
-            agent: Who answers.
-            folder: Its state folder.
-            users: Ids of the users who may ask; root and the agent's own unless given.
+            agent: The agent that answers.
+            folder: The agent's state folder.
+            users: Ids of the users who may connect; by default root and the agent's user.
         """
         self._users = users or (0, os.geteuid())
         self._agent = agent
         self._folder = folder
 
     async def run(self) -> None:
-        """Answer, and keep the status file current, until cancelled."""
+        """Answer requests and keep the status file current, until cancelled."""
         try:
             listening = await asyncio.to_thread(_listen, self._folder)
             server = await asyncio.start_unix_server(
@@ -94,7 +94,7 @@ class ControlSocket:
         try:
             await self._agent.local_status.keep(self._folder)
         finally:
-            # without waiting for those who are being answered: they see the end of the connection
+            # Do not wait for connected clients: they notice that the connection closes.
             server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -136,7 +136,7 @@ class ControlSocket:
                 await asyncio.wait([task], timeout=PULSE_S)
             await _say(writer, {"end": ONCE, "ended": msgspec.to_builtins(task.result())})
         finally:
-            # the client may have gone; the run that it started continues
+            # The client may have disconnected; the run that it started continues.
             if not task.done():
                 task.cancel()
 
@@ -148,7 +148,7 @@ async def _say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
-    """User id of the process at the other end. unix(7), SO_PEERCRED."""
+    """Return the user id of the process at the other end. See unix(7), SO_PEERCRED."""
     credentials = writer.get_extra_info("socket").getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
     )
@@ -157,7 +157,9 @@ def _peer(writer: asyncio.StreamWriter) -> int:
 
 
 def _listen(folder: Path) -> socket.socket:
-    """A listening socket in a folder that we have claimed: one that is there is a dead agent's. Blocking."""
+    """
+    Return a listening socket in a folder that this process has locked; an existing socket is from a dead agent. Blocking.
+    """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -175,7 +177,9 @@ def _listen(folder: Path) -> socket.socket:
 
 
 def _short(fd: int) -> str:
-    """The socket's path by its open folder: a longer one than 107 bytes could not be bound. unix(7), sun_path."""
+    """
+    Return the socket's path through its open folder, because a path over 107 bytes cannot be bound. See unix(7), sun_path.
+    """
     return f"/proc/self/fd/{fd}/{SOCKET}"
 
 
@@ -183,19 +187,19 @@ def ask(
     folder: Path, question: str, on_line: Callable[[dict[str, Any]], None] = lambda line: None
 ) -> dict[str, Any] | None:
     """
-    Ask the agent of a state folder. Blocking.
+    Send a request to the agent of a state folder. Blocking.
 
     Args:
         folder: The state folder.
         question: STATUS, LOOK or ONCE.
-        on_line: Called with each line of an answer that takes long.
+        on_line: Called with each line of the reply before the last one.
 
     Returns:
-        The last line of the answer; None when no agent answers there.
+        The last line of the reply; None if no agent answers.
 
     Raises:
-        FileError: We may not go there.
-        HostError: The agent does not do it, or ended before it had answered.
+        FileError: The folder or the socket is not accessible.
+        HostError: The agent refused the request, or exited before it replied.
     """
     try:
         with _connected(folder) as to:
@@ -238,25 +242,25 @@ def _connected(folder: Path) -> socket.socket:
 
 
 WHY_LIMIT = 500
-"""In characters: it is in the node's record and in each refusal."""
+"""In characters. The limit exists because the reason is in the node's record and in each refusal."""
 
 KNOWS = "knows"
-"""The agent knows that the node was disabled or enabled, and obeys."""
+"""The agent has been notified that the node was disabled or enabled, and has applied it."""
 SOON = "soon"
-"""An agent runs but could not be notified; it reads the file every few seconds."""
+"""An agent is running but could not be notified; it reads the file every few seconds."""
 OFF = "off"
-"""No agent runs; the next one will know."""
+"""No agent is running; the next one will read the file."""
 
 
 def status(folder: Path) -> dict[str, Any]:
     """
-    What is known of the agent of a state folder.
+    Return the known status of the agent of a state folder.
 
-    When no agent answers, this is what the agent left on disk: `running` is false, and `lock_owner` is the process that has the
-    folder all the same (0: none), and `time` when it was written.
+    If no agent answers, this is the status that the agent left on disk: `running` is false, `lock_owner` is the process that
+    nevertheless locks the folder (0: none), and `time` is the time of the status.
 
     Raises:
-        FileError: We may not look.
+        FileError: The folder is not accessible.
         HostError: The agent does not answer.
     """
     _check(folder)
@@ -283,15 +287,15 @@ def disable(folder: Path, *, for_s: float, why: str, by: str) -> tuple[Disabled,
 
     Args:
         folder: The agent's state folder.
-        for_s: For how long; 0: until it is enabled.
+        for_s: The duration; 0: until the node is enabled.
         why: The reason, for other operators.
-        by: Who says so.
+        by: The operator.
 
     Returns:
-        What is stored now, and whether the agent KNOWS, will SOON, or is OFF.
+        The stored state, and KNOWS, SOON or OFF for the agent.
 
     Raises:
-        FileError: We may not write there.
+        FileError: The folder is not writable.
     """
     now = datetime.now(UTC).replace(microsecond=0)
     until = now + timedelta(seconds=for_s) if for_s else None
@@ -302,10 +306,10 @@ def disable(folder: Path, *, for_s: float, why: str, by: str) -> tuple[Disabled,
 
 def enable(folder: Path) -> tuple[bool, str]:
     """
-    Enable a node again: whether it was disabled, and whether the agent KNOWS, will SOON, or is OFF.
+    Enable a node again. Returns whether it was disabled, and KNOWS, SOON or OFF for the agent.
 
     Raises:
-        FileError: We may not write there.
+        FileError: The folder is not writable.
     """
     _check(folder)
     return admission.enable(folder), _told(folder)
@@ -313,18 +317,18 @@ def enable(folder: Path) -> tuple[bool, str]:
 
 def converge_once(folder: Path, on_status: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]] | None:
     """
-    Have the agent of a state folder converge now, and wait for the end.
+    Request the agent of a state folder to converge now, and wait for the end.
 
     Args:
         folder: The state folder.
-        on_status: Called every few seconds with the agent's status; an exception that it raises ends the waiting, not the run.
+        on_status: Called every few seconds with the agent's status; an exception from it ends the wait, but not the run.
 
     Returns:
-        How it ended for each manifest and assignment, as `Ended`; None when no agent runs.
+        The result for each manifest and assignment, as a `ConvergenceResult`; None if no agent is running.
 
     Raises:
-        FileError: We may not ask.
-        HostError: The agent does not, or has ended.
+        FileError: The socket is not accessible.
+        HostError: The agent refused the request or exited.
     """
     answer = ask(folder, ONCE, lambda line: on_status(line["status"]))
     return None if answer is None else list(answer["ended"])
@@ -332,7 +336,7 @@ def converge_once(folder: Path, on_status: Callable[[dict[str, Any]], None]) -> 
 
 def check_owner(folder: Path) -> None:
     """
-    Check that an agent of this user leaves nothing in a state folder that the folder's own agent cannot read.
+    Check that an agent started by this user does not leave files in the state folder that the folder's own agent cannot read.
 
     Raises:
         UsageError: The folder belongs to another user's agent.

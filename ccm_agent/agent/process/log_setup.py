@@ -1,5 +1,5 @@
 """
-The agent's log: one line for each record on standard error, as text or JSON, with the fields that the record carries.
+The agent's log: one line for each record on standard error, as text or JSON, with the record's fields.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def set_up_logging(
     level: str, form: str, stream: TextIO | None = None, *, secrets: Masker | None = None
 ) -> None:
     """
-    Send the log to standard error; called again, it replaces what was set up before.
+    Configure logging to standard error. A repeated call replaces the previous configuration.
 
     Args:
         level: "debug", "info", "warn" or "error".
         form: "text" or "json".
-        stream: Where to, if not to standard error.
-        secrets: What is taken out of each line, and of the traceback below it; what is learned later too.
+        stream: The output stream, instead of standard error.
+        secrets: Secrets to mask in each line and traceback, including secrets that are added later.
     """
     masker = secrets if secrets is not None else Masker()
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -43,18 +43,18 @@ def set_up_logging(
 
 
 class _MaskingFormatter(logging.Formatter):
-    """Takes secrets out of what a record says, before it is written in any form."""
+    """Masks secrets in a record before it is written."""
 
     def __init__(self, masker: Masker | None = None) -> None:
         super().__init__()
         self.masker = masker if masker is not None else Masker()
 
     def message(self, record: logging.LogRecord) -> str:
-        """What happened."""
+        """Return the message."""
         return self.masker.text(record.getMessage())
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """What else the record says, by name; what is not text or number is a text by now."""
+        """Return the record's extra fields by name; values other than text and numbers are converted to text."""
         return {
             key: self.masker.value(value if isinstance(value, _PLAIN) else str(value))
             for key, value in vars(record).items()
@@ -62,7 +62,7 @@ class _MaskingFormatter(logging.Formatter):
         }
 
     def traceback(self, record: logging.LogRecord) -> str:
-        """Where it happened; "" when the record does not say."""
+        """Return the traceback of the record; "" if it has none."""
         return self.masker.text(self.formatException(record.exc_info)) if record.exc_info else ""
 
 
@@ -70,7 +70,7 @@ class TextFormatter(_MaskingFormatter):
     """`2026-11-21T12:00:00Z WARN  no broker error="…"`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and the traceback below it if there is one."""
+        """Return one line, followed by the traceback if there is one."""
         fields = "".join(f" {key}={_shown(value)}" for key, value in self.fields(record).items())
         word = _WORDS.get(record.levelno, record.levelname)
         line = f"{_time(record)} {word:<5} {_one_line(self.message(record))}{fields}"
@@ -82,7 +82,7 @@ class JsonFormatter(_MaskingFormatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Fields of the record are beside time, level and message."""
+        """Return the time, level and message with the record's fields, as a JSON object."""
         line: dict[str, Any] = {
             "time": _time(record),
             "level": _WORDS.get(record.levelno, record.levelname).lower(),
@@ -106,5 +106,5 @@ def _shown(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A text that cannot begin a line of its own, nor move a terminal's cursor: what is logged came from outside."""
+    """Escape control characters, so that logged input cannot start a new line or move a terminal's cursor."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,7 +1,7 @@
 """
-The agent as a process: signals, the service manager, and how it ends.
+The agent as a process: signals, the service manager, and the exit.
 
-systemd is notified as sd_notify(3) says: one datagram to a socket that the environment names.
+systemd is notified as described in sd_notify(3): one datagram to the socket named in the environment.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 class SystemdNotifier:
     """
-    Talks to the service manager, if there is one.
+    Sends notifications to the service manager, if there is one.
 
     Attributes:
-        watchdog_s: How often the service manager wants a sign of life; 0: never.
+        watchdog_s: The watchdog interval of the service manager; 0: no watchdog.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -44,29 +44,29 @@ class SystemdNotifier:
         self.watchdog_s = int(wanted) / 1e6 if wanted.isdecimal() and is_for_us else 0.0
 
     def ready(self, status: str) -> None:
-        """The service is up."""
+        """Notify that the service is up."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def status(self, status: str) -> None:
-        """One line that `systemctl status` shows."""
+        """Send the line that `systemctl status` shows."""
         self._send(f"STATUS={status}")
 
     def reloading(self) -> None:
-        """The configuration is being read again; `ready` ends it."""
+        """Notify that the configuration is being reloaded; call `ready` when that is done."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The service is going down."""
+        """Notify that the service is stopping."""
         self._send("STOPPING=1")
 
     def alive(self) -> None:
-        """A sign of life for the watchdog."""
+        """Send a keep-alive to the watchdog."""
         self._send("WATCHDOG=1")
 
     def _send(self, state: str) -> None:
         if not self._address:
             return
-        # a leading @ is systemd's way to write an abstract socket
+        # A leading @ is systemd's notation for an abstract socket.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
@@ -77,7 +77,7 @@ class SystemdNotifier:
 
 
 BuildAgent = Callable[[Settings], AbstractAsyncContextManager[Agent]]
-"""An agent on real adapters, for as long as the context lasts."""
+"""Builds an agent on real adapters, which exist while the context is open."""
 
 NEEDS_RESTART = {
     "identity": "identity",
@@ -95,10 +95,10 @@ NEEDS_RESTART = {
     "heartbeat_s": "heartbeat",
     "presence_ttl_s": "heartbeat",
 }
-"""Settings that a reload does not change, and the keys by which people know them."""
+"""Settings that a reload does not change, with their keys in the configuration file."""
 
 CONNECT_S = 3.0
-"""How long an agent that converges once waits for the broker; one without a broker waits in vain."""
+"""How long an agent that converges once waits for the broker. An agent without a broker waits the full time."""
 
 
 async def serve(
@@ -114,11 +114,11 @@ async def serve(
 
     Args:
         path: The configuration file.
-        settings: What it held at the start.
-        build: Makes the agent.
+        settings: The configuration at startup.
+        build: Builds the agent.
         notifier: The service manager.
         hand_over: Hands the output of programs that outlive the agent to another process.
-        restarts: Whether a process that is asked to stop is to be followed by another.
+        restarts: Returns whether the process that is stopping will be followed by another one.
     """
     stop = asyncio.Event()
     with _one_reason():
@@ -145,16 +145,16 @@ async def serve_once(
     path: Path, settings: Settings, build: BuildAgent, hand_over: Callable[[], int], limit_s: float
 ) -> list[ConvergenceResult]:
     """
-    Be the agent for as long as it takes to converge once, where none runs.
+    Run an agent until it has converged once, if no other agent is running.
 
     Args:
-        path, settings, build, hand_over: As for `serve`.
-        limit_s: What has not ended by then is stopped, as by SIGTERM.
+        path, settings, build, hand_over: See `serve`.
+        limit_s: The time limit. Afterwards the agent stops, as with SIGTERM.
 
     Raises:
-        LockError: There is an agent with this state folder.
+        LockError: An agent with this state folder is running.
         Refusal: The node is disabled.
-        HostError: It was stopped, or the limit has passed.
+        HostError: The agent was stopped, or the time limit was exceeded.
     """
     stop, up = asyncio.Event(), asyncio.Event()
     with _one_reason():
@@ -164,14 +164,14 @@ async def serve_once(
             asyncio.TaskGroup() as group,
         ):
             with contextlib.suppress(TimeoutError):
-                # sources and data may be on the broker; without it what was good last is applied
+                # Sources and data may be on the broker; without the broker, the last good versions are applied.
                 async with asyncio.timeout(CONNECT_S):
                     await agent.wait_connected()
             life = group.create_task(agent.run(stop, up.set, lambda: _leave(hand_over)), name="service:agent")
             started = group.create_task(up.wait(), name="service:up")
             await asyncio.wait([life, started], return_when=asyncio.FIRST_COMPLETED)
             started.cancel()
-            # not a task of the group: its refusal would cancel the agent, which must finish the current resource
+            # Not a task of the group: its refusal would cancel the agent, which must finish the current resource.
             once = asyncio.create_task(agent.converge_once(), name="service:once")
             await asyncio.wait([life, once], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             why = f"it did not end within {limit_s:g} s" if not life.done() else "it was stopped"
@@ -187,7 +187,7 @@ async def serve_once(
 def _leave(hand_over: Callable[[], int]) -> None:
     log.warning("a resource continues after the agent", extra={"streams": hand_over()})
     logging.shutdown()
-    # an orderly end would cancel the task that waits for its program, and end the program with it (ADR 23)
+    # A normal exit would cancel the task that waits for the resource's program, and end the program with it (ADR 23).
     os._exit(0)
 
 
@@ -196,7 +196,7 @@ def _one_reason() -> Iterator[None]:
     try:
         yield
     except ExceptionGroup as errors:
-        # of an agent that could not start there is one error, and people want to read that
+        # If an agent cannot start, show only the one error that explains why.
         reasons, others = errors.split(CcmError)
         if reasons is not None and others is None and len(reasons.exceptions) == 1:
             raise reasons.exceptions[0] from errors
@@ -204,7 +204,7 @@ def _one_reason() -> Iterator[None]:
 
 
 async def _stay_alive(notifier: SystemdNotifier) -> None:
-    """Tell the watchdog that the loop turns; twice in its time, as sd_watchdog_enabled(3) advises."""
+    """Notify the watchdog that the event loop runs, twice per watchdog interval, as sd_watchdog_enabled(3) recommends."""
     while notifier.watchdog_s:
         notifier.alive()
         await asyncio.sleep(notifier.watchdog_s / 2)
@@ -224,11 +224,12 @@ async def _signals(
     def reload() -> None:
         notifier.reloading()
         try:
-            # a few kilobytes, at an operator's command: a thread would only change the order of events
+            # The file has a few kilobytes and an operator requested the reload; a thread would only change the order of
+            # events.
             _reload(path, agent)
         except CcmError as err:
             log.error("the configuration was not reloaded", extra={"reason": str(err)})
-            agent.reload_policy()  # a tightened policy must not wait for the configuration to be mended
+            agent.reload_policy()  # a tightened policy must not wait until the configuration is fixed
         notifier.ready(f"node {agent.node}")
 
     handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
@@ -242,7 +243,7 @@ async def _signals(
 
 
 def merge_reloaded(now: Settings, read: Settings) -> tuple[Settings, list[str]]:
-    """What of a configuration that was read again holds from here on, and the keys that wait for a restart."""
+    """Return the configuration with the reloadable changes applied, and the changed keys that need a restart."""
     waiting = [name for name in NEEDS_RESTART if getattr(read, name) != getattr(now, name)]
     kept = replace(read, **{name: getattr(now, name) for name in waiting})
     return kept, list(dict.fromkeys(NEEDS_RESTART[name] for name in waiting))
