@@ -1,8 +1,8 @@
 """
-Runs that a server started for its users, such as retries from the dashboard and plans from the studio.
+Runs that a server starts for its users, such as retries from the dashboard and plans from the studio.
 
-Each is followed to its end. Nodes that refused or never answered are in no stream, so the process that follows the run stores
-their ends.
+The server follows each run to its end. No stream stores the end of a node that refused or did not answer, so the process that
+follows the run records these ends.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ccm_ctl.fleet.runs.run_session import follow_run, new_run
 log = logging.getLogger(__name__)
 
 STORE_EACH_S = 1.0
-"""While a run is in progress, ends that no stream stores are stored at most this often."""
+"""The minimum interval, in seconds, between writes of the ends that no stream stores, while a run is in progress."""
 
 
 class BackgroundRuns:
     """
-    Starts runs, and follows each until it ends or the server does. The nodes continue without the server.
+    Starts runs and follows each until it ends or the server stops. The nodes continue without the server.
 
     Args:
         fleet: The bus.
-        at_once: The most runs in progress.
-        limit_s: Nodes that have not ended after so many seconds are lost; None for the limit of every other run.
-        kept: How many runs `find` remembers, in progress or ended.
+        at_once: The maximum number of runs in progress.
+        limit_s: Seconds after which nodes that have not ended are lost. None: the usual limit.
+        kept: The number of runs that `find` remembers, in progress or ended.
     """
 
     def __init__(self, fleet: Fleet, *, at_once: int, limit_s: float | None = None, kept: int = 0) -> None:
@@ -45,15 +45,15 @@ class BackgroundRuns:
         self._runs: dict[str, Run] = {}
 
     def find(self, run: str) -> Run | None:
-        """The state of a run that was started here, if it is remembered."""
+        """Return the state of a run that this server started, or None if it is no longer remembered."""
         return self._runs.get(run)
 
     async def start(self, launch: Launch) -> None:
         """
-        Start a run, and return when its request is sent.
+        Start a run. Returns when its request has been sent.
 
         Raises:
-            RunError: A retry of the same run is in progress, or too many runs are.
+            RunError: A retry of the same run is in progress, or too many runs are in progress.
             BusError: The request cannot be sent.
         """
         retried = launch.record.retry_of
@@ -70,7 +70,7 @@ class BackgroundRuns:
         await is_sent
 
     async def end(self) -> None:
-        """Stop following all of them."""
+        """Stop following all runs."""
         tasks = list(self._retried)
         for task in tasks:
             task.cancel()
@@ -108,7 +108,7 @@ class EndsWriter:
         self._stored_at = float("-inf")
 
     async def on_turn(self, news: list[News]) -> None:
-        """Take what is new. While the broker cannot be reached, it is tried again with each turn."""
+        """Collect the new ends. If the broker is unreachable, the next turn tries again."""
         if any(isinstance(one, StateChange) and one.state.is_final for one in news):
             self._is_stored = False
         now = asyncio.get_running_loop().time()

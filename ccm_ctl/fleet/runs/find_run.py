@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 REFUSALS_READ = 200
-"""The most nodes without a session whose refusals are read from the stream."""
+"""The maximum number of nodes without a session for which refusals are read node by node."""
 
 REFUSALS_LIMIT = 10_000
-"""The most events that are read to find the refusals of all nodes."""
+"""The maximum number of events read to find the refusals of all nodes."""
 
 SCOPES_LIMIT = 1000
-"""Up to this number of nodes, a run is stopped on the subjects of its nodes; with more, on that of all nodes."""
+"""A stop is sent to each node's own subject for up to this many nodes, and to the subject of all nodes for more."""
 
 
 async def find_run(fleet: Fleet, word: str) -> Recorded:
     """
-    A run by its id, the beginning of it, or `last`, which is this operator's own newest run.
+    Find a run by its ID, a prefix of the ID, or `last`, which is this operator's own newest run.
 
     Raises:
-        RunError: There is no such run, or several begin so.
+        RunError: No run matches, or the prefix is ambiguous.
     """
     history, run = History(fleet), await find_id(fleet, word)
     try:
@@ -71,10 +71,10 @@ async def find_run(fleet: Fleet, word: str) -> Recorded:
 
 async def find_id(fleet: Fleet, word: str) -> str:
     """
-    The id of a run, from the beginning of it or `last`; a whole id is not looked up.
+    Return the ID of a run from a prefix or `last`. A complete ID is returned without a lookup.
 
     Raises:
-        RunError: There is no such run, or several begin so.
+        RunError: No run matches, or the prefix is ambiguous.
     """
     try:
         return await History(fleet).find(word)
@@ -92,10 +92,10 @@ async def find_id(fleet: Fleet, word: str) -> str:
 
 async def describe_last(fleet: Fleet, schedule: Schedule) -> Recorded:
     """
-    The last run of a schedule.
+    Return the last run of a schedule.
 
     Raises:
-        RunError: It was not due yet.
+        RunError: The schedule was not due yet.
     """
     if not schedule.last_run:
         raise RunError(f"{schedule.name}: was not due yet; `ccmctl schedule list` shows when it is")
@@ -105,15 +105,15 @@ async def describe_last(fleet: Fleet, schedule: Schedule) -> Recorded:
 
 async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = None) -> Recorded:
     """
-    A run of the stream as if it were on record.
+    Describe a run from the stream in the form of a recorded run.
 
-    Of a schedule that is still stored, the nodes that match it now and have no session in the run are expected, too: they were
-    away, or refused.
+    If its schedule is still stored, the nodes that match the schedule now and have no session are also expected. They were
+    offline or refused the run.
 
     Args:
         fleet: The bus.
         found: The run.
-        schedule: The schedule that sent it, if that is known; else it is looked up by its name.
+        schedule: The schedule that sent the run, if known. Otherwise it is looked up by name.
     """
     cause = SCHEDULE if schedule is not None else found.cause
     if schedule is None and cause == SCHEDULE:
@@ -159,11 +159,11 @@ async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = N
 
 async def find_request(fleet: Fleet, recorded: Recorded) -> Verified[ManifestRequest]:
     """
-    The request of a run of a schedule, as an operator can send it again.
+    Return the request of a schedule's run, so that an operator can send it again.
 
     Raises:
-        RunError: The run is not one of a schedule that is still stored as it was then.
-        SignatureError: The schedule is not verified.
+        RunError: No schedule started the run, or the schedule has been changed or removed since.
+        SignatureError: The schedule's signature does not verify.
     """
     run = recorded.record.run
     if recorded.cause != SCHEDULE:
@@ -194,10 +194,10 @@ async def find_request(fleet: Fleet, recorded: Recorded) -> Verified[ManifestReq
 
 async def find_schedule(fleet: Fleet, name: str) -> Schedule:
     """
-    The schedule of a name.
+    Return the schedule with this name.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is no such schedule.
     """
     known = await read_schedules(fleet)
     found = next((one for one in known if one.name == name), None)
@@ -208,12 +208,15 @@ async def find_schedule(fleet: Fleet, name: str) -> Schedule:
 
 
 async def _find_last(fleet: Fleet, run: str) -> Schedule | None:
-    """The schedule whose last run this is, though no node has begun it."""
+    """Return the schedule whose last run this is, even if no node has started it."""
     return next((one for one in await read_schedules(fleet) if one.last_run == run), None)
 
 
 async def read_schedules(fleet: Fleet, left_out: list[str] | None = None) -> list[Schedule]:
-    """The schedules; none where the broker has none. The subjects of unreadable ones are added to `left_out`."""
+    """
+    Return the schedules, or an empty list if the broker has no bucket for them. Subjects of unreadable ones are added to
+    `left_out`.
+    """
     try:
         return (
             await fleet.schedules([] if left_out is None else left_out) if fleet.schedules is not None else []
@@ -223,12 +226,12 @@ async def read_schedules(fleet: Fleet, left_out: list[str] | None = None) -> lis
 
 
 def is_from(schedule: Schedule, time: datetime) -> bool:
-    """A run of this time is of the schedule as it is stored now; the id of a run has whole seconds."""
+    """Whether a run of this time belongs to the schedule as it is stored now. A run ID has a resolution of one second."""
     return schedule.stored.replace(microsecond=0) <= time
 
 
 async def match_now(fleet: Fleet, schedule: Schedule) -> dict[str, bool]:
-    """The nodes that match a schedule now, and whether each is present."""
+    """Return the nodes that match a schedule now, and whether each is present."""
     try:
         inventory, resolved = await resolve(fleet, requested_targets(schedule.request))
     except (NoTargetError, SelectorError):
@@ -241,7 +244,7 @@ def _is_present(inventory: Inventory, node: str) -> bool:
 
 
 async def _read_refusals(fleet: Fleet, run: str, nodes: Collection[str], since: datetime) -> dict[str, str]:
-    """Why nodes refused a run, as they said in the stream."""
+    """Return the reasons with which nodes refused a run, from the stream."""
     found: dict[str, str] = {}
     for node in sorted(nodes)[:REFUSALS_READ]:
         async for event in fleet.events.scan(event_subject(AGENT_REFUSED, node), since=since):
@@ -255,7 +258,7 @@ async def _read_refusals(fleet: Fleet, run: str, nodes: Collection[str], since: 
 
 
 async def read_refusals(fleet: Fleet, runs: Collection[str], since: datetime) -> dict[str, set[str]]:
-    """The nodes that refused runs, by run, as they said in the stream. Reading is bounded."""
+    """Return the nodes that refused each run, from the stream. The number of events read is limited."""
     found: dict[str, set[str]] = {}
     count = 0
     async for event in fleet.events.scan(f"{AGENT_REFUSED}.>", since=since):

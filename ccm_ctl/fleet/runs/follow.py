@@ -37,34 +37,36 @@ TURN_S = 0.2
 """Seconds between turns without messages."""
 
 READ_EACH_LIMIT = 8
-"""With more nodes, the whole run is read at once instead of node by node."""
+"""With more nodes than this, the events of the whole run are read with one request, instead of node by node."""
 
 
 HELD_LIMIT = 1000
-"""The most messages of an unexpected node that are kept until it is known whether it may join; the stream has the rest."""
+"""
+The maximum number of messages kept for an unexpected node until it is known whether it may join. The rest are in the stream.
+"""
 
 LAST_TURNS = 10
 """A finished run ends after this many turns, even if nodes keep sending."""
 
 
 async def ignore_news(_news: list[News]) -> None:
-    """An `on_turn` for a run of which only the result counts."""
+    """An `on_turn` that does nothing, for callers that need only the result of the run."""
 
 
 class Follower:
     """
-    One run, followed.
+    Follows one run.
 
     Args:
         fleet: The bus.
-        run: Its state, which this feeds.
-        ask: Sends the request again, naming nodes; None for an observer.
-        may_join: Whether an unexpected node may join, according to operators (`fleet/runs/joining.py`).
+        run: The state of the run, which this class updates.
+        ask: Sends the request again to the given nodes. None for an observer.
+        may_join: Whether an unexpected node may join the run (`fleet/runs/joining.py`).
         on_turn: Called after each turn with the news, which may be empty.
-        proof: Decides which messages count; None: all, because these credentials cannot verify any.
-        returning: Finds nodes that come back while the run is in progress, which are then asked; None: none are.
-        is_ended: Whether to stop following before every node has ended, as for a rollout that is paused.
-        goes_on: Whether to continue though every node has ended, as for a rollout whose last step is left to do.
+        proof: Decides which messages are valid. None: all are, because these credentials cannot verify messages.
+        returning: Finds nodes that come back while the run is in progress. They get the request then. None: they do not.
+        is_ended: Whether to stop following before every node has ended, for example when a rollout is paused.
+        goes_on: Whether to continue after every node has ended, for example when a rollout has a last step to do.
     """
 
     def __init__(
@@ -114,10 +116,10 @@ class Follower:
 
     async def look(self, *, ends_only: bool = False) -> None:
         """
-        Read the run's events from the stream once; news is shown when it is followed.
+        Read the run's events from the stream once, without showing news.
 
         Args:
-            ends_only: Read the summaries only: how each node ended, and not what it did.
+            ends_only: Read only the summaries, which contain the end state of each node.
         """
         if ends_only:
             self._take_in(await self._fleet.events.read(f"{SESSION_SUMMARY}.{self._run.run}.>"))
@@ -127,14 +129,14 @@ class Follower:
         await self._certify()
 
     async def _prepare(self) -> None:
-        """Learn the keys of the nodes that are expected, while they work."""
+        """Read the keys of the expected nodes while the nodes are working."""
         if self._proof is None:
             return
-        with contextlib.suppress(BusError):  # what is missing is looked for again when it is needed
+        with contextlib.suppress(BusError):  # missing keys are looked up again when they are needed
             await learn_records(self._fleet, self._proof.authors, self._run.nodes)
 
     async def _certify(self) -> None:
-        """Look for certificates that summaries wait for, and take in what they prove."""
+        """Read the certificates that summaries are waiting for, and process the messages that they verify."""
         if self._proof is None or not (wanted := self._proof.wanted_keys):
             return
         try:
@@ -160,7 +162,7 @@ class Follower:
         self._woken.clear()
 
     async def _turn(self) -> bool:
-        """Process received messages and timers, and show news; True at the end of the run."""
+        """Process received messages and timers, and show news. Returns True at the end of the run."""
         now = self._now()
         if self._fleet.link.connected:
             self._run.back(now)
@@ -202,7 +204,7 @@ class Follower:
     async def _read(self, nodes: list[str] | None) -> None:
         for node in [">"] if nodes is None else nodes:
             self._take_in(await self._fleet.events.read(run_pattern(self._run.run, node)))
-        # the broker delivered these before its answer, so their nodes are not lost
+        # the broker delivered these messages before its reply, so their nodes are not lost
         self._take_in_heard()
         await self._certify()
         self._run.read_done(nodes, self._now())
@@ -227,7 +229,7 @@ class Follower:
                 held.append((message, heard))
 
     def _is_ignored(self, message: StoredEvent) -> bool:
-        """Whether its node may not join: such messages are not decoded, because there may be many."""
+        """Whether the message is from a node that may not join. Such messages are not decoded, because there may be many."""
         if not self._run.ignored:
             return False
         try:
@@ -254,7 +256,7 @@ class Follower:
             self._run.happened(one.node, said, now)
 
     async def _judge_unexpected(self) -> None:
-        """Let the nodes join that may, with what they have said so far, and ignore the others."""
+        """Let unexpected nodes join if they may, and process their messages so far. Ignore the other unexpected nodes."""
         for name in list(self._unexpected):
             may_join = await self._may_join(name)
             held = self._unexpected.pop(name)

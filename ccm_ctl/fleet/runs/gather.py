@@ -1,4 +1,6 @@
-"""Send nodes a request that they answer at once: ping, facts, status. The answers are not verified."""
+"""
+Send a request that nodes answer immediately (ping, facts, status), and collect the answers. Their signatures are not checked.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,24 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NAMED_AT_ONCE = 2000
-"""The most nodes named in one request, because messages are limited in size."""
+"""The maximum number of nodes named in one request, because the message size is limited."""
 
 ASK_AGAIN_S = 1.0
 ROUNDS = 3
-"""The request is sent this many times, ASK_AGAIN_S apart. A node that is silent after the last pause has not answered."""
+"""
+How often the request is sent, at intervals of ASK_AGAIN_S. A node that is silent one interval after the last time has not
+answered.
+"""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
     """
-    What a node answered.
+    A node's answer.
 
     Attributes:
         node: The node.
-        answer: Its answer.
-        after_s: Seconds after the request.
+        answer: The content of the answer.
+        after_s: Seconds between the request and the answer.
     """
 
     node: str
@@ -54,8 +59,8 @@ async def gather(
     Args:
         fleet: The bus.
         protocol: The request's protocol: an ID of `model.wire` that ends in `.request`.
-        resolved: The nodes to ask. Offline nodes are not waited for.
-        on_reply: Called with each answer as it comes.
+        resolved: The nodes to ask. The function does not wait for offline nodes.
+        on_reply: Called with each answer when it arrives.
 
     Returns:
         The answers by node, and the nodes that did not answer.
@@ -81,14 +86,14 @@ async def ask(
     on_reply: Callable[[Reply], None] | None = None,
 ) -> tuple[dict[str, Reply], list[str]]:
     """
-    Send a request that is answered at once, again to nodes that are silent; see `gather`.
+    Send a request that nodes answer immediately, and repeat it for silent nodes. See `gather`.
 
     Args:
         fleet: The bus.
-        request: The request; nodes answer with its run ID.
-        scopes: Where it is sent.
+        request: The request. Answers contain its run ID.
+        scopes: The scopes to which it is sent.
         waited_for: The nodes that must answer.
-        on_reply: Called with each answer as it comes.
+        on_reply: Called with each answer when it arrives.
     """
     asking = _Asking(set(waited_for), on_reply)
     stop = await fleet.events.follow(run_pattern(request.run), asking.hear)
@@ -109,7 +114,7 @@ async def ask(
 
 
 class _Asking:
-    """One request and its answers."""
+    """One request and the answers to it."""
 
     def __init__(self, waited_for: set[str], on_reply: Callable[[Reply], None] | None) -> None:
         self.silent = waited_for

@@ -1,12 +1,12 @@
 """
-Records of runs in CCM_RUNS, with which any operator on any machine can list, show, watch or stop runs of others.
+Records of runs in CCM_RUNS. With them, any operator on any machine can list, show, watch or stop the runs of others.
 
-Each operator writes under its own token, `<operator>.<run>.request` and so on, and the broker allows no other keys.
-The run belongs to the operator whose request was stored first. Additions of others (a stop, the end that a watcher saw) are
+Each operator writes keys under its own token, such as `<operator>.<run>.request`. The broker allows no other keys.
+The run belongs to the operator whose request was stored first. Additions by others (a stop, the end that a watcher saw) are
 read with it and shown under their names. Older controllers wrote `<run>.request`; their records are read as well.
 
-A record that cannot be read is left out, so that one operator cannot take the list from the others. The request is signed by its
-author and covers the list of nodes; one that does not verify is marked (`run_signatures`).
+A record that cannot be read is skipped, so that one operator cannot block the list for others. Its author signs the request,
+and the signature covers the list of nodes. A record that does not verify is marked (`run_signatures`).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 T = TypeVar("T", RunRecord, RunState, RunTargets, RunEnds)
 
 PIECE_NODES = 2000
-"""Nodes per key, because messages are limited in size."""
+"""Nodes per key, because the message size is limited."""
 
 NEWEST = "last"
-"""Instead of an id: the operator's own newest run."""
+"""The word that stands for the operator's own newest run, in place of an ID."""
 
 _TRIES, _UNHEARD = 10, (NodeState.PLANNED, NodeState.EXPECTED)
 _WRITTEN = "another program writes its record all the time; try again"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _REQUEST, _STATE, _TARGETS, _ENDS = "request", "state", "targets", "ends"
 _IS_PIECE = {_REQUEST: False, _STATE: False, _TARGETS: True, _ENDS: True}
-"""Kinds of keys, and whether they are split into numbered pieces."""
+"""Kinds of keys, and whether each is split into numbered pieces."""
 
 _FORMER = ""
-"""Instead of an operator's token: a key of an older controller, without author."""
+"""Takes the place of the operator's token in keys of older controllers, which do not name the author."""
 
 
 class UnknownRunError(RunError):
@@ -62,19 +62,19 @@ class UnknownRunError(RunError):
 
 class Recorded(Struct, frozen=True, kw_only=True):
     """
-    A recorded run, or a run of the stream that no operator started.
+    A recorded run, or a run from the stream that no operator started.
 
     Attributes:
         record: The request.
         state: Its progress when it was last watched.
-        closed_by: The operator who saw it end, if that was not the one who began it; else "".
+        closed_by: The operator who saw the run end, if another operator started it; else "".
         nodes: The nodes that were expected.
-        offline: Those of them that were not present.
+        offline: The expected nodes that were not present.
         ends: End states that no stream stores.
-        cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
-        note: A sentence about its list of nodes; "" for none.
-        is_on_record: An operator's record describes it, which can be closed.
-        judged: The record as its signature proves it; None: it is not on record.
+        cause, origin: The kind of the run's cause (see `stream_runs.CAUSES`), and the name of the schedule or assignment.
+        note: A sentence about the list of nodes, or "".
+        is_on_record: Whether an operator's record describes the run. Such a record can be closed.
+        judged: The record and the result of checking its signature. None: the run is not on record.
     """
 
     record: RunRecord
@@ -91,7 +91,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> str:
-        """Why the record does not verify; "": it does, or the run is not on record."""
+        """The reason why the record does not verify. "": it verifies, or the run is not on record."""
         return self.judged.reason if self.judged is not None else ""
 
 
@@ -100,7 +100,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     Runs on record, newest first, without their nodes.
 
     Attributes:
-        runs: Request, progress, closing operator, and why the record does not verify (see Recorded).
+        runs: Request, progress, closing operator, and why the record does not verify ("" if it does); see Recorded.
         left_out: Keys of records that cannot be read.
     """
 
@@ -109,7 +109,7 @@ class Listed(Struct, frozen=True, kw_only=True):
 
 
 class _Key(Struct, frozen=True, kw_only=True):
-    """A key of the bucket: whose (a token, or _FORMER), of which run, what, and which piece of it."""
+    """A key of the bucket: operator's token (or _FORMER), run, kind, and number of the piece."""
 
     owner: str
     run: str
@@ -127,17 +127,17 @@ class _Pieces(Struct, kw_only=True):
 
     @property
     def owner(self) -> str | None:
-        """The operator whose request was stored first; None when there is none."""
+        """Return the operator whose request was stored first, or None."""
         return min(self.requests, key=lambda token: self.requests[token][0].revision, default=None)
 
     def merge_states(self, run: str, owner: str) -> tuple[RunState, str]:
-        """Return the run's progress, and the operator who closed it if not its owner."""
+        """Return the run's progress, and the operator who closed the run, if another operator owns it."""
         _, state = self.states.get(owner, (None, RunState(run=run)))
         others = sorted(
             ((entry.revision, token, told) for token, (entry, told) in self.states.items() if token != owner),
             key=lambda one: one[0],
         )
-        # A key proves its author, so the name of an operator who stops a run is read from the key.
+        # # The name of an operator who stops a run is taken from the key, because the broker checks who writes the key.
         stops = [token for _, token, told in others if told.stopped_by or told.state == "stopping"]
         stoppers = [state.stopped_by, *map(_decode_operator, stops)]
         state = msgspec.structs.replace(state, stopped_by=next(filter(None, stoppers), ""))
@@ -152,7 +152,7 @@ class _Pieces(Struct, kw_only=True):
         return state, ""
 
     def merge_ends(self, owner: str) -> dict[str, NodeEnd]:
-        """Return the end states: from the run's owner, and for other nodes from other watchers."""
+        """Return the end states from the run's owner, and from other watchers for nodes that the owner did not record."""
         ends: dict[str, NodeEnd] = {}
         for token in sorted(self.ends, key=lambda token: token != owner):
             for piece in self.ends[token].values():
@@ -163,7 +163,7 @@ class _Pieces(Struct, kw_only=True):
 
 
 class History:
-    """The runs in a bucket, as one operator reads and writes them."""
+    """The runs in a bucket, with the reads and writes of one operator."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -178,10 +178,10 @@ class History:
 
         Args:
             record: The request.
-            nodes, offline: The nodes that are expected, and those of them that are not present.
-            base: What the request was made from.
+            nodes, offline: The expected nodes, and those of them that are not present.
+            base: The signed objects from which the request was made.
 
-        The request is written first: it makes this operator the owner, and the run ID is not known to others before.
+        The request is written first. This makes this operator the owner, because nobody else knows the run ID yet.
         """
         away = [node for node in nodes if node in offline]
         await self._put_request(replace(record, nodes_digest=signatures.digest_nodes(nodes, away)), base)
@@ -192,12 +192,12 @@ class History:
         await self._put(f"{record.run}.{_STATE}", RunState(run=record.run, time=record.time))
 
     async def recorded_at(self, run: str) -> datetime | None:
-        """When this operator's record of a run was written last, by the broker's clock; None: there is none."""
+        """Return when this operator's record of a run was last written, by the broker's clock, or None if there is no record."""
         entry = await self._bucket.get(f"{self._token}.{run}.{_STATE}")
         return entry.created if entry else None
 
     async def forget(self, run: str) -> None:
-        """Remove the record of a run of this operator that was never sent."""
+        """Remove this operator's record of a run whose request was never sent."""
         for entry in await self._bucket.matching([f"{self._token}.{run}.>"]):
             await self._bucket.delete(entry.key)
 
@@ -236,7 +236,7 @@ class History:
 
         Raises:
             RunError: Nothing is recorded.
-            ProtocolError: What is there cannot be read.
+            ProtocolError: The record cannot be read.
         """
         entries = await self._bucket.matching([f"{run}.>", f"*.{run}.>"])
         found, left_out = _sorted_out(entries)
@@ -262,7 +262,7 @@ class History:
         )
 
     async def requests(self, run: str = "*") -> dict[str, RunRecord]:
-        """The records of a run, or of all runs, by id; without those that do not verify, and without their nodes."""
+        """Return the records of one run or of all runs, by ID, without their nodes. Records that do not verify are left out."""
         entries = await self._bucket.matching([f"*.{run}.{_REQUEST}"])
         verifier, verified = await signatures.read_verifier(self._fleet), {}
         for each, pieces in _sorted_out(entries)[0].items():
@@ -275,7 +275,7 @@ class History:
         return verified
 
     async def newest(self, most: int) -> Listed:
-        """The newest runs."""
+        """Return the newest runs."""
         left_out: list[str] = []
         runs = []
         async for one in self.newest_first(left_out):
@@ -286,7 +286,7 @@ class History:
 
     async def newest_first(self, left_out: list[str]) -> AsyncIterator[tuple[RunRecord, RunState, str, str]]:
         """
-        Return all runs, newest first: request, progress, closing operator, and why the record does not verify (see Recorded).
+        Return all runs, newest first: request, progress, closing operator, and why the record does not verify.
 
         Args:
             left_out: Gets the keys of records that cannot be read.
@@ -304,7 +304,7 @@ class History:
                 yield (record, *pieces.merge_states(run, owner), reason)
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
-        """Change this operator's record of a run's state, safely for concurrent programs; returns the new state."""
+        """Change this operator's record of a run's state and return the new state. Safe with concurrent programs."""
         key = f"{self._token}.{run}.{_STATE}"
         for _ in range(_TRIES):
             entry = await self._bucket.get(key)
@@ -319,7 +319,7 @@ class History:
         """
         Record end states that no stream stores, safely for concurrent programs.
 
-        What another program of this operator recorded stays for nodes that this one has heard nothing of.
+        Ends that another program of this operator recorded are kept for nodes about which this program has no information.
         """
         ends = {
             node.node: NodeEnd(state=str(node.state), reason=node.reason, code=node.code)
@@ -335,7 +335,7 @@ class History:
             }
             merged, revisions = kept | ends, {entry.key: entry.revision for entry in entries}
             with suppress(RevisionError):
-                # a name that moves is written to the later piece first
+                # # write later pieces first, so that a name that moves to a later piece is never missing
                 for place, piece in reversed([*_pieces(sorted(merged))]):
                     told = RunEnds(run=run.run, nodes={node: merged[node] for node in piece})
                     if told != owned.get(place):
@@ -356,7 +356,7 @@ class History:
         await self.change(run.run, close)
 
     async def mark_stopped(self, run: str, operator: str, *, is_stopping: bool = False) -> None:
-        """Record that this operator stopped a run; `is_stopping`: nodes that have started are about to stop."""
+        """Record that this operator stopped a run. `is_stopping`: some nodes are still stopping."""
 
         def mark(state: RunState) -> None:
             state.stopped_by = operator
@@ -366,16 +366,16 @@ class History:
         await self.change(run, mark)
 
     async def ended_by(self, run: str) -> list[str]:
-        """The tokens of the operators who stopped a run, or recorded its end. Operators write keys of their own token only."""
+        """Return the tokens of the operators who stopped a run or recorded its end. They can only write under their own token."""
         found, _ = _sorted_out(await self._bucket.matching([f"*.{run}.{_STATE}"]))
         states = found.get(run, _Pieces()).states
         return [token for token, (_, told) in states.items() if told.state != "running" or told.stopped_by]
 
     async def _known(self) -> tuple[list[tuple[datetime, str, _Pieces]], dict[str, ProtocolError]]:
         """
-        When each run began, its id and what is known of its state, newest first; and what cannot be read.
+        Return start time, ID and known state of each run, newest first, and the records that cannot be read.
 
-        Requests of before are not read: they may hold whole manifests. The broker's times count, for a record may say any.
+        Requests of older controllers are not read, because they may be long. Times are the broker's, since records may be false.
         """
         patterns = [f"*.{_STATE}", f"*.*.{_STATE}", f"*.*.{_REQUEST}"]
         found, left_out = _sorted_out(await self._bucket.matching(patterns))
@@ -390,14 +390,14 @@ class History:
         return sorted(known, key=lambda one: one[:2], reverse=True), left_out
 
     async def _former(self, run: str, pieces: _Pieces, left_out: list[str]) -> _Pieces:
-        """The same with the request that a controller of before wrote."""
+        """Return the pieces with the request that an older controller wrote."""
         request = await self._bucket.get(f"{run}.{_REQUEST}")
         found, bad = _sorted_out([request] if request else [])
         left_out += bad
         return msgspec.structs.replace(pieces, requests=found[run].requests if run in found else {})
 
     async def _put_request(self, record: RunRecord, base: Sequence[Base]) -> None:
-        """Write the request, signed where this operator signs; a record that is signed is written once."""
+        """Write the request, signed if this operator signs. A signed record is written only once."""
         if (signatory := self._fleet.signatory) is None:
             return await self._put(f"{record.run}.{_REQUEST}", record)
         key, body = f"{self._token}.{record.run}.{_REQUEST}", msgspec.json.encode(record)
@@ -416,19 +416,19 @@ def run_on_record(
     limit_s: float = LIMIT_S,
     planned: Collection[str] = (),
 ) -> Run:
-    """A run that is on record, ready to be watched; see `Run` for the arguments."""
+    """Create a run from a record, ready to be watched. See `Run` for the arguments."""
     run, nodes, offline = recorded.record.run, recorded.nodes, recorded.offline
     return Run(run, nodes, offline, now, asked=asked, limit_s=limit_s, planned=planned)
 
 
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:
-    """Apply end states that only the record has to a watcher's run."""
+    """Set the end states that are only in the record."""
     for node, end in recorded.ends.items():
         try:
             state = NodeState(end.state)
         except ValueError:
             continue
-        if state in CARRIED_OUT:  # only the node's own summary proves those
+        if state in CARRIED_OUT:  # only the node's own summary proves these states
             continue
         run.ended(node, state, end.reason, end.code, now)
 
@@ -439,7 +439,7 @@ def _pieces(nodes: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parse_key(key: str) -> _Key | None:
-    """Parse a key; None when it is not one of ours."""
+    """Parse a key. Returns None for an unknown format."""
     tokens = key.split(".")
     is_former = is_id(tokens[0]) and tokens[1:2] != [] and tokens[1] in _IS_PIECE
     owner, rest = (_FORMER, tokens) if is_former else (tokens[0], tokens[1:])
@@ -451,7 +451,7 @@ def _parse_key(key: str) -> _Key | None:
 
 
 def _sorted_out(entries: Sequence[KeyValueEntry]) -> tuple[dict[str, _Pieces], dict[str, ProtocolError]]:
-    """Sort entries by run; returns unreadable ones by key."""
+    """Group entries by run. The second result contains the unreadable ones, by key."""
     found: dict[str, _Pieces] = {}
     left_out: dict[str, ProtocolError] = {}
     for entry in entries:
@@ -481,7 +481,7 @@ def _take_in(pieces: _Pieces, key: _Key, entry: KeyValueEntry) -> None:
 
 
 def _decode_operator(token: str) -> str:
-    """The operator behind a token; of a long name only the token."""
+    """Return the operator's name for a token. A long name cannot be decoded; the token is returned instead."""
     try:
         return decode_token(token) or token
     except ProtocolError:

@@ -1,9 +1,9 @@
 """
 Unexpected nodes that answer a run.
 
-A node can receive requests for other roles, and reports its gathered facts itself, so its answer proves nothing. Only assigned
-facts count, and in a fleet with signatures only those of an operator who may write them: a node whose assigned facts match the
-run's targets joins it, another node is ignored.
+A node can receive requests for other roles, and it reports its gathered facts itself. So its answer proves nothing. Only
+assigned facts are checked. In a fleet with signatures, an operator with the right to write them must have signed them. A node
+joins the run if its assigned facts match the run's targets. Otherwise it is ignored.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Joining:
 
     Args:
         fleet: The bus; assigned facts are in `CCM_FACTS`.
-        targets: The run's selectors, any of which must match; without any all nodes match.
-        where: An expression that must be true as well; "" is always true.
+        targets: The run's selectors, of which at least one must match. Without selectors, all nodes match.
+        where: An expression that must also be true. "" is always true.
     """
 
     def __init__(self, fleet: Fleet, targets: Sequence[str], where: str) -> None:
@@ -44,7 +44,7 @@ class Joining:
         Whether the node's assigned facts match the run's targets.
 
         Raises:
-            BusUnavailableError: The broker is away.
+            BusUnavailableError: The broker cannot be reached.
         """
         try:
             entry = await self._fleet.facts.get(node)
@@ -59,15 +59,15 @@ class Joining:
             )
             return fits and (not self._where or parse_where(self._where).matches(node, facts))
         except CcmError:
-            return False  # what is on record of the run is not a selector
+            return False  # the recorded text is not a selector
 
     async def _counts(self, entry: KeyValueEntry) -> bool:
-        """Whether an operator signed it who may write it."""
+        """Whether the entry is signed by an operator who may write it."""
         if self._verifier is None:
             self._verifier = await make_node_verifier(self._fleet)
         return self._verifier is None or not self._verifier.judge_facts(entry)
 
 
 async def admit_none(_node: str) -> bool:
-    """Decide that no further node joins: the nodes of a rollout and of a run on record are known."""
+    """Admit no further nodes, because the nodes of a rollout and of a recorded run are known."""
     return False

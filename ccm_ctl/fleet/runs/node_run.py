@@ -10,30 +10,30 @@ from ccm_agent.model.wire import NodeState, Progress, RunAhead
 from ccm_ctl.fleet.events.gaps import Gaps
 
 READS = 4
-"""How often a gap is read from the stream: a replica may lag, but an event that was never stored does not appear later."""
+"""How often a gap is read again from the stream. A replica may lag, but an event that was never stored does not appear later."""
 
 Event = SessionStart | TransactionEvent | SessionSummary
-"""What is numbered and stored."""
+"""The messages that are numbered and stored."""
 
 
 class NodeRun(Struct, kw_only=True, gc=False):
     """
-    The state of one node; mutable, changed only by `Run`.
+    The state of one node. It is mutable, and only `Run` changes it.
 
     Attributes:
         node: Its name.
         state: Its state.
         reason, code: The reason, if the state alone is not enough.
-        joined: It answered and had not been expected, and its assigned facts fit what the run is for.
+        joined: Whether the node was not expected, and answered with assigned facts that match the run's targets.
         position: Its place in the node's queue of runs.
-        ahead: The run that it finishes or finished first, as the node says.
-        heard_at: When anything came from it last (monotonic seconds).
-        asked_at: When it was asked (monotonic seconds).
+        ahead: The run that the node finishes first, as it reports.
+        heard_at: When its last message arrived (monotonic seconds).
+        asked_at: When the request was sent to it (monotonic seconds).
         progress: Its last report of progress.
-        summary: The end of its session.
-        events: What changed, failed or was skipped, by number.
-        missing: Numbers that exist and are not in the stream either.
-        shown: Hashes of the events that were given on before the summary was proven, by number.
+        summary: The summary of its session.
+        events: The events about changes, failures and skips, by number.
+        missing: Numbers of events that exist but are not in the stream.
+        shown: Hashes of the events that were passed on before the summary was proven, by number.
     """
 
     node: str
@@ -52,13 +52,13 @@ class NodeRun(Struct, kw_only=True, gc=False):
     shown: dict[int, int] = {}
 
     started: tuple[int, int] | None = None
-    """The number and the hash of the session's start. Nothing else of it is needed, and there are thousands."""
+    """The number and the hash of the session's start. The rest is not kept, because there are thousands of nodes."""
     seen: dict[int, Event] = {}
     """Events that wait for earlier ones."""
     known: int = 0
     """The highest number that is known to exist."""
     given: int = 0
-    """Numbers up to this one have been given on or are known to be missing."""
+    """Events up to this number have been passed on or are known to be missing."""
     reads: int = 0
     read_at: float = 0
     suspected: bool = False
@@ -67,14 +67,14 @@ class NodeRun(Struct, kw_only=True, gc=False):
 
     @property
     def lacking(self) -> Gaps:
-        """Numbers that exist and have not been seen."""
+        """Numbers that exist and have not been received."""
         lacking = self.missing.copy()
         lacking.add_between(self.given, self.known, self.seen)
         return lacking
 
     @property
     def has_gap(self) -> bool:
-        """Whether events are still to be read from the stream."""
+        """Whether some events must still be read from the stream."""
         return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))
 
 
@@ -100,9 +100,9 @@ class PendingActions(Struct, frozen=True, kw_only=True):
     Actions that are due.
 
     Attributes:
-        resend: Nodes to name when the request goes out again now; empty: it does not.
-        read: Nodes whose events are to be read from the stream, to be followed by `read_done`.
-        read_all: The events of all nodes of the run are to be read.
+        resend: The nodes to name when the request is now sent again. If empty, it is not sent.
+        read: The nodes whose events must be read from the stream. The caller then calls `read_done`.
+        read_all: Whether the events of all nodes of the run must be read.
     """
 
     resend: list[str] = []

@@ -1,10 +1,10 @@
 """
-Selectors that agents of an older version read differently.
+Selectors that older agents interpret differently.
 
-An older agent takes `*` and `?` in a fact's value as plain characters, and a list as unequal to everything. A negated term would
-then select too many nodes. If such an agent is in the fleet, the request names its nodes one by one. An assignment or a schedule
-cannot do that, because it also applies to nodes that match later; it is refused. If no such agent is known, patterns are written
-so that one could not read them, and would refuse the request (ADR 46).
+An older agent treats `*` and `?` in a fact's value as plain characters, and a list as unequal to everything. A negated term
+would then select too many nodes. If such an agent is in the fleet, the request names its nodes one by one. An assignment or a
+schedule with such a selector is refused, because it also applies to nodes that match later. If no such agent is known, patterns
+are written in a form that an older agent cannot parse, so it would refuse the request (ADR 46).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
 from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
 
 _NAMES_LENGTH = LENGTH_LIMIT // 2
-"""Characters of names in one selector; the other terms and `--limit` add to it."""
+"""The maximum length of the names in one selector. The other terms and `--limit` add to it."""
 
 
 def write_targets(
     texts: Sequence[str], selectors: Sequence[Selector], inventory: Inventory, nodes: Sequence[Node]
 ) -> tuple[list[str], list[str]]:
     """
-    Return the selectors as they are sent to these nodes, and the nodes whose agents would read them differently.
+    Return the selectors in the form in which they are sent, and the nodes whose agents interpret them differently.
 
     Args:
         texts, selectors: The selectors as written, and parsed.
-        inventory: All nodes, because an older agent may take itself for meant.
+        inventory: All nodes, because an older agent that is not a target may conclude that it is one.
         nodes: The target nodes.
     """
     agents = [node for node in inventory.nodes.values() if node.record and not node.record.selector_patterns]
@@ -52,7 +52,7 @@ def refuse_too_many(resolved: TargetSet) -> None:
     Refuse a request with too many nodes to name one by one. Commands that only read the inventory do not need the names.
 
     Raises:
-        UsageError: With the first older agent.
+        UsageError: There are too many nodes. The message names the first older agent.
     """
     if resolved.older and sum(map(len, resolved.targets)) > TARGETS_LIMIT // 2:
         raise UsageError(
@@ -62,7 +62,7 @@ def refuse_too_many(resolved: TargetSet) -> None:
 
 
 def _lists(selector: Selector, agents: Sequence[Node]) -> dict[str, set[str]]:
-    """The facts that it compares and that are a list on some of these nodes, with the nodes."""
+    """Return the compared facts that are a list on some of these nodes, with these nodes."""
     keys = {term.key for term in selector.terms if term.compares}
     found: dict[str, set[str]] = {}
     for node in agents if keys else ():
@@ -74,7 +74,7 @@ def _lists(selector: Selector, agents: Sequence[Node]) -> dict[str, set[str]]:
 
 
 def _by_name(selector: Selector, lists: set[str], nodes: Sequence[Node]) -> Iterator[str]:
-    """The terms that all agents read alike, and the names of the nodes, in as many selectors as their length demands."""
+    """Return the terms that all agents interpret alike and the names of the nodes, split into selectors of limited length."""
     kept = [str(term) for term in selector.terms if not term.patterns and term.key not in lists]
     names: list[str] = []
     for node in nodes:

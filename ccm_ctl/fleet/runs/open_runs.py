@@ -1,8 +1,8 @@
 """
-Runs with an open record: find out from the stream how their nodes have ended.
+Runs with an open record: read from the stream how their nodes have ended.
 
-The controller that starts a run closes its record. One that was killed or interrupted does not, so those who read the record
-later look at the stream, and close the record when every node has ended.
+The controller that starts a run closes its record, unless it is killed or interrupted. Therefore later readers of the record
+also read the stream, and close the record when every node has ended.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.trust.authors import Authors
 
 SETTLED_AFTER_S = 30.0
-"""Seconds after the end of a rollout: its driver would have stored by then which nodes did not answer."""
+"""Seconds after the end of a rollout. By then, its driver would have recorded the nodes that did not answer."""
 
 LOOKED_AT = 100
-"""The newest runs that a server looks at, to close their records."""
+"""The number of newest runs that a server checks in order to close their records."""
 
 OPEN_LOOKED_AT = 20
-"""The newest runs of which open ones are named before a change."""
+"""The number of newest runs that are searched for open ones before a change."""
 
 READ_AT_ONCE = 500
-"""Nodes whose first events are read with one request."""
+"""The number of nodes whose first events are read with one request."""
 
 ABORT_WAIT_S = 10.0
-"""Most resources end within this time. A longer one is named, with the command that ends it."""
+"""Most resources end within this time. If one takes longer, the output names it and the command that ends it."""
 
 ABORT_LOOK_S = 0.5
 
 STOP_LOOKS = 4
-"""So often a stopped run is read, at most, until no node is left without an answer."""
+"""How often a stopped run is read, at most, until every node has answered."""
 
 UNANSWERED = "no answer when the rollout was aborted"
 
 
 async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None) -> Run:
     """
-    The nodes of a run that is open on record, by their summaries and by the record.
+    Return an open run with the ends of its nodes from their summaries and from the record.
 
     Args:
         fleet: The bus.
         recorded: The run.
-        authors: The keys of the nodes, whose signatures are checked; None: these credentials cannot check any.
+        authors: The keys of the nodes, to check signatures. None: these credentials cannot check them.
     """
     now = asyncio.get_running_loop().time()
     rollout = await _rollout_of(fleet, recorded)
@@ -91,15 +91,15 @@ async def settle_aborted(
     fleet: Fleet, recorded: Recorded, replies: Mapping[str, Reply], silent: Collection[str]
 ) -> Run:
     """
-    Wait until the nodes of an aborted rollout have ended, record how, and close its record when all of them have.
+    Wait until the nodes of an aborted rollout have ended and record their ends. Closes the record when all have ended.
 
-    A node that finishes a resource is waited for, at most ABORT_WAIT_S. A node that gave no answer is unreachable, also if the
-    driver of the rollout is dead. If it reports an end later, that takes precedence.
+    The function waits at most ABORT_WAIT_S for a node that finishes a resource. A node that gave no answer is unreachable, even
+    if the driver of the rollout is dead. If the node reports an end later, that end takes precedence.
 
     Args:
         fleet: The bus.
         recorded: The run.
-        replies: What the nodes answered to the stop.
+        replies: The answers of the nodes to the stop.
         silent: The nodes that did not answer.
     """
     authors = await read_authors(fleet)
@@ -116,12 +116,12 @@ async def settle_aborted(
 
 async def settle_stopped(fleet: Fleet, recorded: Recorded, replies: Mapping[str, Reply]) -> list[str]:
     """
-    Record the end of nodes that a stopped run has not reached, and never will: its controller may be dead.
+    Record the end of nodes that a stopped run will never reach, because its controller may be dead.
 
     Args:
         fleet: The bus.
         recorded: The run.
-        replies: What the nodes answered to the stop.
+        replies: The answers of the nodes to the stop.
 
     Returns:
         These nodes, sorted.
@@ -129,7 +129,7 @@ async def settle_stopped(fleet: Fleet, recorded: Recorded, replies: Mapping[str,
     authors = await read_authors(fleet)
     for look in range(STOP_LOOKS):
         if look:
-            await fleet.clock.sleep(ABORT_LOOK_S)  # its last events may be on their way
+            await fleet.clock.sleep(ABORT_LOOK_S)  # the last events may still be in transit
         run = await _look_at_aborted(fleet, recorded, authors, replies, ())
         if all(node.reason != UNRECEIVED for node in run.nodes.values()):
             break
@@ -145,7 +145,7 @@ async def _look_at_aborted(
     replies: Mapping[str, Reply],
     silent: Collection[str],
 ) -> Run:
-    """The run as the stream shows it, with what the nodes answered to the stop."""
+    """Return the run from the stream and from the answers of the nodes to the stop."""
     run = await look_at_ends(fleet, recorded, authors)
     for name, node in run.nodes.items():
         if node.state is not NodeState.EXPECTED:
@@ -155,16 +155,16 @@ async def _look_at_aborted(
         elif name in replies and replies[name].answer.outcome:
             _end(
                 run, name, UNRECEIVED
-            )  # without a session: it had not received the request, and now refuses it
+            )  # no session: the node had not received the request, and refuses it from now on
     return run
 
 
 async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     """
-    Close the record of a run whose nodes have all ended; whether they have.
+    Close the record of a run if all its nodes have ended. Returns whether they have.
 
-    Nodes that have not ended a day after the run's deadline are lost. An operator who may not write the record, or whose write
-    conflicts with another, sees the end anyway.
+    Nodes that have not ended a day after the run's deadline are lost. The result does not depend on the write: an operator may
+    lack the right to write the record, or another write may come first.
     """
     if recorded.state.state == "done":
         return True
@@ -174,7 +174,7 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     if rollout and _is_settled(rollout, fleet.clock.now()):
         await _settle_unanswered(fleet, run)
     if (rollout and not rollout.phase.is_over) or len(recorded.nodes) < recorded.record.nodes:
-        return False  # a rollout in progress, or a record that is being written
+        return False  # the rollout is in progress, or its record is just being written
     if _is_overdue(recorded.record, fleet.clock.now()):
         now = asyncio.get_running_loop().time()
         for node in run.expected:
@@ -191,9 +191,9 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
 
 async def find_open_runs(fleet: Fleet, nodes: Collection[str]) -> list[tuple[RunRecord, list[str]]]:
     """
-    The open runs without waves that have not ended on some of these nodes, newest first, with those nodes.
+    Return the open runs without waves that have not ended on some of these nodes, newest first, with those nodes.
 
-    Only the newest OPEN_LOOKED_AT runs are looked at.
+    Only the newest OPEN_LOOKED_AT runs are read.
     """
     found, wanted = [], frozenset(nodes)
     for record, state, *_ in (await History(fleet).newest(OPEN_LOOKED_AT)).runs:
@@ -223,13 +223,13 @@ async def close_due(fleet: Fleet) -> None:
 
 
 def _is_settled(rollout: RolloutState, now: datetime) -> bool:
-    """A rollout ended so long ago that a driver, if it had one, has recorded the end of each node that it asked."""
+    """Whether the rollout ended long enough ago that its driver would have recorded the end of each node."""
     ended = rollout.time
     return rollout.phase.is_over and (ended is None or now - ended > timedelta(seconds=SETTLED_AFTER_S))
 
 
 async def _settle_unanswered(fleet: Fleet, run: Run) -> None:
-    """Nodes of a rollout that is over, and that neither began nor ended, are unreachable."""
+    """Mark nodes of an ended rollout as unreachable if they neither started nor ended."""
     waiting = [name for name, node in run.nodes.items() if node.state is NodeState.EXPECTED]
     for begin in range(0, len(waiting), READ_AT_ONCE):
         names = waiting[begin : begin + READ_AT_ONCE]
@@ -245,7 +245,7 @@ def _end(run: Run, name: str, reason: str) -> None:
 
 
 def _is_overdue(record: RunRecord, now: datetime) -> bool:
-    """No controller would wait for the nodes of a run any longer."""
+    """Whether every controller would have stopped waiting for the nodes of the run."""
     deadline = record.request.get("deadline")
     try:
         begun_by = datetime.fromisoformat(str(deadline)).astimezone(UTC) if deadline else record.time

@@ -1,4 +1,4 @@
-"""A plan in a file: what it would apply, on which nodes, and what it found there."""
+"""A plan saved in a file: the bundle that it applies, the nodes, and the state that the plan found."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ccm_ctl.fleet.whole_file import write_whole
 
 FORMAT = "io.choria.ccm.v1.plan"
 VALID_FOR = timedelta(hours=24)
-"""Nodes keep what they found for as long."""
+"""Nodes keep the results of a plan for this time."""
 
 LIMIT_BYTES = 64 << 20
-"""A plan of 5,000 nodes has about 2 MB."""
+"""A plan of 5,000 nodes takes about 2 MB."""
 
 NAMED = 8
-"""How many nodes an error names."""
+"""The number of nodes that an error names."""
 
 
 class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -44,9 +44,9 @@ class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     A node of a plan.
 
     Attributes:
-        found: The node's digest of what the plan found.
+        found: The node's digest of the state that the plan found.
         facts: SHA-256 (hex) of its routed and assigned facts.
-        data_revisions: Revision of each hiera document that it read, by URL.
+        data_revisions: Revision of each Hiera document that the node read, by URL.
     """
 
     found: str
@@ -58,17 +58,17 @@ class PlanFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """
     A saved plan.
 
-    A field that this version does not know could limit what is applied, so it is refused, unlike in messages.
+    In contrast to messages, an unknown field is refused, because it could limit what is applied.
 
     Attributes:
         format: FORMAT.
-        run, name, requester, time: The run of the plan.
-        expires: It cannot be applied after this.
-        bundle: What is applied.
-        data: URLs of hiera documents.
+        run, name, requester, time: Describe the run that made the plan.
+        expires: When the plan becomes invalid.
+        bundle: The bundle that is applied.
+        data: URLs of Hiera documents.
         targets, where, is_all: How its nodes were selected.
         nodes: Its nodes.
-        seal: SHA-256 (hex) of everything else. It finds edits and damage; it is not a signature.
+        seal: SHA-256 (hex) of everything else. It detects edits and damage; it is not a signature.
     """
 
     format: str
@@ -88,10 +88,10 @@ class PlanFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 def check_out(path: str) -> None:
     """
-    Check, before anything is sent, that a plan can be saved.
+    Check that a plan can be saved, before anything is sent.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The plan cannot be saved.
     """
     if Path(path).is_dir():
         raise UsageError(f"--out {path}: this is a directory; name a file")
@@ -111,12 +111,12 @@ def make_plan_file(
     distrusted: Collection[str] = (),
 ) -> tuple[PlanFile, list[str]]:
     """
-    Return the plan of a run that has ended, and the nodes that it leaves out, since they cannot apply it.
+    Return the plan of an ended run, and the nodes that are left out because they cannot apply it.
 
-    Nodes that are distrusted, since what was shown of them is not what they sent, are left out too, and not returned.
+    Distrusted nodes are also left out, because their shown results are not those that they sent. They are not returned.
 
     Raises:
-        RunError: No node can apply it.
+        RunError: None of the nodes can apply it.
     """
     expected = [node for node in run.expected if node.node not in distrusted]
     planned = {node.node: node for node in expected if node.summary is not None and node.summary.found}
@@ -154,10 +154,10 @@ def _planned(node: NodeRun, inventory: Inventory) -> PlannedNode:
 
 def write_plan(path: str, plan: PlanFile) -> None:
     """
-    Save a plan; only its owner can read it.
+    Save a plan in a file that only its owner can read.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: The file cannot be written.
     """
     body = msgspec.json.format(msgspec.json.encode(plan), indent=1)
     write_whole(Path(path).resolve(), body + b"\n")
@@ -168,7 +168,7 @@ def read_plan(path: str) -> bytes:
     Read the file of a saved plan, for `decode_plan`.
 
     Raises:
-        InputError: It cannot be read, or is too large to be a plan.
+        InputError: The file cannot be read, or is too large to be a plan.
     """
     try:
         with Path(path).open("rb") as file:
@@ -202,10 +202,10 @@ def decode_plan(body: bytes, path: str, now: datetime) -> PlanFile:
 
 async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetSet]:
     """
-    Return the nodes of a plan, if it can be applied on all of them.
+    Return the nodes of a plan if it can be applied on all of them.
 
     Raises:
-        FleetError: Its nodes are offline, gone, or have other facts.
+        FleetError: Some nodes are offline, gone, or have other facts.
     """
     spec = TargetSpec(targets=tuple(plan.targets), where=plan.where, everybody=plan.is_all)
     inventory, resolved = await resolve(fleet, spec)
@@ -231,16 +231,16 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
 
 async def load_planned(fleet: Fleet, plan: PlanFile) -> bytes:
     """
-    Return the packed bundle of a plan, if the plan is as its run is on record.
+    Return the packed bundle of a plan if the plan matches the record of its run.
 
     Raises:
-        FleetError: It is a plan of another fleet, or differs from the record.
+        FleetError: The plan is from another fleet, or differs from the record.
         NotFoundError: The bundle was removed.
-        ProtocolError: The bundle was exchanged.
+        ProtocolError: The bundle was replaced.
     """
     await _check_record(fleet, plan)
     packed = await fleet.manifests.get(plan.bundle.digest, SIZE_LIMIT_BYTES)
-    # what is stored under the name of a digest is only known to be that after this; the operator signs what is stored again
+    # # Only this check proves that the stored content matches its digest. The operator signs the content that is stored again.
     if await asyncio.to_thread(_sha256, packed) != plan.bundle.digest:
         raise ProtocolError(
             f"the bundle of the plan {short_id(plan.run)} was replaced on the broker; check who may write there"

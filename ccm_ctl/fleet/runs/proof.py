@@ -1,15 +1,16 @@
 """
-Decide which messages of one run are proven. This module does no I/O: it gets received messages and stored events.
+Decide which messages of one run are proven. This module does no I/O: its input is received messages and stored events.
 
-A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from there back through the
-run's events (`before`), and only events on that path count. Until the summary comes, events are provisional: they are shown,
-and decide nothing. A final answer (refused, superseded, expired, or an end that the node remembers) counts when it is signed.
-That a node accepted a run, or where it is, needs no proof: it only says that the node is waited for.
+A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from the summary back
+through the run's events (`before`), and only events on that path are valid. Until the summary arrives, events are provisional:
+they are shown, but they do not affect the result. A final answer (refused, superseded, expired, or an end that the node
+remembers) is valid if it is signed. A message that a node accepted a run, or about its progress, needs no proof, because its
+only effect is that the controller waits for the node.
 
-So an attacker who controls the broker can withhold messages, which makes a node look lost, but cannot make a node look
+An attacker who controls the broker can withhold messages, which makes a node look lost, but cannot make a node look
 successful or failed.
 
-While the signers list allows what is unsigned, messages without a signature count as well, but not those of a node that has a
+While the signers list allows unsigned messages, messages without a signature are also valid, except for a node with a
 certificate.
 """
 
@@ -37,28 +38,30 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.trust.authors import Authors
 
 CANDIDATES_LIMIT = 20_000
-"""Events of one node that are kept until its summary says which of them are genuine."""
+"""The maximum number of events kept for one node until its summary shows which are genuine."""
 
 WAITING_LIMIT = 8
-"""Messages of one node that wait for the certificate of their key at once; as many reasons are kept."""
+"""
+The maximum number of messages of one node that wait for the certificate of their key. The number of kept reasons is the same.
+"""
 
 LOOKUPS_LIMIT = 5
-"""The most look-ups of certificates of one node."""
+"""The maximum number of certificate lookups for one node."""
 
 ENDS_LIMIT = 1000
-"""The most summaries and final answers of one node that are verified."""
+"""The maximum number of summaries and final answers of one node that are verified."""
 
 NOT_COVERED = "it is not among the events that the signed summary covers"
 
 
 class CountedMessage(Struct, frozen=True):
     """
-    A message that counts for a run.
+    A valid message of a run.
 
     Attributes:
         node: The node.
         said: Its content.
-        proves: It is a verified summary: what counted of this node before is withdrawn.
+        proves: Whether it is a verified summary. All earlier messages of this node are then withdrawn.
     """
 
     node: str
@@ -67,7 +70,7 @@ class CountedMessage(Struct, frozen=True):
 
 
 class _Candidate(Struct, frozen=True):
-    """An event that the summary may cover: the link of the run's event before it, and what it says."""
+    """An event that the summary may cover: the link to the run's previous event, and the content."""
 
     before: str
     said: SessionStart | TransactionEvent
@@ -91,31 +94,33 @@ class _Part:
         self.forged: dict[str, int] = {}
 
     def flag(self, reason: str) -> None:
-        """A message that is not the node's."""
+        """Record that a message is not from the node."""
         if reason in self.forged or len(self.forged) < WAITING_LIMIT:
             self.forged[reason] = self.forged.get(reason, 0) + 1
 
 
 class RunProof:
     """
-    Decides which messages of a run count.
+    Decides which messages of a run are valid.
 
     Attributes:
         authors: The keys of the fleet.
     """
 
     def __init__(self, authors: Authors) -> None:
-        """Nothing was heard yet."""
+        """Start without any messages."""
         self.authors = authors
         self._parts: dict[str, _Part] = {}
 
     @property
     def wanted_keys(self) -> set[tuple[str, str]]:
-        """Nodes and keys whose certificates are to be looked for before `retry`; the key is "" when any would do."""
+        """
+        Return the nodes and keys whose certificates are needed before `retry`. The key is "" if any certificate is sufficient.
+        """
         return {(node, key) for node, part in self._parts.items() for _, _, key in part.waiting}
 
     def take(self, message: StoredEvent, heard: AgentMessage) -> list[CountedMessage]:
-        """A message of a node; what counts now, in order. What was taken before counts once."""
+        """Process a message of a node and return the messages that are now valid, in order. Each message is returned once."""
         said, part = heard.said, self._parts.setdefault(heard.node, _Part())
         if isinstance(said, SessionStart | TransactionEvent):
             return self._take_event(part, message, heard, said)
@@ -124,7 +129,7 @@ class RunProof:
         return [CountedMessage(heard.node, said)]
 
     def retry(self) -> list[CountedMessage]:
-        """Judge again what waited for a certificate. What still has none is forged."""
+        """Judge the waiting messages again. Those whose certificate is still missing are forged."""
         found: list[CountedMessage] = []
         for part in self._parts.values():
             waiting, part.waiting = part.waiting, []
@@ -134,7 +139,7 @@ class RunProof:
         return found
 
     def of_message(self, message: StoredEvent, heard: AgentMessage) -> Verdict:
-        """The verdict on one message that was taken in, once all messages of the run were."""
+        """Return the verdict on one message, after all messages of the run have been processed."""
         part = self._parts.get(heard.node, _Part())
         if not part.is_proven:
             is_left_out = isinstance(heard.said, SessionSummary) and not part.is_unsigned
@@ -145,7 +150,7 @@ class RunProof:
         return Verdict.FORGED if part.wanted == NONE else Verdict.GAP
 
     def of_events(self, node: str) -> Verdict:
-        """The verdict on the events of a node that count now."""
+        """Return the verdict on the valid events of a node."""
         part = self._parts.get(node, _Part())
         if part.is_proven:
             return Verdict.VERIFIED
@@ -153,11 +158,11 @@ class RunProof:
 
     def report(self, node: str, missing: int = 0) -> PartReport:
         """
-        The verdict on one node's part.
+        Return the verdict on one node's part.
 
         Args:
             node: Its name.
-            missing: Events of it that are known to exist and were not found, or are not proven.
+            missing: The number of the node's events that exist but were not found or are not proven.
         """
         part = self._parts.get(node, _Part())
         report = PartReport(node=node, reasons=dict(part.forged))
@@ -169,7 +174,7 @@ class RunProof:
             if leftover:
                 report.reasons[NOT_COVERED] = leftover
             return report
-        # the path ends at a missing or changed event, before which nothing is known
+        # # the path ends at a missing or changed event; earlier events cannot be judged
         report.missing = missing
         report.unproven = min(leftover, missing)
         if leftover > missing:
@@ -204,11 +209,11 @@ class RunProof:
     def _take_end(
         self, part: _Part, message: StoredEvent, heard: AgentMessage, *, is_last: bool
     ) -> list[CountedMessage]:
-        """A summary or a final answer."""
+        """Process a summary or a final answer."""
         if not is_last:
             known = hash((message.subject, message.body, message.chain, message.signature))
             if known in part.ends:
-                return []  # heard, and read from the stream as well
+                return []  # this message was received directly and also read from the stream
             if len(part.ends) >= ENDS_LIMIT:
                 part.flag("more ends than one node has")
                 return []
@@ -249,7 +254,7 @@ class RunProof:
 
     @staticmethod
     def _follow_path(part: _Part, node: str) -> list[CountedMessage]:
-        """Go on along the links of the run, as far as its events are here."""
+        """Follow the links of the run through the events that have arrived."""
         found = []
         while (candidate := part.candidates.get(part.wanted)) is not None:
             part.covered.add(part.wanted)
@@ -259,13 +264,13 @@ class RunProof:
 
 
 async def read_proof(fleet: Fleet) -> RunProof | None:
-    """What verifies the messages of one run; None when these credentials cannot."""
+    """Return an object that verifies the messages of one run, or None if these credentials cannot verify them."""
     authors = await read_authors(fleet)
     return RunProof(authors) if authors is not None else None
 
 
 async def judge_run(fleet: Fleet, authors: Authors, messages: Iterable[StoredEvent]) -> dict[int, Verdict]:
-    """The verdicts on the stored events of one run, by sequence."""
+    """Return the verdicts on the stored events of one run, by sequence."""
     proof, taken = RunProof(authors), []
     for message in messages:
         try:

@@ -1,8 +1,8 @@
 """
 Nodes that come back while a run is in progress.
 
-A node writes its presence when it starts, and with each heartbeat. A presence that is newer than the request proves that an agent
-is there now, which may not have been there when the request was sent.
+A node writes its presence when it starts, and with each heartbeat. A presence that is newer than the request proves that an
+agent is there now. The agent may not have been there when the request was sent.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 LOOK_S = 2.0
-"""How often presences are read."""
+"""The interval, in seconds, at which presences are read."""
 
 LOOKED_AT = 400
-"""Presences per read; with more nodes, the next ones are read the next time."""
+"""Presences per read. With more nodes, the next read continues with the rest."""
 
 TIMES = 3
-"""How often a node is found in one run: one that is present and never answers must not be asked forever."""
+"""How often a node can be found in one run. A node that is present but never answers must not be asked forever."""
 
 
 class ReturningNodes:
@@ -46,23 +46,23 @@ class ReturningNodes:
 
     def begin(self, sent: datetime, now: float) -> None:
         """
-        The run's first request is sent.
+        Record that the run's first request has been sent.
 
         Args:
-            sent: The time, by the broker's clock.
+            sent: The time by the broker's clock.
             now: The same moment, in monotonic seconds.
         """
         self._sent, self._now = sent, now
 
     async def find(self, asked: dict[str, float]) -> list[str]:
         """
-        Which of these nodes are present now, and were not when they were asked.
+        Return the nodes that are present now, and were not present when the request was sent to them.
 
         Args:
-            asked: When each was asked, in monotonic seconds; 0 for one that was offline, and so was not asked.
+            asked: When the request was sent to each, in monotonic seconds. 0: the node was offline, so it was not sent.
 
         Raises:
-            BusUnavailableError: The broker is away.
+            BusUnavailableError: The broker cannot be reached.
         """
         now = asyncio.get_running_loop().time()
         if not asked or now - self._looked_at < LOOK_S:

@@ -1,11 +1,11 @@
 """
-The state of a run, node by node. This module does no I/O: it gets messages and the time, and returns the next actions.
+The state of a run, node by node. This module does no I/O: its input is messages and the time, its output the next actions.
 
 The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so duplicates
 of an event are ignored, a node's events are passed on in the order of their numbers, and missing ones are read from the stream
 before a node is lost. Every expected node ends in exactly one named state.
 
-An unexpected node that may join is shown, but is not waited for and does not change the result.
+An unexpected node that may join is shown, but the run does not wait for it, and it does not change the result.
 
 Its caller (`fleet/runs/follow.py`) passes messages and `away`, `back` and `read_done`, calls `tick` a few times a second,
 executes the returned actions, and shows `news`.
@@ -47,19 +47,19 @@ RESEND_AFTER_S = 1.0
 """Seconds after which the request is first repeated for nodes that have not answered."""
 
 RESENDS = 4
-"""How often it is repeated. The interval doubles each time, so a node that reconnects a few seconds later still gets it."""
+"""How often the request is repeated. The interval doubles each time, so a node that reconnects later still gets it."""
 
 ANSWER_WITHIN_S = 10.0
-"""A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
+"""A node that has not answered by then is unreachable. A slow disk takes seconds. A late answer is still accepted."""
 
 ANSWERS_PER_S = 500
-"""The slowest expected rate of answers, in nodes per second: a large fleet gets more time."""
+"""The slowest expected rate of answers, in nodes per second. It gives a large fleet more time."""
 
 QUIET_S = 3.0
-"""Nodes become unreachable only after this many seconds without any answer: until then answers may be in transit."""
+"""Nodes become unreachable only after this many seconds without any answer. Until then, answers may be in transit."""
 
 LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
-"""Silence after which a node that had accepted is lost: the last of the missed messages may be a second late."""
+"""Silence after which a node that had accepted is lost. It includes a second because the last message may be late."""
 
 LIMIT_S = 24 * 3600.0
 """A run is watched at most this long after its deadline, even if nodes still report progress."""
@@ -95,21 +95,21 @@ _BY_ANSWER = {
 
 class Run:
     """
-    The state of a run as one observer knows it.
+    The state of a run as one observer sees it.
 
     Args:
         run: Its id.
         expected: The frozen list of nodes.
-        offline: Those of them that were not present when it began.
+        offline: The expected nodes that were not present when it began.
         now: Monotonic seconds.
-        asked: This observer sent the request and repeats it; otherwise it only watches.
+        asked: Whether this observer sent the request, and repeats it. Otherwise it only watches.
         limit_s: Seconds after which this observer gives up. If it sent the request, nodes that have not ended are then lost.
-            If it only watches, it does not know what they are doing, so their states do not change.
-        planned: Nodes that are asked later, by `ask`.
+            An observer that only watches does not know the state of these nodes, so it does not change it.
+        planned: Nodes to which the request is sent later, by `ask`.
 
     Attributes:
         ignored: Nodes that answered, were not expected, and may not join.
-        is_given_up: This observer gave up before every node had ended.
+        is_given_up: Whether this observer gave up before every node had ended.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Run:
         self._read_all = not asked
         self._news: list[News] = []
         self._diffs: dict[bytes, ResourceDiff] = {}
-        # Nodes that have not ended, or with missing events: only these are checked in each turn, not all of thousands.
+        # # Nodes that have not ended or whose events are missing. Each turn checks only these nodes, not thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
         self._absent = {name for name, node in self.nodes.items() if node.state in _ABSENT}
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def expected(self) -> list[NodeRun]:
-        """The nodes that the run is for."""
+        """The expected nodes of the run."""
         return [node for node in self.nodes.values() if not node.joined]
 
     @property
@@ -175,12 +175,12 @@ class Run:
         return sorted(name for name, node in self.nodes.items() if node.joined)
 
     def counts(self) -> dict[NodeState, int]:
-        """How many expected nodes are in each state, in the order of the states; states without nodes are left out."""
+        """The number of expected nodes in each state, in the order of the states. States without nodes are left out."""
         found = [node.state for node in self.expected]
         return {state: found.count(state) for state in NodeState if state in found}
 
     def knows(self, name: str) -> bool:
-        """Whether a node is expected or has joined; messages of others are ignored."""
+        """Whether a node is expected or has joined. Messages of other nodes are ignored."""
         return name in self.nodes
 
     def join(self, name: str, now: float) -> None:
@@ -188,7 +188,7 @@ class Run:
         self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
 
     def ask(self, names: Iterable[str], now: float) -> None:
-        """Mark nodes as asked: planned ones, and those that came back."""
+        """Mark nodes as asked: planned nodes, and those that came back."""
         for name in names:
             node = self.nodes[name]
             if node.state in _REVIVABLE:
@@ -199,14 +199,14 @@ class Run:
                 self._settle(node)
 
     def missing(self) -> dict[str, float]:
-        """Nodes that are unreachable or offline, and when they were asked (0: they were offline)."""
+        """Nodes that are unreachable or offline, and when the request was sent to them (0: they were offline)."""
         return {
             name: 0.0 if self.nodes[name].state is NodeState.OFFLINE else self.nodes[name].asked_at
             for name in sorted(self._absent)
         }
 
     def skip(self, reason: str) -> None:
-        """Skip the nodes that are still planned: they are not asked."""
+        """Skip the nodes that are still planned; no request is sent to them."""
         for name in sorted(self._open):
             node = self.nodes[name]
             if node.state is NodeState.PLANNED:
@@ -215,12 +215,12 @@ class Run:
                 self._settle(node)
 
     def updates(self) -> list[News]:
-        """Return what happened since the last call."""
+        """Return the news since the last call."""
         news, self._news = self._news, []
         return news
 
     def answered(self, name: str, answer: Answer, now: float) -> None:
-        """A node answered the request."""
+        """Process a node's answer to the request."""
         node = self._heard(name, now)
         if node is None:
             return
@@ -236,7 +236,7 @@ class Run:
         self._settle(node)
 
     def progressed(self, name: str, progress: Progress, now: float) -> None:
-        """A node reported progress. An identical report does not count, because it may be a replayed message."""
+        """Process a progress report. An identical report is ignored, because it may be a replayed message."""
         known = self.nodes.get(name)
         if known is None or (progress == known.progress and progress.state == "running"):
             return
@@ -247,7 +247,7 @@ class Run:
         self._settle(node)
 
     def happened(self, name: str, event: Event, now: float) -> None:
-        """An event of a node came, by core delivery or from the stream; what was seen before is dropped."""
+        """Process an event from core delivery or the stream. An event that was seen before is dropped."""
         known = self.nodes.get(name)
         if known is None or (
             event.number not in known.missing and (event.number in known.seen or event.number <= known.given)
@@ -267,7 +267,7 @@ class Run:
         self._settle(node)
 
     def proven(self, name: str, summary: SessionSummary, now: float) -> None:
-        """The node signed its summary. Earlier events are discarded: the ones that the signature covers are received again."""
+        """Process a node's signed summary. Earlier events are discarded: those that the signature covers are received again."""
         node = self.nodes.get(name)
         if node is None:
             return
@@ -280,7 +280,7 @@ class Run:
         self.happened(name, summary, now)
 
     def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
-        """A record has a node's end state; it is used if the stream has none."""
+        """Set a node's end state from a record, if the stream has no end."""
         node = self._heard(name, now)
         if node is None:
             return
@@ -290,12 +290,12 @@ class Run:
         self._settle(node)
 
     def away(self, now: float) -> None:
-        """The broker connection is lost: timeouts pause until it is restored."""
+        """Pause the timeouts, because the broker connection is lost."""
         if self.away_since is None:
             self.away_since = now
 
     def back(self, now: float) -> None:
-        """The connection is restored: missed events are read from the stream, and timeouts start again."""
+        """Read missed events from the stream and restart the timeouts, because the connection is restored."""
         if self.away_since is None:
             return
         away_s = now - self.away_since
@@ -317,7 +317,7 @@ class Run:
         return PendingActions(resend=self._resend(now), read=self._reads(now))
 
     def read_done(self, names: Collection[str] | None, now: float) -> None:
-        """The stream was read for these nodes (None: for all), and its events have been passed to `happened`."""
+        """Record that the stream was read for these nodes (None: for all), and its events have been passed to `happened`."""
         if names is None:
             self._read_all = False
         for name in list(self.nodes) if names is None else names:
@@ -336,7 +336,7 @@ class Run:
             self._settle(node)
 
     def _settle(self, node: NodeRun) -> None:
-        """Record whether a node still needs to be checked."""
+        """Record whether a node must still be checked."""
         others = self._open_joined if node.joined else self._open
         if node.state.is_final and not node.has_gap:
             others.discard(node.node)
@@ -344,12 +344,12 @@ class Run:
             others.add(node.node)
 
     def _give_up(self) -> None:
-        """The run has lasted too long: stop waiting for nodes that have not ended."""
+        """Stop waiting for nodes that have not ended, because the run has taken too long."""
         self.is_given_up = True
         for name in sorted(self._open):
             node = self.nodes[name]
             node.reads = READS
-            # a node that was never asked is not lost, and one that only another process asked may be at work
+            # # a node without a request is not lost; a node that got the request from another process may still be working
             if not (node.state.is_final or node.state is NodeState.PLANNED or self._is_observer):
                 node.reason = f"not finished after {self._limit_s:g}s; ccmctl stopped watching it"
                 self._move(node, NodeState.LOST)
@@ -375,9 +375,9 @@ class Run:
             self._news.append(StateChange(node=node.node, state=state))
 
     def _handled_before(self, node: NodeRun, answer: Answer) -> None:
-        """The node's ledger answered: the run has ended on the node, and its events are in the stream or still in transit."""
+        """Process an answer from the node's ledger: the run has ended there, and its events are in the stream or in transit."""
         if answer.code == UNRECEIVED_CODE and node.state in (*_WORKING, *_REVIVABLE):
-            node.reason, node.code = UNRECEIVED, answer.code  # it has no events
+            node.reason, node.code = UNRECEIVED, answer.code  # the node has no events
             self._move(node, NodeState.UNREACHABLE)
             return
         try:
@@ -386,15 +386,15 @@ class Run:
             return
         if node.summary is None and state.is_final:
             node.reason, node.code = answer.reason, answer.code
-            # a convergence has no summary: it is several runs
+            # # a convergence has no summary, because it consists of several runs
             node.wants_summary = state in CARRIED_OUT and "ended" not in answer.body
-            # for a stopped run, the answer has a state that older controllers know
+            # # older controllers know the state in this answer, so a stopped run is recognized by the code
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
     def _share_values(self, event: Event) -> None:
         """Replace values of an event with equal ones in memory, because thousands of nodes send the same diffs and texts."""
         if isinstance(event, SessionStart):
-            return  # it is not kept
+            return  # such an event is not kept
         for name in _ALIKE[type(event)]:
             setattr(event, name, sys.intern(str(getattr(event, name))))
         if isinstance(event, TransactionEvent) and event.diff is not None:
@@ -402,7 +402,7 @@ class Run:
             event.diff = self._diffs.setdefault(digest, event.diff)
 
     def _give(self, node: NodeRun, event: Event) -> None:
-        """Pass on an event that was missing or is the next, and those that follow without a gap; others wait."""
+        """Pass on an event that was missing or is the next one, and those that follow without a gap. Others wait."""
         if event.number in node.missing:
             node.missing.discard(event.number)
             self._keep(node, event, event.number)
@@ -425,7 +425,7 @@ class Run:
             self._news.append(EventReceived(node=node.node, event=event))
 
     def _skip(self, node: NodeRun) -> None:
-        """Skip events that the stream does not have."""
+        """Skip events that are not in the stream."""
         node.missing.add_between(node.given, node.known, node.seen)
         for number in sorted(node.seen):
             self._keep(node, node.seen.pop(number), number)
@@ -433,9 +433,9 @@ class Run:
 
     def _resend(self, now: float) -> list[str]:
         """
-        Return the nodes to send the request to again; it is repeated only when answers have stopped arriving.
+        Return the nodes to send the request to again. It is repeated only when answers have stopped arriving.
 
-        While answers arrive, the request is on its way: thousands of copies would delay the answers further.
+        While answers arrive, the request is being delivered, and thousands of copies would delay the answers further.
         """
         silent = [
             node
@@ -472,7 +472,7 @@ class Run:
 
 
 def resend_after_s(resends: int) -> float:
-    """Return the seconds without an answer before the next repeat of a request, after this many repeats."""
+    """Return how many seconds without an answer pass before the next repeat, after this many repeats."""
     return RESEND_AFTER_S * 2.0**resends
 
 
@@ -482,7 +482,7 @@ def _hash(event: Event) -> int:
 
 
 def _end_state(summary: SessionSummary) -> NodeState:
-    """Return the end state in a summary; if it is missing (older agents) or unknown, it is computed from the counts."""
+    """Return the end state in a summary. If it is missing (older agents) or unknown, it is computed from the counts."""
     if summary.state in CARRIED_OUT:
         return NodeState(summary.state)
     return NodeState(end_state(summary))

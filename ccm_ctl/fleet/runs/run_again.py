@@ -1,4 +1,4 @@
-"""A recorded run again: its request rebuilt from the record, for the nodes on which it did not succeed."""
+"""Repeat a recorded run: rebuild its request from the record, for the nodes on which it did not succeed."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from ccm_ctl.fleet.runs.run_signatures import (
 R = TypeVar("R", bound=Request)
 
 RETRIABLE_ENDS = tuple(state for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
-"""The ends after which a node can be asked again."""
+"""The ends after which a run can be retried on a node."""
 
 RETRIED_ENDS = tuple(state for state in RETRIABLE_ENDS if state is not NodeState.SKIPPED)
-"""The ends after which a node is asked again. One that an abort protected is asked only when this end is named."""
+"""The ends that are retried by default. Nodes that an abort skipped are retried only if this end is named."""
 
 _FAILED_ENDS = (NodeState.FAILED, NodeState.STOPPED)
 
@@ -65,7 +65,7 @@ ACTIONS = {
     MANIFEST_PLAN: ("plan",),
     MANIFEST_CHECK: ("check",),
 }
-"""What a record may say of a request of this kind."""
+"""The actions that a record may contain for each kind of request."""
 
 
 async def prepare_retry(
@@ -79,20 +79,20 @@ async def prepare_retry(
     message: str = "",
 ) -> Launch:
     """
-    Prepare the same request for the nodes that ended in one of some ways. Nothing is sent.
+    Prepare the same request for the nodes with one of the given ends. Nothing is sent.
 
     Args:
         fleet: The bus.
         recorded: The run.
-        ends: The ends.
+        ends: The end states to retry.
         deadline: Nodes that have not started by then will not start.
-        path: The manifest of a run of a single file, which is not stored; None: it is.
-        known: How the nodes have ended; None: it is read.
-        message: Why, in this operator's words. The words of the first run are its requester's, and are not repeated.
+        path: The manifest file, for a run of a single file, which is not stored. None: the request is stored.
+        known: The ends of the nodes. None: they are read.
+        message: The reason, in this operator's words. The reason of the first run is not repeated.
 
     Raises:
-        RunError: A node has not ended, none ended so, the request is not on record, or its author could not have sent it.
-        UsageError: The file is needed and not named, or is not what was applied.
+        RunError: A node has not ended, no node has such an end, the request is not on record, or its author lacked the rights.
+        UsageError: The file is needed but not given, or its content is not what was applied.
     """
     _check_action(recorded)
     author = await find_author(fleet, recorded)
@@ -116,10 +116,10 @@ async def prepare_retry(
 
 async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
     """
-    Return the author of a run on record, whose request this operator may send; None in unsigned operation, or without a record.
+    Return the author of a recorded run whose request this operator may send. None: unsigned operation, or no record.
 
     Raises:
-        RunError: The record does not verify, or its author may not.
+        RunError: The record does not verify, or its author lacks the right to send it.
     """
     judged = recorded.judged
     if judged is None:
@@ -130,7 +130,9 @@ async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
 
 
 def is_beyond_author(fleet: Fleet, author: Signer | None, protocol: str) -> bool:
-    """This operator may reach more nodes than the author of a list of nodes, so a request goes to the author's scopes only."""
+    """
+    Whether this operator may reach more nodes than the author of the list of nodes. If so, only the author's scopes are used.
+    """
     if author is None or author.name == fleet.operator:
         return False
     return not author.may_request(protocol, EVERYWHERE)
@@ -138,10 +140,10 @@ def is_beyond_author(fleet: Fleet, author: Signer | None, protocol: str) -> bool
 
 def base_of(recorded: Recorded) -> Verified[RunRecord]:
     """
-    Return the record of a run, to sign what is made from it.
+    Return the record of a run, as the base of a new signature.
 
     Raises:
-        RunError: It is unverified, or there is none.
+        RunError: The record is unverified, or there is no record.
     """
     judged = recorded.judged
     if not isinstance(judged, Verified):
@@ -152,16 +154,16 @@ def base_of(recorded: Recorded) -> Verified[RunRecord]:
 
 
 def signer_of(recorded: Recorded) -> str:
-    """The operator whose signature on the record was verified; "" for none, also in unsigned operation."""
+    """Return the operator whose signature on the record was verified, or "" (also in unsigned operation)."""
     return recorded.judged.signer if isinstance(recorded.judged, Verified) else ""
 
 
 async def check_undoable(fleet: Fleet, recorded: Recorded) -> None:
     """
-    Check that the author of a run on record could have changed its nodes.
+    Check that the author of a recorded run had the right to change its nodes.
 
     Raises:
-        RunError: The record does not verify, or its author could not.
+        RunError: The record does not verify, or its author lacked the right.
     """
     judged = recorded.judged
     if judged is not None:
@@ -173,10 +175,10 @@ async def check_undoable(fleet: Fleet, recorded: Recorded) -> None:
 
 def _check_action(recorded: Recorded) -> None:
     """
-    Refuse to retry what is continued or repeated in another way.
+    Refuse to retry a run that must be continued or repeated with another command.
 
     Raises:
-        RunError: It says how.
+        RunError: The run cannot be retried; the message names the command.
     """
     record = recorded.record
     if not recorded.is_on_record or record.action in RETRIED_ACTIONS:
@@ -199,17 +201,17 @@ def _check_action(recorded: Recorded) -> None:
 
 
 async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
-    """How the nodes of a run have ended so far, from the stream and the record."""
+    """Return the ends of a run's nodes so far, from the stream and the record."""
     ends = {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
     if recorded.record.secret is not None:
-        # a convergence has no summary in the stream; its signed answer comes again when the node is asked
+        # # a convergence has no summary in the stream; the node repeats its signed answer when the request is sent again
         kept = {name: end.state for name, end in recorded.ends.items() if name in ends}
         ends |= {name: NodeState.FAILED for name, state in kept.items() if state in _FAILED_ENDS}
     return ends
 
 
 async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
-    """A run with what the stream and the record know of it so far; it is not followed."""
+    """Return a run with the ends so far, from the stream and the record, without following it."""
     now = asyncio.get_running_loop().time()
     run = run_on_record(recorded, now)
     proof = await read_proof(fleet)
@@ -219,7 +221,7 @@ async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
 
 
 def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[NodeState]) -> list[str]:
-    """The nodes to ask again, sorted."""
+    """Return the nodes to ask again, sorted."""
     run = recorded.record.run
     open_nodes = sorted(node for node, state in ends.items() if not state.is_final)
     if open_nodes:
@@ -242,7 +244,7 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[
 
 
 async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequest:
-    """The request of the run; of a single file its text comes from `path`."""
+    """Return the request of the run. For a single file, the text is read from `path`."""
     record = recorded.record
     if record.request.get("undo"):
         if path is not None:
@@ -276,7 +278,7 @@ def _read(path: str, digest: str) -> Content:
 
 
 def _targets(recorded: Recorded, left: list[str], inventory: Inventory) -> TargetSet:
-    """The nodes that are left, on the scopes that the operator of the run was allowed to use."""
+    """Return the remaining nodes, with the scopes that the operator of the run was allowed to use."""
     names = f"node in ({','.join(left)})"
     record: Any = recorded.record
     nodes = inventory.nodes
@@ -293,11 +295,11 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
     Rebuild the request of a run from its record.
 
-    The operator who started the run wrote the record, and the operator who retries it signs the request. So what is shown of
-    the run must be what the request asks for.
+    The operator who started the run wrote the record, and the operator who retries it signs the request. Therefore the
+    displayed description of the run must match the request.
 
     Raises:
-        RunError: The record does not contain it, or says that the run does something else.
+        RunError: The record does not contain the request, or describes the run as something else.
     """
     record = recorded.record
     request = _stored_request(fleet, record, ManifestRequest)
@@ -323,7 +325,7 @@ def build_exec(fleet: Fleet, recorded: Recorded) -> ExecRequest:
     Rebuild the request of a run of one command from its record.
 
     Raises:
-        RunError: The record does not contain it.
+        RunError: The record does not contain the command.
     """
     record = recorded.record
     request = _stored_request(fleet, record, ExecRequest)
@@ -339,7 +341,7 @@ def build_rotation(fleet: Fleet, recorded: Recorded) -> Request:
     Rebuild the request of a rotation from its record.
 
     Raises:
-        RunError: The record does not contain it.
+        RunError: The record does not contain the rotation.
     """
     record = recorded.record
     if record.secret is None:

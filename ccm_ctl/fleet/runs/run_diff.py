@@ -1,4 +1,4 @@
-"""What two runs did differently, node by node and resource by resource. Pure."""
+"""Compare two runs, node by node and resource by resource. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ccm_ctl.fleet.nodes.node_past import name_resource
 from ccm_ctl.fleet.runs.node_run import NodeRun
 
 ABSENT = "absent"
-"""The node is not in that run."""
+"""The node is not in the run."""
 
 NO_EVENT = "no event"
-"""The resource was stable there, or not declared; the stream has events of other resources only."""
+"""The resource was stable in the run, or not declared. The stream has only events of other resources."""
 
 UNKNOWN = "unknown"
-"""The node's events of that run are not complete, so nothing can be said."""
+"""The events of the node in the run are incomplete, so the outcome is unknown."""
 
 
 class NodeOutcome(Struct, frozen=True, kw_only=True):
     """
-    One node in one of the two runs.
+    The outcome of one node in one of the two runs.
 
     Attributes:
         state: A word of NodeState, or ABSENT.
-        reason: Why, where the state alone does not say.
+        reason: The reason, if the state alone is not enough.
     """
 
     state: str
@@ -34,7 +34,7 @@ class NodeOutcome(Struct, frozen=True, kw_only=True):
 
 
 class ResourceDifference(Struct, frozen=True, kw_only=True):
-    """A resource, and the word for its outcome in each run: one of Outcome, NO_EVENT or UNKNOWN."""
+    """A resource, and its outcome in each run: a value of Outcome, NO_EVENT or UNKNOWN."""
 
     resource: str
     a: str
@@ -43,12 +43,12 @@ class ResourceDifference(Struct, frozen=True, kw_only=True):
 
 class NodeDifference(Struct, frozen=True, kw_only=True):
     """
-    What differs on one node.
+    The differences on one node.
 
     Attributes:
         node: Its name.
-        a, b: How it ended in each run.
-        resources: Resources with another outcome, by name.
+        a, b: Its outcome in each run.
+        resources: The resources whose outcomes differ, by name.
     """
 
     node: str
@@ -58,7 +58,7 @@ class NodeDifference(Struct, frozen=True, kw_only=True):
 
 
 def compare_runs(a: Mapping[str, NodeRun], b: Mapping[str, NodeRun]) -> list[NodeDifference]:
-    """The nodes that ended differently, or did something else, by name."""
+    """Return the nodes with different ends or different resource outcomes, by name."""
     found = []
     for name in sorted({*a, *b}):
         one, other = a.get(name), b.get(name)
@@ -72,7 +72,7 @@ def compare_runs(a: Mapping[str, NodeRun], b: Mapping[str, NodeRun]) -> list[Nod
 def _side(node: NodeRun | None) -> NodeOutcome:
     if node is None:
         return NodeOutcome(state=ABSENT)
-    # Of a session the events say why, and reasons of nodes without one name times, which differ in each run.
+    # # The events of a session show the reason. Reasons of nodes without a session contain times, which differ between runs.
     has_reason = node.state not in (*CARRIED_OUT, NodeState.OFFLINE, NodeState.LOST, NodeState.UNREACHABLE)
     return NodeOutcome(state=str(node.state), reason=node.reason if has_reason else "")
 
@@ -91,11 +91,11 @@ def _compare(one: NodeRun, other: NodeRun) -> list[ResourceDifference]:
 
 
 def _outcomes(node: NodeRun) -> dict[str, str]:
-    """The last outcome of each resource."""
+    """Return the last outcome of each resource."""
     events = [node.events[number] for number in sorted(node.events)]
     return {name_resource(event): str(event.outcome) for event in events}
 
 
 def _word_without(node: NodeRun) -> str:
-    """What is said of a resource without an event."""
+    """Return the outcome to show for a resource without an event."""
     return UNKNOWN if node.summary is None or node.lacking else NO_EVENT

@@ -1,4 +1,4 @@
-"""The list of runs: which are selected, and the progress of each."""
+"""The list of runs: the selected runs, and the progress of each."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 PHASES = (Phase.PAUSED, Phase.ABORTED)
-"""Phases of rollouts that a list can be limited to."""
+"""Phases of rollouts by which a list can be filtered."""
 
 OPEN_LOOKED_AT = 50
-"""For how many open runs a list reads the stream; the others are shown as their records say."""
+"""The number of open runs for which a list reads the stream. The other runs are shown with the state in their records."""
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
     """
-    Selects runs; all set fields must match.
+    Selects runs. All fields that are set must match.
 
     Attributes:
-        node: It was expected in the run.
+        node: A node that was expected in the run.
         name: The manifest's or resource's name; `*` and `?` are wildcards.
         by: The operator.
-        state: "open", "stopping", "done", a phase of a rollout of PHASES, or an end state that at least one node has.
-        since, until: When the run began.
-        causes: What started it, of `stream_runs.CAUSES`; empty: anything.
+        state: "open", "stopping", "done", a phase of a rollout in PHASES, or an end state of at least one node.
+        since, until: The period in which the run began.
+        causes: Kinds of causes, from `stream_runs.CAUSES`. Empty: all.
         schedule, assignment: The name of the schedule or assignment that started it.
-        folds: Runs of one assignment, or of one manifest of the nodes' configuration, are one entry.
+        folds: Whether runs of one assignment, or of one manifest in the nodes' configuration, are shown as one entry.
     """
 
     node: str = ""
@@ -75,7 +75,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     folds: bool = False
 
     def wants(self, *causes: str) -> bool:
-        """Runs that any of these started are asked for."""
+        """Whether the filter accepts runs with any of these causes."""
         if self.by:
             return REQUEST in causes
         if self.schedule or self.assignment:
@@ -84,12 +84,12 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return not self.causes or not set(self.causes).isdisjoint(causes)
 
     def fits_origin(self, cause: str, origin: str) -> bool:
-        """The schedule or assignment of this name is asked for."""
+        """Whether the filter accepts this schedule or assignment."""
         named = {SCHEDULE: self.schedule, ASSIGNMENT: self.assignment}
         return not any(named.values()) or named.get(cause) == origin
 
     def fits_record(self, record: RunRecord) -> bool:
-        """What was asked, by whom and when, fits."""
+        """Whether the filter accepts the request of the record, its operator and its time."""
         if self.name and not fnmatchcase(record.name, self.name):
             return False
         if self.by and record.requester != self.by:
@@ -99,7 +99,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return not (self.until and (record.time is None or record.time > self.until))
 
     def fits_state(self, state: RunState, rollout: RolloutState | None = None) -> bool:
-        """How far the run is fits."""
+        """Whether the filter accepts the state of the run."""
         if not self.state:
             return True
         if self.state in PHASES:
@@ -115,16 +115,16 @@ class ListedRun(Struct, frozen=True, kw_only=True):
 
     Attributes:
         record: The request.
-        state: How far it is. While it is open, `counts` has its nodes by state, as far as that is known.
-        closed_by: The operator who saw it end, if that was not the one who began it; else "".
-        unverified: Why its record does not verify; "": it does, or it has none.
-        cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
-        others: How many older runs of the same assignment are counted with it, the newest of each node.
-        nodes: Nodes with a session, of a run that no operator started.
-        is_confirmed: The broker knows that its schedule was due.
-        reported_by: The only node that reports a run of a schedule which the broker cannot confirm, or of an assignment that is
-            not stored; else "".
-        rollout: The rollout of an open or stopped run; None: it is not one, or was not read.
+        state: The progress. While the run is open, `counts` contains the known number of nodes by state.
+        closed_by: The operator who saw the run end, if another operator started it; else "".
+        unverified: The reason why its record does not verify. "": it verifies, or there is no record.
+        cause, origin: The kind of the run's cause (see `stream_runs.CAUSES`), and the name of the schedule or assignment.
+        others: The number of older runs of the same assignment that this entry includes. Each node's newest run is shown.
+        nodes: The nodes with a session, for a run that no operator started.
+        is_confirmed: Whether the broker confirms that the run's schedule was due.
+        reported_by: The only node that reports the run, if it is a schedule's run that the broker cannot confirm, or the run of
+            an assignment that is not stored; else "".
+        rollout: The rollout of an open or stopped run. None: the run is not a rollout, or the rollout was not read.
     """
 
     record: RunRecord
@@ -141,21 +141,21 @@ class ListedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def is_claim(self) -> bool:
-        """Only one node reports it, and it was not an operator who started it."""
+        """Whether only one node reports the run and no operator started it."""
         return self.cause != REQUEST and len(self.nodes) == 1 and not self.is_confirmed
 
 
 class ListedRuns(Struct, frozen=True, kw_only=True):
     """
-    Runs, the newest first.
+    Runs, newest first.
 
     Attributes:
         runs: The runs.
         left_out: Keys of records that cannot be read.
-        read_since: From when on runs that no operator started are complete; None: the stream was not read.
-        is_cut: There are more of these, and they were not read because there are too many events.
-        begins: When the oldest event was stored that the stream still holds; None: it holds none, or it was not read.
-        crowding: Nodes some of whose runs were left out, because they report more than their share.
+        read_since: The time since which the list of runs that no operator started is complete. None: the stream was not read.
+        is_cut: Whether older runs of this kind were not read because there are too many events.
+        begins: When the oldest event in the stream was stored. None: the stream is empty or was not read.
+        crowding: Nodes with runs that were left out, because these nodes report more than their share.
     """
 
     runs: list[ListedRun]
@@ -167,7 +167,7 @@ class ListedRuns(Struct, frozen=True, kw_only=True):
 
 
 async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
-    """The newest runs that fit. Records of runs that have ended are closed on the way."""
+    """Return the newest runs that match. Also closes the records of runs that have ended."""
     left_out: list[str] = []
     runs = await _recorded_runs(fleet, wanted, most, left_out) if wanted.wants(REQUEST, SCHEDULE) else []
     if not wanted.wants(SCHEDULE, ASSIGNMENT, NODE):
@@ -175,7 +175,7 @@ async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
     now = fleet.clock.now()
     since = wanted.since or now - timedelta(days=1)
     if len(runs) == most and (oldest := runs[-1].record.time) is not None:
-        since = max(since, oldest)  # older ones would not be shown
+        since = max(since, oldest)  # older runs would not be shown
     known = {one.record.run for one in runs}
 
     def is_enough(found: list[StreamRun]) -> bool:
@@ -206,13 +206,14 @@ def _moment(one: ListedRun, now: datetime) -> datetime:
 
 def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[ListedRun], set[str]]:
     """
-    Choose the rows of a list, so that the runs of one node leave room for others.
+    Choose the rows of a list so that the runs of one node leave room for other runs.
 
-    A run that only one node reports is the word of that node, which can invent any number of them. Half of the rows are for runs
-    of operators, and for those that several nodes report or the broker confirms. The other rows are shared among the nodes.
+    A run that only one node reports is only that node's claim, and a node can invent any number of them. Half of the rows are
+    for runs of operators, and for runs that several nodes report or the broker confirms. The other rows are shared among the
+    nodes.
 
     Returns:
-        The rows, and the nodes some of whose runs were left out although older runs of others are in.
+        The rows, and the nodes with runs that were left out in favor of older runs of other nodes.
     """
     if len(runs) <= most:
         return runs, set()
@@ -226,7 +227,7 @@ def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[L
         [node] = one.nodes
         taken[node] += 1
         ranked.append((taken[node], place, one))
-    ranked.sort(key=lambda rank: rank[:2])  # the newest run of each node, then the second newest of each
+    ranked.sort(key=lambda rank: rank[:2])  # the newest run of each node, then the second newest run of each
     kept, beyond = ([one for *_, one in part] for part in (ranked[:room], ranked[room:]))
     shown = sorted([*certain, *kept], key=lambda one: _moment(one, now), reverse=True)[:most]
     oldest = _moment(shown[-1], now)
@@ -234,7 +235,7 @@ def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[L
 
 
 def _fills(entries: list[ListedRun], most: int) -> bool:
-    """These fill a list even if no node has more than a quarter of it."""
+    """Whether these entries fill a list even if no node may have more than a quarter of it."""
     claims = Counter(node for one in entries if one.is_claim for node in one.nodes)
     share = max(most // 4, 1)
     certain = sum(not one.is_claim for one in entries)
@@ -277,7 +278,7 @@ async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: l
 
 
 def _entries(found: list[StreamRun], wanted: RunFilter, known: Collection[str]) -> list[ListedRun]:
-    """What the list says of runs that no operator started, the newest first."""
+    """Return the list entries of runs that no operator started, newest first."""
     entries: dict[tuple[str, ...], list[StreamRun]] = {}
     for run in found:
         cause = run.cause
@@ -293,7 +294,7 @@ def _entries(found: list[StreamRun], wanted: RunFilter, known: Collection[str]) 
 
 
 def _entry(runs: list[StreamRun]) -> ListedRun:
-    """One entry for runs of one origin, newest first: the newest session of each node."""
+    """Return one entry for the runs of one origin (given newest first), with the newest session of each node."""
     newest = runs[0]
     sessions: dict[str, NodeSession] = {}
     for run in runs:
@@ -314,7 +315,7 @@ def _entry(runs: list[StreamRun]) -> ListedRun:
 
 
 async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilter) -> list[ListedRun]:
-    """The same with the nodes that a schedule meant and that have no session, and with last runs that no node began."""
+    """Add the expected nodes of schedules that have no session, and the last runs that no node started."""
     schedules = {one.name: one for one in await read_schedules(fleet)} if wanted.wants(SCHEDULE) else {}
     listed = {one.record.run for one in entries}
     for schedule in schedules.values():
@@ -351,7 +352,7 @@ async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilt
 
 
 async def _read_names(fleet: Fleet) -> set[str]:
-    """The names of the stored assignments; operators write them, and no node does."""
+    """Return the names of the stored assignments. Only operators can write them."""
     return {one.name for one in (await read_assignments(fleet)).standing}
 
 
@@ -359,8 +360,8 @@ def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule], assigned: Co
     """
     Mark a run that only one node reports.
 
-    The broker knows the last run of a schedule. Of an assignment each node converges on its own, so only that there is one by
-    this name can be known. Of other runs the sessions are the only evidence.
+    The broker knows the last run of a schedule. Each node converges on an assignment on its own, so the only possible check is
+    whether an assignment with this name exists. For other runs, the sessions are the only evidence.
     """
     reporter = next(iter(one.nodes)) if len(one.nodes) == 1 else ""
     if one.cause == ASSIGNMENT:
@@ -375,7 +376,7 @@ def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule], assigned: Co
 
 
 def _with_absent(one: ListedRun, absent: set[str], refused: set[str]) -> ListedRun:
-    """The same with nodes that have no session, some of which may have refused the run."""
+    """Add the nodes that have no session, some of which may have refused the run."""
     refused = absent & refused
     counts = Counter(one.state.counts)
     counts[str(NodeState.OFFLINE)] += len(absent - refused)
@@ -389,7 +390,7 @@ def _with_absent(one: ListedRun, absent: set[str], refused: set[str]) -> ListedR
 
 
 async def _with_rollout(fleet: Fleet, listed: ListedRun) -> ListedRun:
-    """The same with its rollout, if it is one that can be read."""
+    """Add the rollout, if the run is a rollout that can be read."""
     try:
         found = await RolloutStore(fleet).read(listed.record.run)
     except ProtocolError:
@@ -398,7 +399,7 @@ async def _with_rollout(fleet: Fleet, listed: ListedRun) -> ListedRun:
 
 
 async def _looked_at(fleet: Fleet, listed: ListedRun, authors: Authors | None) -> ListedRun:
-    """An open run as the stream shows it; as its record says where that cannot be read."""
+    """Return an open run with the state from the stream, or from its record if the stream cannot be read."""
     try:
         recorded = await History(fleet).load(listed.record.run)
         run = await look_at_ends(fleet, recorded, authors)

@@ -1,4 +1,4 @@
-"""Send a request to the target nodes, as a recorded run."""
+"""Send a request to the target nodes as a recorded run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Launch(Struct, frozen=True, kw_only=True):
     A prepared request.
 
     Attributes:
-        record: Its record.
+        record: The record of the run.
         request: The request.
         resolved: The target nodes.
-        base: What the request was made from.
+        base: The signed objects from which the request was made.
     """
 
     record: RunRecord
@@ -49,14 +49,14 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 def check_message(text: str, name: str = "message") -> str:
     """
-    Why a run is started, in the requester's words, without spaces around it.
+    Return the requester's reason for a run, without surrounding spaces.
 
     Args:
-        text: As the requester wrote it.
-        name: The option or field, for the error.
+        text: The reason, as the requester wrote it.
+        name: The name of the option or field for the error message.
 
     Raises:
-        UsageError: It is too long.
+        UsageError: The text is too long.
     """
     if len(text) > MESSAGE_LIMIT:
         raise UsageError(f"{name}: {len(text)} characters; at most {MESSAGE_LIMIT} are kept")
@@ -78,12 +78,12 @@ def prepare(
 
     Args:
         fleet: The bus.
-        request: The request; its run, time, targets and requester are filled in here.
+        request: The request. Its run, time, targets and requester are set here.
         resolved: The target nodes.
         action: "apply", "plan", "check", "ensure", "exec", "undo", "assign" or "rotate".
         name: The manifest's or resource's name.
-        base: What the request was made from.
-        run: Its ID; "": a new one.
+        base: The signed objects from which the request was made.
+        run: The ID of the run. "": a new one is generated.
     """
     refuse_too_many(resolved)
     now = fleet.clock.now()
@@ -112,7 +112,7 @@ def prepare(
 
 
 def prepare_own(fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str) -> Launch:
-    """Prepare a run of the operator's own files; see `prepare`."""
+    """Prepare a run of the operator's own files. See `prepare`."""
     return prepare(fleet, request, resolved, action, name, base=[Authored.from_files()])
 
 
@@ -124,10 +124,10 @@ async def put_on_record(fleet: Fleet, launch: Launch) -> None:
 
 def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
     """
-    Return what identifies the request of a record and its nodes: their SHA-256.
+    Return the SHA-256 that identifies the request of a record and its nodes.
 
-    A rollout keeps it, because any operator can write a record with the id of another operator's run. That one counts if the
-    broker has removed the first one, which it does with the oldest when the bucket is full.
+    A rollout stores this digest, because any operator can write a record with the ID of another operator's run. Such a record
+    would be used if the broker had removed the original, as it does with the oldest entries when the bucket is full.
     """
     told: list[object] = [
         record.run,
@@ -145,10 +145,10 @@ def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
 
 def check_record(state: RolloutState, record: RunRecord, nodes: Sequence[str]) -> None:
     """
-    Check that a record is the one that a rollout was started with; see `digest_record`.
+    Check that a record is the one with which a rollout was started. See `digest_record`.
 
     Raises:
-        RunError: It is another one.
+        RunError: It is another record.
     """
     if state.record_digest not in ("", digest_record(record, nodes)):
         raise RunError(
@@ -162,8 +162,8 @@ async def send(fleet: Fleet, launch: Launch) -> None:
     Send the request.
 
     Raises:
-        BusDeniedError: The broker does not allow this operator the request on these nodes.
-        BusUnavailableError: The broker is away.
+        BusDeniedError: The broker does not allow this operator to send the request to these nodes.
+        BusUnavailableError: The broker cannot be reached.
     """
     body = msgspec.json.encode(launch.request)
     for subject in launch.record.subjects:
@@ -171,7 +171,7 @@ async def send(fleet: Fleet, launch: Launch) -> None:
 
 
 async def send_again(fleet: Fleet, launch: Launch, named: Sequence[str]) -> None:
-    """Send the request again on the same subjects, naming who must answer; while the broker is away nothing is sent."""
+    """Send the request again on the same subjects, and name the nodes that must answer. Does nothing while the broker is away."""
     for begin in range(0, len(named), NAMED_AT_ONCE):
         again = msgspec.structs.replace(launch.request, named=list(named[begin : begin + NAMED_AT_ONCE]))
         try:
@@ -185,13 +185,13 @@ async def send_stop(
     fleet: Fleet, record: RunRecord, nodes: Collection[str], *, is_kill: bool
 ) -> tuple[dict[str, Reply], list[str]]:
     """
-    Ask everyone who may have received a run to stop it.
+    Send a stop to all nodes that may have received a run.
 
     Args:
         fleet: The bus.
         record: The run.
         nodes: The nodes that must answer.
-        is_kill: They end the programs of the current resource.
+        is_kill: Whether the nodes end the programs of the current resource.
 
     Returns:
         The answers by node, and the nodes that did not answer.
@@ -223,13 +223,13 @@ _TOLD = (
     "why",
 )
 """
-What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords; the
-words of a command are in its events, too.
+The fields of a request that the record contains. Others may contain passwords: texts of manifests, values of properties,
+headers and environment. The arguments of a command are also in its events.
 """
 
 
 def _on_record(request: Request) -> dict[str, Any]:
-    """What every operator may know of a request, for months: names, digests and options."""
+    """Return the part of a request that every operator may read for months: names, digests and options."""
     mapping: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(request))
     told = {name: mapping[name] for name in _TOLD if name in mapping}
     if "data" in told:

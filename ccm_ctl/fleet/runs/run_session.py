@@ -1,7 +1,7 @@
 """
 Sends the request of a run and follows it to the end. The commands and the Python client start runs with this.
 
-The caller passes two functions: one is called after the request was sent, the other with what is new after each turn.
+The caller passes two functions. One is called after the request has been sent, the other after each turn with the news.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     OnTurn = Callable[[list[News]], Awaitable[None]]
 
 ROLLOUT_LIMIT_S = 30 * 86_400.0
-"""How long a rollout is driven at most; its waves may wait for operators."""
+"""The maximum time for which a rollout is driven. Its waves may wait for operators."""
 
 
 def new_run(fleet: Fleet, launch: Launch, timeout_s: float | None = None) -> Run:
     """
-    The state of a run that is about to start.
+    Return the state of a run that is about to start.
 
-    After `timeout_s` seconds nodes that have not ended are lost; without it a day after the request's deadline.
+    Nodes that have not ended after `timeout_s` seconds are lost. The default is a day after the request's deadline.
     """
     limit_s = timeout_s or _limit_s(launch.request.deadline, fleet.clock.now())
     now, resolved = asyncio.get_running_loop().time(), launch.resolved
@@ -76,12 +76,12 @@ async def follow_run(
         fleet: The bus.
         launch: The request and its nodes.
         run: Its state, from `new_run`.
-        proof: Verifies the run's messages; None when the credentials cannot.
-        on_begin: Called once, when the request is out.
-        on_turn: Called with what is new, several times a second.
+        proof: Verifies the run's messages. None: the credentials cannot verify them.
+        on_begin: Called once, when the request has been sent.
+        on_turn: Called several times a second with the news.
 
     Raises:
-        BusDeniedError: The broker does not let this operator ask this of these nodes; nothing is on record.
+        BusDeniedError: The broker does not allow this operator to send the request to these nodes. Nothing is recorded.
         BusError: The broker cannot be reached.
     """
     returning = ReturningNodes(fleet)
@@ -96,7 +96,8 @@ async def follow_run(
             await History(fleet).forget(run.run)
             raise
         except BusUnavailableError:
-            # The connection broke during the send, so some nodes may have the request: those that do not answer are asked again.
+            # # The connection broke during the send, so some nodes may have the request. It is sent again to nodes that do not
+            # answer.
             run.away(asyncio.get_running_loop().time())
         on_begin()
 
@@ -114,10 +115,10 @@ async def follow_run(
 
 async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> int:
     """
-    Put a rollout on record without sending anything; the revision of its state.
+    Record a rollout without sending anything, and return the revision of its state.
 
     Raises:
-        BusDeniedError: These credentials may not start rollouts; nothing is on record.
+        BusDeniedError: These credentials may not start rollouts. Nothing is recorded.
     """
     await put_on_record(fleet, launch)
     state = replace(state, record_digest=digest_record(launch.record, launch.resolved.nodes))
@@ -132,10 +133,10 @@ async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> i
 
 async def check_own_rights(fleet: Fleet, launch: Launch) -> None:
     """
-    See that the operator may send the request to all nodes of a rollout, and not only to those of the first waves.
+    Check that the operator may send the request to all nodes of a rollout, not only to those of the first waves.
 
     Raises:
-        BusDeniedError: By the signers list, the operator may not.
+        BusDeniedError: The signers list does not allow it.
     """
     verifier = await make_node_verifier(fleet)
     signer = verifier.own_signer if verifier is not None else None
@@ -162,18 +163,19 @@ def new_rollout(
     is_sent_to_scopes: bool = False,
 ) -> tuple[Run, RolloutDriver]:
     """
-    The state of a rollout's run as it is on record, and a driver that continues it.
+    Return the state of a recorded rollout's run, and a driver that continues it.
 
     Args:
         fleet: The bus.
         recorded: The run on record.
         state, revision: The rollout as it is stored.
-        request: What each node is sent.
-        base: What it was made from.
-        is_sent_to_scopes: It is sent on the scopes of the record only, and names the nodes. A record can demand that, too.
+        request: The request that is sent to each node.
+        base: The signed objects from which the request was made.
+        is_sent_to_scopes: Whether the request is sent only on the scopes of the record, and names the nodes. A record can also
+            require this.
 
     Raises:
-        RunError: The record is not the one that the rollout was started with, or does not have all of its nodes.
+        RunError: The record is not the one with which the rollout was started, or lacks some of its nodes.
     """
     from ccm_ctl.fleet.keys.secret_rotation import rotation_steps
 
@@ -218,18 +220,18 @@ async def follow_rollout(
     on_turn: OnTurn,
 ) -> None:
     """
-    Drive a rollout until it is over, or paused with no node in progress. Cancelling it leaves the rollout to another driver.
+    Drive a rollout until it ends, or is paused with no node in progress. If cancelled, another driver can continue it.
 
     Args:
         fleet: The bus.
         recorded: The run on record.
         run, driver: From `new_rollout`.
-        proof: Verifies the run's messages; None when the credentials cannot.
+        proof: Verifies the run's messages. None: the credentials cannot verify them.
         on_begin: Called once, before the first request.
-        on_turn: Called with what is new, several times a second, and once more after the end.
+        on_turn: Called several times a second with the news, and once more after the end.
 
     Raises:
-        RunError: Another driver holds it.
+        RunError: Another driver is driving the rollout.
     """
     has_started = bool(driver.state.asked)
 
@@ -237,7 +239,7 @@ async def follow_rollout(
         try:
             await driver.turn()
         except BusUnavailableError:
-            # The broker went away in the middle of a step. The driver reads the stored state first when it is back.
+            # # The connection broke during a step. After reconnecting, the driver reads the stored state first.
             run.away(asyncio.get_running_loop().time())
         await on_turn(news)
 
@@ -267,7 +269,7 @@ async def follow_rollout(
 
 
 def _completion(fleet: Fleet, request: Request, state: RolloutState) -> Callable[[], Awaitable[None]] | None:
-    """What ends the rollout of an assignment; None for other rollouts."""
+    """Return the last step of an assignment's rollout, or None for other rollouts."""
     stage = request.stage if isinstance(request, ManifestRequest) else None
     if stage is None:
         return None
@@ -279,5 +281,5 @@ def _completion(fleet: Fleet, request: Request, state: RolloutState) -> Callable
 
 
 def _limit_s(deadline: datetime | None, now: datetime) -> float:
-    """How long a run is watched when nothing is said: nodes may begin until the deadline, and need some time then."""
+    """Return the default time limit of a run. Nodes may start until the deadline, and need some time after that."""
     return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)

@@ -1,8 +1,9 @@
 """
-Who signed the record of a run, and whether that operator could have sent its request.
+Check who signed the record of a run, and whether that operator had the right to send its request.
 
-A record is the base of what others sign: a retry, an undo, the next wave of a rollout. So it is used only if its author could
-have sent the request to the same nodes. A record that does not verify can be listed and shown.
+Other operators sign requests that are based on a record: a retry, an undo, the next wave of a rollout. Therefore a record is
+used only if its author had the right to send the request to the same nodes. A record that does not verify can still be listed
+and shown.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 _PROTOCOLS = (MANIFEST_APPLY, MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_ENSURE, RESOURCE_EXEC, NODE_CONVERGE)
-"""Requests of which there are records."""
+"""Protocols of the requests that are recorded."""
 
 
 async def read_verifier(fleet: Fleet) -> Verifier:
-    """Verifies with the newest signers list; without a trust block in the credentials it takes everything."""
+    """Return a verifier with the newest signers list. Without a trust block in the credentials, it accepts everything."""
     return (await open_reader(fleet)).verifier
 
 
 def digest_nodes(nodes: Sequence[str], offline: Sequence[str]) -> str:
-    """SHA-256 of the nodes of a run, in their order, and of those that were offline."""
+    """Return the SHA-256 of a run's nodes, in their order, and of the nodes that were offline."""
     return hashlib.sha256(msgspec.json.encode([nodes, offline])).hexdigest()
 
 
 def action_of(record: RunRecord) -> str:
-    """What a record shows: of an undo that it is one. Controllers of before recorded it as an apply."""
+    """Return the action to show for a record. Older controllers recorded an undo as an apply."""
     return UNDO if record.action == "apply" and record.request.get("undo") else record.action
 
 
@@ -62,7 +63,7 @@ def verify_record(
     verifier: Verifier, entry: KeyValueEntry, owner: str, record: RunRecord
 ) -> Verified[RunRecord] | Unverified[RunRecord]:
     """
-    Judge the record of a run by its signature.
+    Check the signature of a run's record.
 
     Args:
         verifier: With the newest signers list.
@@ -82,7 +83,7 @@ def verify_record(
 def verify_nodes(
     judged: Verified[RunRecord] | Unverified[RunRecord], targets: Sequence[RunTargets]
 ) -> Verified[RunRecord] | Unverified[RunRecord]:
-    """Judge a record with its list of nodes, which its signature covers."""
+    """Check a record together with its list of nodes, which its signature covers."""
     nodes = [node for piece in targets for node in piece.nodes]
     offline = [node for piece in targets for node in piece.offline]
     is_signed = isinstance(judged, Verified) and judged.key
@@ -102,10 +103,10 @@ def require_author(
     Args:
         verifier: With the newest signers list.
         judged: The record.
-        refusal: Why a signer may not send it; see `refuse_request` and `refuse_protocol`.
+        refusal: Returns why a signer may not send it. See `refuse_request` and `refuse_protocol`.
 
     Raises:
-        RunError: The record does not verify, or its author may not send this.
+        RunError: The record does not verify, or its author may not send the request.
     """
     record = judged.value
     if isinstance(judged, Unverified):
@@ -130,12 +131,13 @@ def require_author(
 
 def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
     """
-    Why an operator may not send the request of a record: what follows the name; "": the operator may.
+    Return why an operator may not send the request of a record, as the rest of a sentence that begins with the name. "": it is
+    allowed.
 
     Args:
         signer: The operator.
         record: The record.
-        sender: Who would send it for the operator; "": no one. Nodes restrict a plan by the rights of its sender.
+        sender: The service that would send it for the operator, or "". Nodes restrict a plan by the rights of its sender.
     """
     protocol = str(record.request.get("protocol", ""))
     if protocol not in _PROTOCOLS:
@@ -159,7 +161,7 @@ def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
 
 
 def refuse_protocol(signer: Signer, record: RunRecord, protocol: str) -> str:
-    """Why an operator may not send a request of this protocol to the scopes of a record; "": the operator may."""
+    """Return why an operator may not send a request of this protocol to the scopes of a record. "": it is allowed."""
     scopes = scopes_of_record(record)
     if not scopes:
         return "names no scope"
@@ -168,5 +170,5 @@ def refuse_protocol(signer: Signer, record: RunRecord, protocol: str) -> str:
 
 
 def scopes_of_record(record: RunRecord) -> list[str]:
-    """The scopes that the request of a run was sent to, sorted."""
+    """Return the scopes to which the request of a run was sent, sorted."""
     return sorted({subject.partition(".request.")[2] for subject in record.subjects})

@@ -1,4 +1,4 @@
-"""The events of a run, or of one node's part of it, as the stream holds them."""
+"""Read the events of a run, or of one node's part of it, from the stream."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ccm_ctl.fleet.ports import Fleet
 
 async def read_session_events(fleet: Fleet, run: str, node: str) -> list[TransactionEvent]:
     """
-    The events about resources that a node reported in a run, by their numbers, each once. Signatures are not checked.
+    Return the events about resources that a node reported in a run, in the order of their numbers and without duplicates.
+    Signatures are not checked.
 
     Raises:
-        UsageError: Not the name of a node.
-        ProtocolError: Not the id of a run.
+        UsageError: This is not a valid node name.
+        ProtocolError: This is not a valid run ID.
     """
     found: dict[int, TransactionEvent] = {}
     for message in await fleet.events.read(run_pattern(run, check_node(node))):
@@ -32,12 +33,12 @@ async def read_run_events(
     fleet: Fleet, run: str, most: int
 ) -> tuple[list[tuple[str, TransactionEvent]], bool]:
     """
-    The events about resources of all nodes of a run, each with its node and once, and whether there are more than `most`.
+    Return the events about resources of all nodes of a run, without duplicates, and whether there are more than `most`.
 
     Signatures are not checked.
 
     Raises:
-        ProtocolError: Not the id of a run.
+        ProtocolError: This is not a valid run ID.
     """
     found: dict[tuple[str, int], TransactionEvent] = {}
     async for message in fleet.events.scan(run_pattern(run)):

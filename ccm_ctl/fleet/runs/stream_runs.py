@@ -1,11 +1,11 @@
 """
-Runs that no operator started, from the stream of events: of schedules, assignments, and manifests of the nodes' configuration.
+Read runs that no operator started from the stream of events: those of schedules, assignments and the nodes' own configuration.
 
-The broker sends what a schedule says, and nodes converge on their own, so these runs are in no operator's record. Each node's
-session says what it is due to. The stream keeps sessions for as long as its limits allow, and reading is bounded: what is
-given says how far back it goes.
+The broker sends the requests of schedules, and nodes converge on their own, so no operator has a record of these runs. Each
+node's session contains its cause. The limits of the stream decide how long sessions are kept, and the number of events read is
+limited. The result contains the time since which it is complete.
 
-A session's cause is only the node's claim about itself, so a run gets the cause that most of its nodes report.
+A session's cause is only the node's claim, so a run gets the cause that most of its nodes report.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from ccm_ctl.fleet.events.messages import decode_agent_message
 from ccm_ctl.fleet.ports import Fleet
 
 READ_LIMIT = 10_000
-"""The most events that one list reads, two of each session; that takes about a second."""
+"""The maximum number of events that one list reads, two per session. Reading them takes about a second."""
 
 READ_LONG_LIMIT = 200_000
-"""The same for an operator who says how far back to read."""
+"""The same limit for an operator who specifies how far back to read."""
 
 NODE_SHARE = 1_000
-"""At most so many sessions of one node are taken from a window. One node can invent any number of runs."""
+"""The maximum number of sessions taken from one node per window, because a node can invent any number of runs."""
 
 SURPLUS = 5
-"""Events beyond the share of their node do not count; the whole list is read from at most so many times the limit."""
+"""The total of events read is at most this many times the limit, including events beyond the share of their node."""
 
 FIRST_WINDOW_S = 600.0
-"""The stream is read backward in windows, each twice as long as the one before; of one that does not fit nothing is taken."""
+"""The stream is read backward in windows, each twice as long as the one before. A window that exceeds the limit is not used."""
 
 RUN_LIMIT = 20_000
-"""The most sessions of one run that are read."""
+"""The maximum number of sessions that are read for one run."""
 
 SCHEDULE, ASSIGNMENT, NODE = "schedule", "assignment", "node"
-"""What starts a run besides an operator; NODE is for a manifest that stands in the node's own configuration."""
+"""The causes of a run other than an operator. NODE: the manifest is in the node's own configuration."""
 
 REQUEST = "request"
-"""An operator started it."""
+"""The cause of a run that an operator started."""
 
 CAUSES = (REQUEST, SCHEDULE, ASSIGNMENT, NODE)
 
@@ -56,11 +56,11 @@ T = TypeVar("T", SessionStart, SessionSummary)
 
 class NodeSession(Struct, kw_only=True):
     """
-    One node's part in a run, by the two ends of its session.
+    One node's part in a run: the first and the last event of its session.
 
     Attributes:
         start: Its first event.
-        summary: Its summary; None: no end is known.
+        summary: Its summary. None: the end is not known.
     """
 
     start: SessionStart
@@ -77,10 +77,10 @@ class NodeSession(Struct, kw_only=True):
 
 class StreamRun(Struct, kw_only=True):
     """
-    One run as the stream has it.
+    One run, from the stream.
 
     Attributes:
-        run: Its id.
+        run: Its ID.
         sessions: The sessions, by node.
     """
 
@@ -89,24 +89,24 @@ class StreamRun(Struct, kw_only=True):
 
     @property
     def time(self) -> datetime:
-        """When it was due, or began: the time in its id."""
+        """When the run was due or began: the time in its ID."""
         return id_time(self.run)
 
     @property
     def _told(self) -> SessionStart:
-        """A start that agrees with most of them."""
+        """A session start that agrees with most of the others."""
         starts = [session.start for session in self.sessions.values()]
         most, _ = Counter(_describe(start) for start in starts).most_common(1)[0]
         return next(start for start in starts if _describe(start) == most)
 
     @property
     def cause(self) -> str:
-        """One of CAUSES."""
+        """A value of CAUSES."""
         return find_cause(self._told)
 
     @property
     def origin(self) -> str:
-        """The name of the schedule or assignment; "" for other runs, and for those of older agents."""
+        """The name of the schedule or assignment, or "" for other runs and older agents."""
         return self._told.origin
 
     @property
@@ -116,12 +116,12 @@ class StreamRun(Struct, kw_only=True):
 
     @property
     def requester(self) -> str:
-        """The operator, of a run that one started."""
+        """The operator who started the run, if any."""
         return self._told.requester
 
     @property
     def message(self) -> str:
-        """The reason that the operator gave; "" without one, and from older agents."""
+        """The reason that the operator gave. "": there is none, or the agent is older."""
         return self._told.message
 
     @property
@@ -136,10 +136,10 @@ class RecentRuns(Struct, frozen=True, kw_only=True):
     Runs that were found in the stream.
 
     Attributes:
-        runs: The runs, the newest first.
-        since: From when on they are complete.
-        is_cut: Older sessions are in the stream and were not read, because there are too many.
-        crowding: Nodes that reported more sessions than their share; some of theirs were left out.
+        runs: The runs, newest first.
+        since: The time since which the list is complete.
+        is_cut: Whether older sessions in the stream were not read, because there are too many.
+        crowding: Nodes that reported more sessions than their share, so that some were left out.
     """
 
     runs: list[StreamRun]
@@ -149,7 +149,7 @@ class RecentRuns(Struct, frozen=True, kw_only=True):
 
 
 def find_cause(start: SessionStart) -> str:
-    """What started a session, as one of CAUSES."""
+    """Return the cause of a session, as a value of CAUSES."""
     if start.cause == SCHEDULE:
         return SCHEDULE
     if start.cause == REQUEST:
@@ -161,13 +161,13 @@ async def read_recent(
     fleet: Fleet, since: datetime, is_enough: Callable[[list[StreamRun]], bool], most: int = READ_LIMIT
 ) -> RecentRuns:
     """
-    The runs in the stream, from now backward.
+    Return the runs in the stream, read backward from now.
 
     Args:
         fleet: The bus.
-        since: Older sessions are not read.
-        is_enough: Given what is known so far, the newest first; whether to stop.
-        most: The most events that are read.
+        since: Sessions before this time are not read.
+        is_enough: Gets the runs found so far, newest first, and returns whether to stop.
+        most: The maximum number of events to read.
     """
     now = fleet.clock.now()
     reader = _Reader(fleet, most)
@@ -186,7 +186,7 @@ async def read_recent(
 
 
 async def read_run(fleet: Fleet, run: str) -> StreamRun | None:
-    """One run, without how its nodes ended; None: the stream has no session of it."""
+    """Return one run, without the ends of its nodes, or None if the stream has no session of it."""
     found = StreamRun(run=run, sessions={})
     count = 0
     async for event in fleet.events.scan(f"{SESSION_START}.{run}.>"):
@@ -200,7 +200,7 @@ async def read_run(fleet: Fleet, run: str) -> StreamRun | None:
 
 
 async def find_runs(fleet: Fleet, prefix: str) -> list[str]:
-    """The ids of runs in the stream that begin so. An id begins with its time, so only sessions from then on are read."""
+    """Return the IDs of runs in the stream with this prefix. An ID begins with its time, so older sessions are not read."""
     try:
         earliest, latest = (id_time(prefix.ljust(27, fill)) for fill in "0z")
     except (ValueError, OverflowError, OSError):
@@ -223,7 +223,7 @@ class _Reader:
     Reads sessions window by window, the newest window first.
 
     Attributes:
-        crowding: Nodes of which not everything was taken.
+        crowding: Nodes with sessions that were left out.
     """
 
     def __init__(self, fleet: Fleet, most: int) -> None:
@@ -237,7 +237,7 @@ class _Reader:
         self._read_to: dict[str, int] = {}
 
     async def read_from(self, start: datetime) -> bool:
-        """Read what was stored from a time on and was not read yet; False, with nothing taken, when that is too much."""
+        """Read the unread events since a time. Returns False, without storing any, if there are too many."""
         starts = await self._window(SESSION_START, start, SessionStart)
         summaries = await self._window(SESSION_SUMMARY, start, SessionSummary) if starts is not None else None
         if starts is None or summaries is None:
@@ -247,12 +247,12 @@ class _Reader:
         return True
 
     def runs(self) -> list[StreamRun]:
-        """What is known, the newest first."""
+        """Return the runs found so far, newest first."""
         found: dict[str, StreamRun] = {}
         for (run, node), start in self._starts.items():
             session = NodeSession(start=start, summary=self._summaries.get((run, node)))
             found.setdefault(run, StreamRun(run=run, sessions={})).sessions[node] = session
-        # the time in an ID is not trusted; a future one counts as now
+        # # the time in an ID is not trusted; a time in the future is treated as now
         return sorted(found.values(), key=lambda one: (min(one.time, self._now), one.run), reverse=True)
 
     async def _window(self, kind: str, start: datetime, what: type[T]) -> dict[tuple[str, str], T] | None:
@@ -287,7 +287,7 @@ def _describe(start: SessionStart) -> tuple[str, ...]:
 
 
 def _decode(event: StoredEvent, what: type[T]) -> tuple[str, str, T] | None:
-    """Run, node and words of an event; None when it is not of this kind."""
+    """Return run, node and content of an event, or None if it is of another kind."""
     try:
         heard = decode_agent_message(event)
         id_time(heard.run)

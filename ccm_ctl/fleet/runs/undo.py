@@ -1,4 +1,4 @@
-"""The undo of a run: whether it can be undone, on which nodes, and the request."""
+"""The undo of a run: whether it is possible, its nodes, and the request."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from ccm_ctl.fleet.runs.run_signatures import scopes_of_record
 from ccm_ctl.fleet.runs.stream_runs import ASSIGNMENT, SCHEDULE
 
 LOOKS = ("plan", "check")
-"""Actions of runs that change nothing."""
+"""Actions that change nothing."""
 
 MAY_HAVE_CHANGED = frozenset((NodeState.CHANGED, NodeState.FAILED, NodeState.STOPPED, NodeState.LOST))
-"""Ends of a run that may have changed something."""
+"""End states of nodes on which a run may have changed something."""
 
 OWN_SCOPES_LIMIT = 1000
-"""So many nodes get the request on their own subjects; more get it on those of the run."""
+"""Up to this many nodes get the request on their own subjects. With more, it is sent on the subjects of the run."""
 
 
 class UndoTargets(Struct, frozen=True, kw_only=True):
     """
-    Where the undo of a run goes.
+    The targets of an undo.
 
     Attributes:
-        inventory: The nodes as they were read for it.
+        inventory: The inventory that was read for the undo.
         nodes: The target nodes.
         changed: The resources that the run changed, as `type#name`, each once.
     """
@@ -61,17 +61,17 @@ class UndoTargets(Struct, frozen=True, kw_only=True):
 
 async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recorded:
     """
-    Find the run to undo: as `find_run` does, but `last` is the operator's own newest run that is not a plan.
+    Find the run to undo. As in `find_run`, but `last` is the operator's own newest run that is not a plan.
 
-    A plan of the undo is often the newest run.
+    This is because a plan of the undo is often the newest run.
 
     Args:
         fleet: The bus.
-        word: What the operator typed.
-        redo: The run may itself be an undo.
+        word: The ID, prefix or word that the operator entered.
+        redo: Whether the run may itself be an undo.
 
     Raises:
-        RunError: There is no such run, it changes nothing, it is an undo, or its author could not have sent it.
+        RunError: The run does not exist, changes nothing or is an undo, or its author lacked the right to send it.
     """
     recorded = await _find(fleet, word)
     await check_undoable(fleet, recorded)
@@ -103,7 +103,7 @@ async def check_ended(fleet: Fleet, recorded: Recorded, run: Run) -> None:
     Check that a run has ended.
 
     Raises:
-        RunError: It has not, with the commands that continue or end it.
+        RunError: The run has not ended. The message names the commands that continue or end it.
     """
     record = recorded.record
     going_on = sorted(name for name, node in run.nodes.items() if not node.state.is_final)
@@ -132,7 +132,7 @@ def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
     Return the nodes on which an ended run may have changed something, sorted.
 
     Raises:
-        RunError: It changed nothing.
+        RunError: The run changed nothing.
     """
     record = recorded.record
     found = _may_have_changed(run)
@@ -142,7 +142,7 @@ def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
 
 
 def offered_nodes(recorded: Recorded, run: Run) -> list[str]:
-    """The nodes for which a page offers the undo of a run, sorted; none while a node has not ended."""
+    """Return the nodes for which a page offers the undo of a run, sorted. Empty while a node has not ended."""
     is_open = any(not node.state.is_final for node in run.nodes.values())
     return [] if is_open or recorded.record.action in LOOKS else _may_have_changed(run)
 
@@ -156,7 +156,7 @@ def select_node(name: str) -> TargetSpec:
     Select one node for an undo.
 
     Raises:
-        UsageError: Not the name of a node.
+        UsageError: This is not a valid node name.
     """
     return TargetSpec(targets=(f"node={check_node(name)}",))
 
@@ -168,11 +168,11 @@ async def resolve_undo(fleet: Fleet, recorded: Recorded, spec: TargetSpec) -> Un
     Args:
         fleet: The bus.
         recorded: The run, from `find_undoable`.
-        spec: The nodes that the operator selected; an empty one: all of them.
+        spec: The nodes that the operator selected. Empty: all of them.
 
     Raises:
         RunError: The run has not ended, or changed nothing.
-        UsageError: No node is left, or an agent is too old.
+        UsageError: No nodes remain, or an agent is too old.
     """
     before = await read_known(fleet, recorded)
     await check_ended(fleet, recorded, before)
@@ -192,16 +192,16 @@ def undo_targets(
     recorded: Recorded, nodes: list[str], chosen: TargetSet | None, inventory: Inventory
 ) -> TargetSet:
     """
-    Return where an undo goes.
+    Return the targets of an undo.
 
     Args:
         recorded: The run that is undone.
         nodes: The nodes on which it may have changed something.
-        chosen: The nodes that the operator selected; None: all of them.
-        inventory: Tells which nodes are present, and which have older agents.
+        chosen: The nodes that the operator selected. None: all of them.
+        inventory: Contains which nodes are present, and which have older agents.
 
     Raises:
-        UsageError: No node is left, or an agent is too old.
+        UsageError: No nodes remain, or an agent is too old.
     """
     record = recorded.record
     left = nodes if chosen is None else [name for name in nodes if name in chosen.nodes]
@@ -230,7 +230,7 @@ def undo_targets(
 
 
 def nodes_to_apply_again(recorded: Recorded, targets: UndoTargets) -> list[str]:
-    """The nodes of an undo on which the schedule or assignment that started the run will do the same again."""
+    """Return the nodes of an undo on which the schedule or assignment that started the run will apply the changes again."""
     if recorded.cause == SCHEDULE and recorded.origin:
         return targets.known
     records = {name: targets.inventory.nodes[name].record for name in targets.known}
@@ -254,11 +254,11 @@ def prepare_undo(
     Args:
         fleet: The bus.
         recorded: The run, from `find_undoable`.
-        resolved: Where it goes, from `undo_targets`.
+        resolved: The targets, from `undo_targets`.
         deadline: Nodes that have not started by then will not start.
-        is_plan: Nodes only report what would come back, with diffs.
-        diff: Nodes send diffs of what they undo.
-        message: Why, in the operator's words.
+        is_plan: Whether nodes only report what the undo would restore, with diffs.
+        diff: Whether nodes send diffs of the changes.
+        message: The reason, in the operator's words.
 
     Raises:
         RunError: The record of the run is unverified.
@@ -273,13 +273,13 @@ def prepare_undo(
         deadline=deadline,
         message=message,
     )
-    # of a run that no operator started, the request has only the id, which the operator named
+    # # if no operator started the run, the request contains only its ID, which the operator entered
     base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()
     return prepare(fleet, request, resolved, "plan" if is_plan else UNDO, name, base=[base])
 
 
 def would_undo(node: NodeRun) -> bool:
-    """Whether a plan found something to undo, or is not known to have found nothing. A plan can fail for one resource alone."""
+    """Whether a plan found something to undo, or its result is unknown. A plan can fail because of a single resource."""
     if node.state in (NodeState.FAILED, NodeState.STOPPED):
         return any(event.changed for event in node.events.values())
     return node.state not in (NodeState.STABLE, NodeState.REFUSED)
