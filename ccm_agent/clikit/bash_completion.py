@@ -1,8 +1,8 @@
 """
 Completion in bash that knows the whole line.
 
-bash splits `role=web` into three words and replaces only the last one. The program needs the whole word, so it reads the line
-itself, and removes from its answers the part that bash keeps.
+bash splits `role=web` into three words and replaces only the last word. The program needs the whole word, so it parses the line
+itself. It removes the part that bash keeps from its completions.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class LineComplete(BashComplete):
-    """Completes words of COMP_LINE at COMP_POINT instead of the words that bash split."""
+    """Completes the words of COMP_LINE at COMP_POINT, ignoring bash's own word splitting."""
 
     source_template = _BASH
     _kept = 0
 
     def source(self) -> str:
-        """Return the script, without checking the version of bash, which would start a bash process."""
+        """Return the script. Does not check the version of bash, because that would start a bash process."""
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the completed one, and the typed part of that word."""
+        """Return the words before the current one, and the part of the current word that was typed."""
         line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""

@@ -1,4 +1,4 @@
-"""What tables consist of: cells and columns, the style of a text, and what the colors mean."""
+"""The parts of a table: cells, columns, the style of its text, and the meaning of colors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 from ccm_agent.clikit.text import ago
 
 UNLIMITED = 10_000
-"""The width without a terminal: nothing is folded for a program or a file."""
+"""The width for output that is not a terminal. Nothing is wrapped for a program or a file."""
 
 COLORS = {
     "good": "green",
@@ -21,24 +21,24 @@ COLORS = {
     "": "",
 }
 """
-Each color means one thing, and nothing is said by color alone: `good` is as desired, `change` was changed, waits or needs
-attention, `bad` failed or was refused, `gone` did not answer, `quiet` does not count; `strong` stands out without a meaning.
-Diffs are the exception: there, green lines are added and red lines removed.
+Each color has one meaning, and the text is complete without color. `good`: in the desired state. `change`: changed, waiting, or
+needing attention. `bad`: failed or refused. `gone`: did not reply. `quiet`: ignored. `strong`: emphasis.
+In diffs, added lines are green and removed lines are red.
 """
 
 _CODES = {"green": 32, "yellow": 33, "red": 31, "magenta": 35, "bright_black": 90, "bold": 1}
-"""The escape codes of the colors, for text that is painted without rich, whose import takes longer than most commands."""
+"""Escape codes of the colors. Used to paint text without rich, because importing rich takes longer than most commands."""
 
 
 class Style(Struct, frozen=True, kw_only=True):
     """
-    How to lay out a text.
+    The layout of a text.
 
     Attributes:
-        width: Columns of the terminal; UNLIMITED for anything else.
-        color: Escape sequences for color may be written.
-        merges: Nodes with equal cells share a row; None: only in the report of a run.
-        height: Lines of the terminal; 0 for anything else.
+        width: The columns of the terminal; UNLIMITED for other outputs.
+        color: Whether the text may contain escape sequences for color.
+        merges: Whether nodes with equal cells share a row; None: only in the report of a run.
+        height: The lines of the terminal; 0 for other outputs.
     """
 
     width: int = UNLIMITED
@@ -49,8 +49,7 @@ class Style(Struct, frozen=True, kw_only=True):
 
 class Amount(Struct, frozen=True):
     """
-    A time or number in a cell, as text and as the value by which it is compared. It may differ among rows that are folded into
-    one.
+    A time or number in a cell: its text, and the value for comparisons. Rows with different amounts can be merged.
     """
 
     text: str
@@ -59,12 +58,12 @@ class Amount(Struct, frozen=True):
 
 class Cell(Struct, frozen=True):
     """
-    A text, what it means, and perhaps an amount after it.
+    A text, its meaning, and an optional amount after it.
 
     Attributes:
         text: The text.
         meaning: A key of COLORS.
-        amount: Printed after the text. A row that folds several nodes shows the lowest and the highest amount.
+        amount: Printed after the text. A row that merges several nodes shows the lowest and the highest amount.
     """
 
     text: str
@@ -73,14 +72,14 @@ class Cell(Struct, frozen=True):
 
     @property
     def full(self) -> str:
-        """The text with its amount."""
+        """The text followed by its amount."""
         if self.amount is None:
             return self.text
         return f"{self.text} {self.amount.text}" if self.text else self.amount.text
 
 
 def elapsed(moment: datetime | None, now: datetime) -> Amount | None:
-    """Return a cell with the time since a moment; None without a moment."""
+    """Return the time since a moment as an amount; None without a moment."""
     return Amount(ago(moment, now), (now - moment).total_seconds()) if moment is not None else None
 
 
@@ -89,11 +88,11 @@ class Column(Struct, frozen=True):
     A column.
 
     Attributes:
-        title: Its heading, in capitals.
-        right: Align to the right, for numbers.
-        fold: It may be folded into several lines when the terminal is narrow; the others keep their width.
-        spare: On a narrow terminal, columns with the highest number are left out first; 0 is never left out.
-        names: It has names of nodes: rows that are alike in all other columns are printed as one row, with names like web[1-9].
+        title: The heading, in capitals.
+        right: Whether to align to the right, for numbers.
+        fold: Whether the text may wrap to several lines on a narrow terminal; other columns keep their width.
+        spare: On a narrow terminal, columns with the highest number are left out first. Columns with 0 are always shown.
+        names: Whether the column contains names of nodes. Rows that are equal in all other columns are merged, with names like web[1-9].
     """
 
     title: str
@@ -104,7 +103,7 @@ class Column(Struct, frozen=True):
 
 
 def paint(text: str, meaning: str, style: Style) -> str:
-    """A safe text in the color of its meaning."""
+    """Return a safe text in the color of its meaning."""
     if not style.color or not COLORS[meaning]:
         return text
     begin = f"\x1b[{_CODES[COLORS[meaning]]}m"

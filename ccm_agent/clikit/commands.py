@@ -1,8 +1,8 @@
 """
-Commands and groups of commands, alike in both programs.
+Commands and groups of commands for both programs.
 
-A group answers an unknown name with the nearest known one, and lists each command with its whole first sentence. Help screens end
-with examples, as they are typed. `LazyGroup` imports the module of a command when it is called.
+For an unknown name, a group suggests the nearest known name. It lists each command with its complete first sentence. Help screens
+end with examples. `LazyGroup` imports the module of a command when the command is called.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-"""Settings of a program's root command; they hold for all commands below it."""
+"""Settings of a program's root command, which apply to all commands below it."""
 
 EVERYWHERE = {"ls": "list", "delete": "rm", "remove": "rm"}
-"""Further names of commands in every group that has these commands."""
+"""Aliases in every group that has these commands."""
 
 WHOLE = 1_000
-"""Longer than any sentence of help."""
+"""A limit that is longer than any sentence of help."""
 
 
 def examples(*lines: str) -> str:
-    """The end of a help screen: command lines as they are typed."""
+    """Return the end of a help screen: command lines to type."""
     return "Examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def version_option(show: Callable[[click.Context], None]) -> click.Option:
-    """Return the option `--version`, which calls `show` and exits; a lone `--version` is handled before any import."""
+    """Return the option `--version`, which calls `show` and exits. A lone `--version` is handled before any import."""
 
     def print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value:
@@ -54,11 +54,11 @@ def version_option(show: Callable[[click.Context], None]) -> click.Option:
 
 class Option(click.Option):
     """
-    An option that the help screen may list in a section of its own, and that may have further spellings.
+    An option with an optional section on the help screen and optional former spellings.
 
     Args:
-        section: The section of the help screen; "" is the last one, `Options`.
-        former: Spellings that are accepted and that help and completion do not offer.
+        section: The section of the help screen; "" for the last section, `Options`.
+        former: Spellings that are accepted, but not shown in help or completion.
     """
 
     def __init__(self, *given: Any, section: str = "", former: Sequence[str] = (), **settings: Any) -> None:
@@ -67,7 +67,7 @@ class Option(click.Option):
         self.former = former
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser know the former spellings, too."""
+        """Register the former spellings with the parser."""
         shown, self.opts = self.opts, [*self.opts, *self.former]
         try:
             super().add_to_parser(parser, ctx)
@@ -76,7 +76,7 @@ class Option(click.Option):
 
 
 class Argument(click.Argument):
-    """An argument that the help screen explains."""
+    """An argument with an explanation on the help screen."""
 
     def __init__(self, *given: Any, about: str = "", **settings: Any) -> None:
         super().__init__(*given, **settings)
@@ -85,36 +85,36 @@ class Argument(click.Argument):
 
 class BaseCommand(click.Command):
     """
-    A command. Its epilog is printed as it is written; see `examples`.
+    A command. Its epilog is printed without wrapping; see `examples`.
 
-    A program's own class adds the options that all of its commands take, with `shared_params` and `take_shared`.
+    A program's own class adds the options that all of its commands accept, with `shared_params` and `take_shared`.
     """
 
     prefix: ClassVar[str] = "shared_"
-    """Before the names of shared parameters: a command may have an argument of the same name."""
+    """The prefix of the names of shared parameters, because a command may have an argument of the same name."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
-        """Options of every command of the program; their parameter names begin with `prefix`."""
+        """Return the options of every command of the program. Their parameter names begin with `prefix`."""
         return ()
 
     def take_shared(self, ctx: click.Context, given: dict[str, Any]) -> None:
         """Use the values of the shared options, by their names without the prefix."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own options, then the shared ones, then --help."""
+        """Return the command's own options, then the shared options, then --help."""
         own = super().get_params(ctx)
         return completed([*own[:-1], *self.shared_params(ctx), *own[-1:]], self.offer)
 
     def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-        """What a shell may offer for a word, by what help calls the word; see `completion.Word`."""
+        """Return completions for a word, based on its metavar; see `completion.Word`."""
         return []
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and take the shared options out of the parameters."""
+        """Parse the arguments, and remove the shared options from the parameters."""
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as err:
-            # the parser does not name the command, whose help the error points to
+            # the parser does not set the command, but the error refers to its help
             err.ctx = err.ctx or ctx
             raise
         shared = [name for name in ctx.params if name.startswith(self.prefix)]
@@ -122,7 +122,7 @@ class BaseCommand(click.Command):
         return rest
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """`--help`, which writes with `write_text`."""
+        """Return the option `--help`, which writes with `write_text`."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.callback = self._print_help
@@ -134,11 +134,11 @@ class BaseCommand(click.Command):
             ctx.exit()
 
     def write_text(self, ctx: click.Context, text: str) -> None:
-        """Write a text of the command line itself, such as a help screen."""
+        """Write a text about the command line itself, such as a help screen."""
         sys.stdout.write(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Arguments that are explained, then the options by section."""
+        """Write the explained arguments, then the options by section."""
         params = self.get_params(ctx)
         arguments = [
             (one.make_metavar(ctx), about)
@@ -158,52 +158,52 @@ class BaseCommand(click.Command):
                     formatter.write_dl(rows)
 
     def explain(self, ctx: click.Context, argument: Argument) -> str:
-        """What the help screen says about an argument."""
+        """Return the explanation of an argument for the help screen."""
         return argument.about
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, unwrapped."""
+        """Write the examples without wrapping."""
         if self.epilog:
             formatter.write(f"\n{self.epilog}\n")
 
 
 class Group(BaseCommand, click.Group):
     """
-    A command with commands below it.
+    A command with subcommands.
 
     Attributes:
-        aliases: Further names of commands, which help does not list.
+        aliases: Alternative names of commands, which help does not list.
     """
 
     command_class: type[click.Command] | None = BaseCommand
     aliases: Mapping[str, str] = {}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name or alias."""
+        """Return the command with this name or alias."""
         name = self.aliases.get(cmd_name, cmd_name)
         return super().get_command(ctx, name) or super().get_command(ctx, EVERYWHERE.get(name, name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest name for one that is unknown."""
+        """Resolve as click does, but suggest the nearest name for an unknown one."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(self.unknown(args[0], self.list_commands(ctx)), ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def unknown(self, name: str, known: Sequence[str]) -> str:
-        """The error for a name that is not a command."""
+        """Return the error for a name that is not a command."""
         from ccm_agent.model.suggestions import did_you_mean
 
         return f"unknown command `{name}`{did_you_mean(name, known)}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, then the commands."""
+        """Write the options, then the commands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names and the whole first sentence of each: click would cut it off at the width of the terminal."""
+        """Write names and complete first sentences. click would truncate the sentences to the width of the terminal."""
         below = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, one.get_short_help_str(limit=WHOLE)) for name, one in below if one and not one.hidden]
         if rows:
@@ -212,7 +212,7 @@ class Group(BaseCommand, click.Group):
 
 
 class LazyGroup(Group):
-    """A group that knows its commands by name and sentence, and imports the one that is called."""
+    """A group that has the names and sentences of its commands, and imports a command only when it is called."""
 
     def __init__(
         self,
@@ -228,10 +228,10 @@ class LazyGroup(Group):
         Args:
             name: The group's name.
             table: Commands in the order of the help screen, each with its sentence.
-            hidden: Further commands, which help does not list.
-            tasks: Titles of the help screen's sections, each with its commands; without any, all are in one list.
+            hidden: Commands that help does not list.
+            tasks: Titles of the help screen's sections, each with its commands. If empty, all commands are in one list.
             load: Imports a command.
-            settings: Anything else that click takes.
+            settings: All other settings of click's group.
         """
         super().__init__(name, **settings)
         self.table = table
@@ -240,22 +240,22 @@ class LazyGroup(Group):
         self._load = load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
+        """Return the names in the order of the table."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, imported now."""
+        """Import and return the command with this name."""
         name = self.aliases.get(cmd_name, cmd_name)
         is_known = name in self.table or name in self.hidden_commands
         return self._load(name) if self._load is not None and is_known else None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands, then the options: a program has many of them."""
+        """Write the commands, then the options, because a program has many options."""
         self.format_commands(ctx, formatter)
         BaseCommand.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names and sentences by task, without importing any command."""
+        """Write names and sentences by task, without importing any command."""
         listed = {name for names in self.tasks.values() for name in names}
         rest = [name for name in self.table if name not in listed]
         width = max(map(len, self.table))
@@ -267,7 +267,7 @@ class LazyGroup(Group):
 
 
 def imported(module: str, attribute: str) -> click.Command:
-    """The command that a module holds."""
+    """Return the command in an attribute of a module."""
     command = getattr(importlib.import_module(module), attribute)
     assert isinstance(command, click.Command)
     return command

@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the script that a shell sources, and the answers that it asks for at each Tab."""
+"""Completion in bash, zsh and fish: the script that a shell sources, and the completions that it requests for each Tab."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 
 MOST = 200
-"""At most this many words are offered; with another letter there are fewer."""
+"""The maximum number of words that are offered. Typing another letter reduces the number."""
 
 FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "URL|FILE", "MANIFEST", "INPUT", "URL"})
-"""What help calls words that may be files."""
+"""The metavars of words that may be files."""
 
 PLAIN = lazy_pattern(r"[A-Za-z0-9._/@](?:[A-Za-z0-9._/@+=-]|!(?==))*")
-"""Shells split and expand what they are offered. Names were chosen by others, and one may look like an option or a command."""
+"""Words that no shell splits or expands. Others choose the names of nodes, so a name may look like an option or a command."""
 
 Values = Callable[[click.Context, str, str], "list[CompletionItem]"]
-"""What a word may become: the context, what help calls the word (its metavar), and the part that is typed."""
+"""Returns completions for the context, the word's metavar and the typed part."""
 
 
 class Word(click.types.StringParamType):
-    """A text that a shell completes by what help calls it: FILE, NODE, RUN and so on."""
+    """A text that a shell completes according to its metavar: FILE, NODE, RUN and so on."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -36,20 +36,20 @@ class Word(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """What the word may become."""
+        """Return the completions for the typed part."""
         return self._values(ctx, param.metavar or (param.name or "").upper(), incomplete)
 
 
 class AnyWord(Word):
-    """The same for words that keep their form, which may look like options."""
+    """The same for words that may look like options and are not checked."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The word as it is."""
+        """Return the word unchanged."""
         return value
 
 
 def completed(params: Sequence[click.Parameter], values: Values) -> list[click.Parameter]:
-    """The parameters, with those that take any text completed by these values."""
+    """Return the parameters. Those that accept any text are completed with these values."""
     for param in params:
         if param.type is click.STRING:
             param.type = Word(values)
@@ -59,7 +59,7 @@ def completed(params: Sequence[click.Parameter], values: Values) -> list[click.P
 
 
 def offer(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Those of the words that begin with what is typed and that no shell expands."""
+    """Return the words that begin with the typed text and that no shell expands."""
     from click.shell_completion import CompletionItem
 
     found = {word for word in known if word.startswith(incomplete) and PLAIN.fullmatch(word)}
@@ -67,31 +67,31 @@ def offer(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def offer_files(incomplete: str, kind: str = "file") -> list[CompletionItem]:
-    """Files or directories, which the shell finds itself."""
+    """Return a completion that makes the shell complete files or directories itself."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type=kind)]
 
 
 def script(root: click.Command, program: str, shell: str) -> str:
-    """What a shell sources to complete a program's commands."""
+    """Return the script that a shell sources to complete a program's commands."""
     return f"{_engine(shell)(root, {}, program, variable(program)).source()}\n"
 
 
 def variable(program: str) -> str:
-    """The environment variable in which a shell asks a program for completions."""
+    """Return the environment variable in which a shell requests completions from a program."""
     return f"_{program.upper()}_COMPLETE"
 
 
 def answer(root: click.Command, program: str, instruction: str, context: Mapping[str, Any]) -> str:
     """
-    The answer to a shell.
+    Return the completions that a shell requested.
 
     Args:
         root: The program's root command.
-        program: Its name.
+        program: The program's name.
         instruction: The value of `variable`: `bash_complete`, or `bash_source` for the script.
-        context: What click's outermost context takes.
+        context: Arguments of click's outermost context.
     """
     shell, _, wanted = instruction.partition("_")
     if shell not in SHELLS:

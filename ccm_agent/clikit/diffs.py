@@ -1,4 +1,4 @@
-"""What a resource changes, for people. All of it came from a node, so nothing in it is obeyed by a terminal."""
+"""Changes of a resource, as text for people. Nodes send this text, so it is made safe for terminals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MEANINGS = {"+": "good", "-": "bad", "@": "quiet", "\\": "quiet"}
 
 def diff_block(event: TransactionEvent, style: Style, *, before: str = "") -> str:
     """
-    Lines about what a resource changes, below its name; "" for an event without a diff.
+    Return lines about the changes of a resource below its name; "" for an event without a diff.
 
     Args:
         event: The event.
-        style: Width and color.
-        before: Stands at the beginning of the first line, such as the names of nodes.
+        style: The width and color.
+        before: A prefix of the first line, such as the names of nodes.
     """
     if event.diff is None:
         return ""
@@ -34,7 +34,7 @@ def diff_block(event: TransactionEvent, style: Style, *, before: str = "") -> st
 
 
 def diff_lines(event: TransactionEvent, style: Style) -> str:
-    """The same to stand below a line that names the resource and its outcome."""
+    """Return the lines without a heading, to print below a line with the resource and its outcome."""
     if event.diff is None:
         return ""
     refresh = _refresh(event)

@@ -15,7 +15,7 @@ class Duration(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds of the text."""
+        """Return the duration in seconds."""
         if isinstance(value, int):
             return value
         try:
@@ -28,12 +28,12 @@ class Duration(click.ParamType[int]):
 
 
 class TimeOption(click.ParamType[GivenTime]):
-    """A time, or a duration that is counted from now."""
+    """A time, or a duration that is relative to now."""
 
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> GivenTime:
-        """The time as it was written; the command counts from its own clock."""
+        """Return the time in its original form. The command resolves it with its own clock."""
         if isinstance(value, GivenTime):
             return value
         try:

@@ -1,4 +1,4 @@
-"""`help [COMMAND]`: the help screen of a command, for those who type that."""
+"""`help [COMMAND]`: show the help screen of a command."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 HELP_WORDS = "[COMMAND]..."
-"""What help calls the words."""
+"""The metavar of the words."""
 
 
 def show_help(words: Sequence[str]) -> None:
     """
-    Print the help screen of the command that words name; of the program without any. Does not return.
+    Print the help screen of the named command, or of the program if there are no words. Does not return.
 
     Raises:
         UsageError: There is no such command.
@@ -30,7 +30,7 @@ def show_help(words: Sequence[str]) -> None:
 
 
 def offer_commands(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Commands below the one that the words of `help` name so far."""
+    """Return the commands below the one that the words of `help` name so far."""
     root = ctx.find_root()
     command: click.Command | None = root.command
     for word in ctx.params.get("words") or ():

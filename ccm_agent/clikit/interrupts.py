@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends the work in an orderly way, the second one ends the process."""
+"""Ctrl-C: the first stops the work cleanly, the second ends the process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Cancel the current task at the first Ctrl-C, and end the process at the second one."""
+    """Cancel the current task at the first Ctrl-C, and end the process at the second."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
     def interrupt() -> None:
@@ -21,7 +21,11 @@ def interruptible() -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)
-    except (NotImplementedError, RuntimeError, ValueError):  # not in the main thread, where no signal arrives
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ):  # not in the main thread, where signals do not arrive
         yield
         return
     try:

@@ -1,8 +1,8 @@
 """
 The options of a command as one typed struct.
 
-A command declares its options with click, with their help, and their names and types in a struct of `Options`. `takes` builds the
-struct. Tests compare the fields with the options of each command.
+A command declares its options and their help with click, and their names and types in a subclass of `Options`. `takes` builds
+the struct. Tests compare the fields with the options of each command.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 PROPERTIES = "properties"
-"""The field for all parameters that no other field names: the flags that are made from the schema of a type."""
+"""The field for all parameters without a field of their own, such as the flags that are made from a type's schema."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
     Values of options, by the names of their click parameters.
 
-    A field whose type is another `Options` is a group: it is built from the same parameters. A field with a default may lack its
-    option in some commands.
+    A field whose type is another `Options` is a group, which is built from the same parameters. If a field has a default, a command
+    does not need to have its option.
     """
 
 
@@ -34,7 +34,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 def takes(struct: type[O]) -> Callable[[Callable[[*Ts, O], R]], Callable[..., R]]:
-    """Decorate a command that takes its options as one struct, after what click or the program passes by position."""
+    """Decorate a command to receive its options as one struct, after the arguments that click or the program passes by position."""
 
     def decorate(function: Callable[[*Ts, O], R]) -> Callable[..., R]:
         @functools.wraps(function)
@@ -77,7 +77,7 @@ def _take(struct: type[O], rest: dict[str, Any]) -> O:
 
 @functools.cache
 def option_groups(struct: type[Options]) -> dict[str, type[Options]]:
-    """The fields of a struct that are structs of options, by the names of their types: no other type needs to be imported."""
+    """Return the fields of a struct that are structs of options, by the names of their types, without importing other types."""
     found = {}
     for base in struct.__mro__[: struct.__mro__.index(Options)]:
         for name, written in base.__annotations__.items():

@@ -21,9 +21,9 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
     Run a command line, and turn every error into one sentence and an exit code.
 
     Args:
-        terminal: Where the sentence goes.
+        terminal: The terminal for the sentence.
         run: Runs the command.
-        is_debug: Errors are raised, so that a traceback shows where they come from.
+        is_debug: Whether to raise errors, so that a traceback shows their origin.
 
     Returns:
         The exit code.
@@ -43,7 +43,7 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
         if is_debug():
             raise
         terminal.fail(err)
-    except Exception as err:  # the last place that can report the error
+    except Exception as err:  # the last handler that can report the error
         if is_debug():
             raise
         terminal.fail(
@@ -55,7 +55,7 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
 
 
 def _answer_silently(run: Callable[[], int]) -> int:
-    """Answer a shell that completes a word: an error, or an operator who does not wait, must not show up behind the prompt."""
+    """Reply to a shell that completes a word. Errors and interruptions must not be printed behind the prompt."""
     try:
         return run()
     except (KeyboardInterrupt, Exception):  # noqa: BLE001 - whatever it is, the shell offers nothing
@@ -69,15 +69,15 @@ def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **
     Args:
         root: The program's root command.
         arguments: The command line, without the program's name.
-        terminal: Where the help screen goes when no command is named.
-        context: What click's outermost context takes.
+        terminal: The terminal for the help screen when no command is named.
+        context: Arguments of click's outermost context.
 
     Returns:
         The exit code of the command.
 
     Raises:
         UsageError: The command line is wrong.
-        CcmError: What the command raises.
+        CcmError: The command failed.
     """
     if instruction := os.environ.get(variable(terminal.program)):
         terminal.raw(answer(root, terminal.program, instruction, context))
@@ -113,11 +113,11 @@ _NUMBERS = (
 
 
 def usage_sentence(err: click.UsageError, program: str) -> str:
-    """What is wrong with a command line, in one sentence that ends in a suggestion or in where to look."""
+    """Describe the mistake in a command line, in one sentence that ends with a suggestion or a reference to the help."""
     if isinstance(err, click.NoSuchOption):
         from ccm_agent.model.suggestions import nearest
 
-        # All options begin with dashes, so dashes make no two of them similar.
+        # All options begin with dashes. Dashes must not make two options similar.
         known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
         near = nearest(err.option_name.removeprefix("--"), known)
         hint = f", did you mean `{known[near]}`?" if near else ""
@@ -132,7 +132,7 @@ def usage_sentence(err: click.UsageError, program: str) -> str:
 
 
 def _plain(message: str) -> str:
-    """What the library says about numbers, as people say it."""
+    """Translate click's messages about numbers into plain language."""
     for pattern, words in _NUMBERS:
         message = pattern.sub(words, message)
     return message

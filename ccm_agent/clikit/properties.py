@@ -1,7 +1,7 @@
 """
-Options made from the properties of a resource type, alike in both programs.
+Options made from the properties of a resource type, for both programs.
 
-`ccm` reads the properties from the type itself, `ccmctl` from the type's JSON Schema, because it has no code of types.
+`ccm` reads the properties from the type itself. `ccmctl` does not have the code of types, so it reads the type's JSON Schema.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVERY_RESOURCE = "Properties of every resource"
 """The section of options that all types have."""
 
 TEXT, SWITCH, NUMBER, LIST, NUMBERS, MAP = "text", "switch", "number", "list", "numbers", "map"
-"""How a property is written. A list may be repeated, and so may a map, which takes KEY=VALUE."""
+"""The kind of option for a property. A list may be repeated. So may a map, which takes KEY=VALUE."""
 
 _METAVARS = {NUMBER: "N", NUMBERS: "N", MAP: "KEY=VALUE"}
 _QUOTED = lazy_pattern(r"`(\w+)`")
@@ -27,18 +27,18 @@ _CHECK = ("check", "check_tries", "check_sleep")
 CONTROLS = ("if", "unless")
 
 Properties = dict[str, Any]
-"""The properties of a resource, as the options of a command give them: only the type's schema knows their names and types."""
+"""The properties of a resource from the options of a command. Only the type's schema defines their names and types."""
 
 
 class Property(Struct, frozen=True, kw_only=True):
     """
-    A property, as a command line needs it.
+    A property for use as an option.
 
     Attributes:
-        about: Its description.
-        kind: How it is written: TEXT and so on; "" if no option can say it.
-        values: The values that it may have; empty for any.
-        is_secret: It has no option, because other users of a host can read command lines.
+        about: The description.
+        kind: The kind of option, such as TEXT; "" if no option can express the property.
+        values: The allowed values; empty if any value is allowed.
+        is_secret: Whether the value is secret. Such a property has no option, because other users of a host can read command lines.
     """
 
     about: str
@@ -48,12 +48,12 @@ class Property(Struct, frozen=True, kw_only=True):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The values that a shell offers: where any is allowed, those that the description quotes."""
+        """The values that a shell offers. If any value is allowed, these are the values that the description quotes."""
         return self.values or tuple(_QUOTED.findall(self.about))
 
 
 def section_of(type_name: str) -> str:
-    """The section of the options of one type."""
+    """Return the section of the options of one type."""
     return f"Properties of {'an' if type_name[:1] in 'aeiou' else 'a'} {type_name}"
 
 
@@ -67,15 +67,15 @@ def property_option(
     hidden: bool = False,
 ) -> click.Option:
     """
-    The option of a property.
+    Return the option of a property.
 
     Args:
-        names: Its names and that of its parameter, as click takes them.
+        names: The names of the option and of its parameter, in click's form.
         what: The property.
         section: The section of the help screen.
-        metavar: What help calls its value.
-        default: Its value when it is not given.
-        hidden: Help does not list it.
+        metavar: The placeholder of the value in help.
+        default: The value if the option is not given.
+        hidden: Whether help leaves it out.
     """
     if what.kind == SWITCH:
         return Option(names, is_flag=True, default=None, help=what.about, section=section, hidden=hidden)
@@ -93,7 +93,7 @@ def property_option(
 
 
 def control_options(prefix: str) -> list[click.Option]:
-    """The options of every resource that are not properties of their own: a health check, `--if` and `--unless`."""
+    """Return the options of every resource that are not plain properties: a health check, `--if` and `--unless`."""
 
     def option(name: str, metavar: str, about: str, **settings: Any) -> click.Option:
         names = [f"--{name.replace('_', '-')}", f"{prefix}{name}"]
@@ -116,7 +116,7 @@ def control_options(prefix: str) -> list[click.Option]:
 
 
 def take_controls(given: Properties, prefix: str) -> Properties:
-    """The properties that `control_options` gave, taken out of those of a command."""
+    """Remove the properties of `control_options` from those of a command, and return them."""
     check, tries, pause = (given.pop(f"{prefix}{name}") for name in _CHECK)
     control = {name: value for name in CONTROLS if (value := given.pop(f"{prefix}{name}"))}
     found: Properties = {"control": control} if control else {}
@@ -126,7 +126,7 @@ def take_controls(given: Properties, prefix: str) -> Properties:
 
 
 def split_pair(text: str) -> tuple[str, str] | None:
-    """The key and the value of `KEY=VALUE` or `KEY:VALUE`, at the first of both marks; None without a key or a mark."""
+    """Split `KEY=VALUE` or `KEY:VALUE` at the first mark of either kind; None without a key or a mark."""
     mark = min("=:", key=lambda one: text.find(one) if one in text else len(text))
     key, mark, value = text.partition(mark)
     return (key, value) if key and mark else None

@@ -1,4 +1,4 @@
-"""The options that select a part of a manifest, alike in both programs."""
+"""The options that select a part of a manifest, for both programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECTION: dict[str, dict[str, Any]] = {
 
 
 def selection_options() -> list[click.Option]:
-    """The options as objects."""
+    """Return the options as objects."""
     return [Option([name], multiple=True, section="Resources", **more) for name, more in SELECTION.items()]
 
 
@@ -41,10 +41,10 @@ class SelectionOptions(Options, frozen=True, kw_only=True):
 
     def selection(self) -> ResourceSelection | None:
         """
-        The part of the manifest that the options name; None for all of it.
+        Return the selection that the options specify; None for the whole manifest.
 
         Raises:
-            UsageError: One of them is neither a reference nor a tag.
+            UsageError: A value is neither a reference nor a tag.
         """
         if not (self.only or self.tags or self.skip_tags):
             return None

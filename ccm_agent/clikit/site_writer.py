@@ -1,4 +1,4 @@
-"""The folder of a site that an import writes: it appears whole or not at all."""
+"""The folder of a site that an import writes. It appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ccm_agent.model.records.host_import import printable
 
 class SiteWriter:
     """
-    A new folder, which is written as a draft beside it and gets its name at the end. Blocking.
+    A new folder. It is written as a draft in the same directory, then renamed. Blocking.
 
     Args:
-        out: The folder as it was given; it must not exist, or be empty.
+        out: The path of the folder, which must not exist or must be empty.
 
     Raises:
-        UsageError: It exists and is not an empty folder, or cannot be read.
+        UsageError: The path exists and is not an empty folder, or cannot be read.
     """
 
     def __init__(self, out: str) -> None:
@@ -44,17 +44,17 @@ class SiteWriter:
 
     def write_manifest(self, name: str, manifest: Mapping[str, Any], comment: str = "") -> None:
         """
-        Write a manifest that only its owner can read, in place of an earlier one.
+        Write a manifest that only its owner can read. Replaces an earlier one.
 
         Args:
-            name: Its path within the folder.
+            name: The path within the folder.
             manifest: The document.
             comment: Its first line.
 
         Raises:
-            UsageError: It cannot be written.
+            UsageError: The manifest cannot be written.
         """
-        # a path among the arguments may contain a line break
+        # a path in the arguments may contain a line break
         text = f"# {printable(comment)}\n" if comment else ""
         try:
             target = self.draft / name
@@ -65,10 +65,10 @@ class SiteWriter:
 
     def finish(self) -> None:
         """
-        Move the draft to the folder's name.
+        Move the draft to its final name.
 
         Raises:
-            UsageError: The folder is not empty any more, or cannot be written.
+            UsageError: The folder is no longer empty, or cannot be written.
         """
         try:
             self.draft.rename(self.path)
@@ -76,7 +76,7 @@ class SiteWriter:
             raise self.error(err) from err
 
     def error(self, err: OSError) -> UsageError:
-        """Return the error of a folder that cannot be written."""
+        """Return the error for a folder that cannot be written."""
         return UsageError(f"--out {self.path}: {err.strerror}")
 
 
@@ -85,7 +85,7 @@ def check_free(out: str) -> None:
     Check that a folder does not exist, or is empty. Blocking.
 
     Raises:
-        UsageError: It exists and is not an empty folder, or cannot be read.
+        UsageError: The path exists and is not an empty folder, or cannot be read.
     """
     path = Path(os.path.normpath(out))
     try:
@@ -103,7 +103,7 @@ def write_private(path: Path, content: bytes, *, is_program: bool = False) -> No
 
 
 def list_resources(resources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """The manifest of resources, given as type, name and properties; those of one type that follow each other share a list."""
+    """Return the manifest of resources. Consecutive resources of one type share a list."""
     listed: list[dict[str, list[dict[str, Any]]]] = []
     for kind, name, properties in resources:
         if not listed or kind not in listed[-1]:

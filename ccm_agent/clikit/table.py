@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 
 class Rows(Sequence[Sequence[str | Cell]], Generic[Item]):
-    """Rows that are made only when they are written: with `--json` and on a terminal, most rows of a long table are not."""
+    """Rows that are made only when they are written. With `--json` and on a terminal, most rows of a long table are never needed."""
 
     def __init__(self, items: Sequence[Item], make: Callable[[Item], Sequence[str | Cell]]) -> None:
         self._items = items
@@ -64,7 +64,7 @@ def table(
     again: str = AGAIN,
 ) -> str:
     """
-    The table as text that ends with a newline; "" without rows.
+    Return the table as text that ends with a newline; "" without rows.
 
     Cells are made safe for the terminal. Empty columns are left out, and so are optional ones on a narrow terminal. Text is never
     truncated: a table that does not fit in a narrow terminal has a block per row, or, as a last resort, wraps every column.
@@ -89,8 +89,8 @@ def draw(
         columns, rows, style: The table.
         unit: The plural noun for the rows, such as "nodes".
         narrow: The option that selects rows, such as `-t`; "" for none.
-        is_worst_last: The most important rows are the last ones, so a terminal that cannot show all rows shows these.
-        again: How to show all rows without changing anything; "" if there is no way, so all rows are written.
+        is_worst_last: Whether the most important rows are last. A terminal that cannot show all rows then shows these.
+        again: How to show all rows without changing anything; "" if there is no way. Then all rows are written.
     """
     if is_worst_last and len(rows) > LONG and style.height and again:
         limit = count_lines(style)
@@ -106,7 +106,7 @@ def draw(
 
 
 def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style, limit: int) -> str:
-    """Return the table with merged rows, or "" if it needs more than `limit` lines; the first rows usually suffice to tell."""
+    """Return the table with merged rows; "" if it needs more than `limit` lines. The first rows usually suffice to decide this."""
     merged = MergedRows(columns)
     for begin in range(0, len(rows), AT_ONCE):
         merged.add([safe_row(row) for row in rows[begin : begin + AT_ONCE]])
@@ -119,7 +119,7 @@ def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], styl
 def _last_screen(
     columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style, limit: int, note: str
 ) -> str:
-    """As many of the last rows as a terminal can show."""
+    """Return as many of the last rows as fit on the terminal."""
     cells = [safe_row(row) for row in rows[-limit:]]
     layout = lay_out(columns, cells, style)
     kept = [*that_fit(map(layout.row, reversed(cells)), limit)][::-1]

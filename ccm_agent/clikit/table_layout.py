@@ -1,4 +1,4 @@
-"""How a table is laid out: which columns are shown, how wide they are, and how long texts are folded within them."""
+"""The layout of a table: its visible columns, their widths, and the wrapping of long texts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from msgspec import Struct
 from ccm_agent.clikit.cells import UNLIMITED, Cell, Column, Style, paint
 
 GAP = 2
-"""Between two columns."""
+"""The space between two columns."""
 
 FOLDED_WIDTH = 16
-"""Columns narrower than this are hard to read: columns that can be spared are left out first."""
+"""Columns narrower than this are hard to read, so columns that can be spared are left out first."""
 
 LEAST_WIDTH = 8
-"""No column is made narrower than this for columns that keep their width, such as IDs and times."""
+"""Columns are not shrunk below this width to make room for columns of fixed width, such as IDs and times."""
 
 NARROW = 60
-"""Below this width a table that does not fit is printed as a block per row."""
+"""If a table does not fit and the terminal is narrower than this, each row is printed as a block."""
 
 _GAP = " " * GAP
 
@@ -29,13 +29,13 @@ _WORD = re.compile(r"\S+\s*")
 
 class PlacedColumns(Struct, frozen=True, kw_only=True):
     """
-    Where the texts of a row are written.
+    The positions of the texts of a row.
 
     Attributes:
         columns: All columns.
-        kept: The positions of those that are shown.
-        widths: Their widths; [] for a block of lines for each row.
-        style: Width and color.
+        kept: The positions of the visible columns.
+        widths: The widths of the visible columns; [] for a block of lines per row.
+        style: The width and color.
     """
 
     columns: Sequence[Column]
@@ -45,13 +45,13 @@ class PlacedColumns(Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> str:
-        """The titles; "" for blocks, which have them in each row."""
+        """The titles; "" for blocks, which show them in each row."""
         return (
             self._lines([(self.columns[place].title, "strong") for place in self.kept]) if self.widths else ""
         )
 
     def row(self, cells: Sequence[Cell]) -> str:
-        """The lines of a row."""
+        """Return the lines of a row."""
         if not self.widths:
             return self._block(cells)
         return self._lines([(cells[place].full, cells[place].meaning) for place in self.kept])
@@ -80,7 +80,7 @@ class PlacedColumns(Struct, frozen=True, kw_only=True):
         return f"{_GAP.join(parts).rstrip()}\n"
 
     def _block(self, cells: Sequence[Cell]) -> str:
-        """The first column, then a line for each of the others that has a text, and an empty line below."""
+        """Return the first column, then a line for each other column that has a text, then an empty line."""
         first, *rest = self.kept
         style = self.style
         indent = 2 + max((len(self.columns[place].title) for place in rest), default=0) + GAP
@@ -99,10 +99,10 @@ def lay_out(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Style, *, is_sample: bool = False
 ) -> PlacedColumns:
     """
-    Lay a table out by its rows. Columns without a text are left out, unless these rows are only a sample.
+    Lay out a table for its rows. Columns without text are left out, unless these rows are only a sample.
 
-    Where the columns do not fit, those that can be spared are left out, then foldable ones get narrower. Where that does not
-    help, every column is folded, or on a narrow terminal each row is a block: no text is cut off.
+    If the columns do not fit, columns that can be spared are left out, then foldable columns get narrower. If that is not enough,
+    every column is folded. On a narrow terminal, each row becomes a block instead. Text is never truncated.
     """
     places = range(len(columns))
     widths = [max((cell_width(row[place].full) for row in rows), default=0) for place in places]
@@ -110,7 +110,7 @@ def lay_out(
     widths = [max(width, cell_width(columns[place].title)) for place, width in enumerate(widths)]
 
     def needed(folded: int) -> int:
-        """The width of all columns if foldable ones are folded to a width."""
+        """Return the total width if foldable columns have this width."""
         least = (min(widths[place], folded) if columns[place].fold else widths[place] for place in kept)
         return sum(least) + GAP * (len(kept) - 1)
 
@@ -133,7 +133,7 @@ def lay_out(
 
 
 def _narrow(widths: Sequence[int], lowest: Sequence[int], limit: int) -> list[int]:
-    """Take from the widest columns until all fit together, and from none below its lowest width."""
+    """Shrink the widest columns until all fit together. No column shrinks below its lowest width."""
     found = [min(width, max(limit, low)) for width, low in zip(widths, lowest, strict=True)]
     while sum(found) > limit:
         spare = [place for place, width in enumerate(found) if width > lowest[place]]
@@ -144,7 +144,7 @@ def _narrow(widths: Sequence[int], lowest: Sequence[int], limit: int) -> list[in
 
 
 def cell_width(text: str) -> int:
-    """The columns that a text takes on a terminal; of several lines, the widest."""
+    """Return the number of columns that a text occupies on a terminal; for several lines, the widest."""
     if "\n" in text:
         return max(map(cell_width, text.split("\n")))
     if text.isascii():
@@ -155,14 +155,14 @@ def cell_width(text: str) -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The lines of a safe text in a width. What has no space is broken, so that nothing is cut off."""
+    """Wrap a safe text to a width. Words that are too long are broken, so no text is truncated."""
     return [line for part in text.split("\n") for line in _wrapped(part, width)]
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
     line, used = "", 0
     words = _WORD.findall(text)
-    if words:  # an indent belongs to the first word
+    if words:  # the indent belongs to the first word
         words[0] = text[: len(text) - len(text.lstrip())] + words[0]
     for word in words:
         rest = word.rstrip()
@@ -178,7 +178,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """A text without a space in pieces that fit, each with at least one character; all at once, because texts may be long."""
+    """Split a text without spaces into pieces that fit, each with at least one character. One pass, because texts may be long."""
     if text.isascii():
         return [text[at : at + width] for at in range(0, len(text), width)]
     from rich.cells import chop_cells

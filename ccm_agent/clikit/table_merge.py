@@ -12,14 +12,14 @@ from ccm_agent.clikit.text import fold_names
 
 class MergedRows:
     """
-    Rows merged as they come. Of equal ones, only the names and the extreme amounts are kept.
+    Merges rows as they arrive. For equal rows, it keeps only the names and the lowest and highest amounts.
 
     Attributes:
-        count: How many rows they are merged into.
+        count: The number of rows after merging.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        """Take the columns of the table; without a column of names nothing is merged."""
+        """Prepare to merge rows with these columns. Without a column of names nothing is merged."""
         self._columns = columns
         self._place = next((place for place, column in enumerate(columns) if column.names), None)
         self._groups: dict[object, _Group] = {}
@@ -27,11 +27,11 @@ class MergedRows:
 
     @property
     def count(self) -> int:
-        """How many rows they are merged into."""
+        """The number of rows after merging."""
         return len(self._groups)
 
     def add(self, rows: Sequence[Sequence[Cell]]) -> None:
-        """Merge more rows, whose texts are safe."""
+        """Merge more rows. Their texts must be safe."""
         for row in rows:
             self._added += 1
             key: object = self._added
@@ -47,10 +47,10 @@ class MergedRows:
 
     def merged(self, names_most: int) -> tuple[Sequence[Column], list[Sequence[Cell]]]:
         """
-        The columns and rows, each at the position of its first one.
+        Return the columns and merged rows. Each merged row is at the position of its first original row.
 
         Args:
-            names_most: The most groups of names in a cell.
+            names_most: The maximum number of groups of names in a cell.
         """
         place = self._place
         if place is None or self.count == self._added:
@@ -66,7 +66,7 @@ class MergedRows:
 
 
 class _Group:
-    """Equal rows: the first one, the names of all, and by column the lowest and the highest amount."""
+    """Equal rows: the first row, the names of all, and the lowest and highest amount by column."""
 
     def __init__(self, row: Sequence[Cell]) -> None:
         self.first = row

@@ -1,8 +1,8 @@
 """
-A table whose rows come one after the other, and are written as early as their columns are known.
+A table that is written while its rows arrive, as soon as its column widths are known.
 
-Above LONG rows, widths are those of the first ones. A terminal gets as many rows of a long table as it can show, unless nodes
-that read alike share so few rows that all of them fit.
+A table of more than LONG rows takes its widths from the first rows. A terminal shows only as many rows of a long table as fit.
+If merging nodes with equal cells makes all rows fit, all are shown.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ccm_agent.clikit.table_merge import MergedRows
 from ccm_agent.clikit.text import safe
 
 LONG = 2_000
-"""A table with more rows is long: its widths are those of the first rows, and a terminal does not get all of them."""
+"""A table with more rows is long: its widths are those of the first rows, and a terminal does not show all rows."""
 
 BESIDE = 5
-"""Lines of a terminal that a long table leaves free: for its titles, what is written about it, and the prompt."""
+"""Lines of a terminal that a long table leaves free for its titles, the note about it, and the prompt."""
 
 LEAST_ROWS = 10
-"""The fewest lines of a long table, for a terminal of few lines."""
+"""The minimum number of lines of a long table, for a terminal with few lines."""
 
 AGAIN = "`| less`"
-"""What shows all rows of a command that changes nothing: it may be given once more."""
+"""How to show all rows of a command that changes nothing and can therefore be repeated."""
 
 AT_ONCE = 500
-"""Rows of a long table that are written together."""
+"""The number of rows of a long table that are written together."""
 
 NAMES_MOST = 100
-"""Groups of names in a cell of a long table."""
+"""The maximum number of groups of names in a cell of a long table."""
 
 
 class TableStream:
@@ -38,8 +38,8 @@ class TableStream:
     Draws a table while its rows are made.
 
     Attributes:
-        needs_rows: Whether further rows change what is written. If not, they need not be made.
-        at_once: How many rows to make before they are added: more might not be needed.
+        needs_rows: Whether more rows would change the output. If not, they need not be made.
+        at_once: The number of rows to make before they are added. More might not be needed.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class TableStream:
 
         Args:
             columns, style: The table.
-            total: How many rows will come.
-            unit: What the rows are.
+            total: The total number of rows.
+            unit: The plural noun for the rows.
             narrow: The option that selects rows, such as `-t`; "" for none.
-            again: What shows all rows without changing anything; "": nothing does, so they are all written.
+            again: How to show all rows without changing anything; "" if there is no way. Then all rows are written.
         """
         self._columns = columns
         self._total = total
@@ -77,7 +77,7 @@ class TableStream:
         self.at_once = self._limit if is_screen_only else AT_ONCE
 
     def add(self, rows: Sequence[Sequence[str | Cell]]) -> list[str]:
-        """Take the next rows, and return the pieces that can be written now; [] if they depend on rows to come."""
+        """Add rows, and return the pieces that can be written now; [] if they depend on later rows."""
         if not self.needs_rows:
             return []
         cells = [safe_row(row) for row in rows]
@@ -89,7 +89,7 @@ class TableStream:
         return self._begin() if self._is_long and len(self._first) >= LONG else []
 
     def end(self) -> list[str]:
-        """What is left to be written, after the last row."""
+        """Return the remaining pieces, after the last row."""
         if not self.needs_rows or self._layout is not None:
             return []
         self.needs_rows = False
@@ -101,7 +101,7 @@ class TableStream:
         return self._begin() if self._is_long else [draw_all(self._columns, self._first, self._style)]
 
     def _begin(self) -> list[str]:
-        """The titles and first rows of a table that is not limited to a screen."""
+        """Return the titles and first rows of a table that is not limited to a screen."""
         first, self._first = self._first, []
         layout = self._layout = lay_out(self._columns, first, self._style, is_sample=True)
         starts = range(0, len(first), AT_ONCE)
@@ -125,17 +125,17 @@ class TableStream:
 
 
 def format_hint(narrow: str, again: str) -> str:
-    """How to see all rows of a long table; for `narrow` and `again` see TableStream."""
+    """Describe how to see all rows of a long table. See TableStream for `narrow` and `again`."""
     return f"narrow with {narrow}, or show all with {again}" if narrow else f"show all with {again}"
 
 
 def count_lines(style: Style) -> int:
-    """The lines of a terminal that a long table takes."""
+    """Return the number of terminal lines for a long table."""
     return max(style.height - BESIDE, LEAST_ROWS)
 
 
 def draw_all(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Style) -> str:
-    """A short table; nodes that read alike share a row if the style says so."""
+    """Draw a short table. Nodes with equal cells share a row if the style allows it."""
     if style.merges:
         merged = MergedRows(columns)
         merged.add(rows)
@@ -144,7 +144,7 @@ def draw_all(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: S
 
 
 def lay_out_all(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Style) -> str:
-    """A table of these rows; "" without rows."""
+    """Draw a table of these rows; "" without rows."""
     if not rows:
         return ""
     layout = lay_out(columns, rows, style)
@@ -152,7 +152,7 @@ def lay_out_all(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style
 
 
 def that_fit(texts: Iterable[str], limit: int) -> Iterator[str]:
-    """The first texts that fit into these lines together, at least one."""
+    """Yield as many of the first texts as fit into the lines together, at least one."""
     lines = 0
     for text in texts:
         lines += text.count("\n")
@@ -162,7 +162,7 @@ def that_fit(texts: Iterable[str], limit: int) -> Iterator[str]:
 
 
 def safe_row(row: Sequence[str | Cell]) -> Sequence[Cell]:
-    """The cells of a row, with nothing that a terminal would obey."""
+    """Return the cells of a row without terminal control sequences."""
     return [Cell(safe(cell)) if isinstance(cell, str) else _safe_cell(cell) for cell in row]
 
 

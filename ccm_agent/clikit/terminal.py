@@ -1,9 +1,9 @@
 """
-The only writer to standard output and standard error.
+The only module that writes to standard output and standard error.
 
-Results go to standard output: text for people, or with `--json` one record in a line. Notes, questions and the live line go to
-standard error, so that a pipe gets only results. Color and the live line are used only on terminals; `TERM=dumb` turns both off,
-and `NO_COLOR` the color. `FORCE_COLOR` turns the color on everywhere.
+Results go to standard output: text for people, or with `--json` one record per line. Notes, questions and the live line go to
+standard error, so a pipe gets only results. Color and the live line are used only on terminals. `TERM=dumb` turns off both, and
+`NO_COLOR` turns off color. `FORCE_COLOR` turns on color everywhere.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ccm_agent.clikit.cells import UNLIMITED, Cell, Column, Style, paint
 from ccm_agent.clikit.text import one_line, safe, safe_drawn
 from ccm_agent.model.errors import CcmError, UsageError
 
-# one line, redrawn in place: rich.live uses a second thread, and its screen scrolls away under tmux and in logs of CI
+# one line that is redrawn: rich.live uses a second thread, and its output scrolls away in tmux and in CI logs
 _CLEAR = "\r\x1b[2K"
 _Fields = ParamSpec("_Fields")
 
 
 class Terminal:
     """
-    Where a command's output goes.
+    The output of a command.
 
     Attributes:
-        program: The name that errors and warnings begin with.
-        json: Records instead of text.
+        program: The program's name, a prefix of errors and warnings.
+        json: Whether to print records instead of text.
         out: Standard output.
-        merges: Nodes with equal cells may share a row of a table.
+        merges: Whether nodes with equal cells may share a row of a table.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class Terminal:
 
     @property
     def is_live(self) -> bool:
-        """Whether a live line can be shown: standard error is a capable terminal, and `--json` is not set."""
+        """Whether a live line can be shown. Standard error must be a capable terminal, and `--json` must not be set."""
         return not self.json and self._err.isatty() and self._environ.get("TERM") != "dumb"
 
     @property
     def style(self) -> Style:
-        """Width and color of standard output."""
+        """Return the width and color of standard output."""
         return self._style(self.out)
 
     @property
     def live_style(self) -> Style:
-        """Width and color of standard error."""
+        """Return the width and color of standard error."""
         return self._style(self._err)
 
     def show(self, text: str) -> None:
-        """Print a result for people; nothing with `--json`, where records say the same."""
+        """Print a result for people. Prints nothing with `--json`, because records contain the same information."""
         if text and not self.json:
             self._write(self.out, safe_drawn(text, color=self.style.color))
 
@@ -89,9 +89,9 @@ class Terminal:
         is_repeatable: bool = True,
     ) -> None:
         """
-        Print a table for people, or `otherwise` when it has no rows; nothing with `--json`. For the rest see `draw`.
+        Print a table for people, or `otherwise` if it has no rows. Prints nothing with `--json`. See `draw` for the other arguments.
 
-        Of a command that changes something (not `is_repeatable`) all rows are printed: they cannot be had again.
+        If the command changes something (not `is_repeatable`), all rows are printed, because they cannot be printed again.
         """
         from ccm_agent.clikit.table import AGAIN, draw
 
@@ -112,11 +112,11 @@ class Terminal:
 
     def record(self, kind: Callable[_Fields, Struct], /, *_: _Fields.args, **fields: _Fields.kwargs) -> None:
         """
-        Print a record for programs; nothing without `--json`. It is buffered until the next `flush`.
+        Print a record for programs. Prints nothing without `--json`. The record is buffered until the next `flush`.
 
         Args:
-            kind: The Struct that describes it, whose tag names it. The type checker holds the fields against it.
-            fields: Its fields, in the order in which they are printed; those that are None are left out.
+            kind: The Struct of the record, whose tag is its name. The type checker compares the fields with it.
+            fields: The fields in the order of printing. Fields that are None are left out.
         """
         if self.json:
             self.out.write(records.record(records.tag_of(kind), **fields))
@@ -130,8 +130,8 @@ class Terminal:
         self._write(self.out, text)
 
     def secret(self, text: str) -> None:
-        """A result that only its owner may read: before it is written to a file, that file's mode becomes 0600."""
-        with contextlib.suppress(OSError, ValueError):  # not a file that this user owns, or not a file
+        """Print a result that only its owner may read. If standard output is a file, its mode becomes 0600 first."""
+        with contextlib.suppress(OSError, ValueError):  # not a file, or not this user's file
             number = self.out.fileno()
             if stat.S_ISREG(os.fstat(number).st_mode):
                 os.fchmod(number, 0o600)
@@ -161,29 +161,29 @@ class Terminal:
 
     @property
     def can_ask(self) -> bool:
-        """Whether an operator can be asked: `--json` is not set, and input and output are a terminal."""
+        """Whether an operator can be asked. `--json` must not be set, and input and output must be a terminal."""
         return not self.json and self._source.isatty() and self._err.isatty()
 
     @property
     def can_edit(self) -> bool:
-        """Whether an editor can be started: standard input and output are a terminal."""
+        """Whether an editor can be started. Standard input and output must be a terminal."""
         return self._source.isatty() and self.out.isatty()
 
     async def ask(self, question: str, *, otherwise: str) -> bool:
         """
-        Ask the operator a yes-or-no question; any answer but yes counts as no.
+        Ask the operator a yes-or-no question. Any answer except yes means no.
 
         Raises:
-            UsageError: There is no terminal to ask on; `otherwise` says what to do instead.
+            UsageError: There is no terminal for the question; `otherwise` is the advice in the message.
         """
         return await self.answer(question, otherwise=otherwise) in ("y", "yes")
 
     async def answer(self, question: str, *, otherwise: str, choices: str = "y/N") -> str:
         """
-        Ask the operator a question; the answer in lower case, "" for the default.
+        Ask the operator a question, and return the answer in lowercase, or "" for the default.
 
         Raises:
-            UsageError: There is no terminal to ask on; `otherwise` says what to do instead.
+            UsageError: There is no terminal for the question; `otherwise` is the advice in the message.
         """
         if not self.can_ask:
             raise UsageError(f'cannot ask "{question}" without a terminal; {otherwise}')
@@ -196,7 +196,7 @@ class Terminal:
         self._write(self._err, f"{self.program}: {paint('warning:', 'change', style)} {safe(text)}\n")
 
     def fail_with(self, sentence: str) -> None:
-        """Report an end that has no exception, such as an interruption."""
+        """Report a failure that has no exception, such as an interruption."""
         self._write(
             self._err, f"{paint(f'{self.program}:', 'bad', self._style(self._err))} {safe(sentence)}\n"
         )
@@ -232,7 +232,7 @@ class Terminal:
 
 
 def _size(environ: Mapping[str, str], stream: TextIO) -> tuple[int, int]:
-    """Return the width and height of a terminal as `shutil` does, which is slow to import."""
+    """Return the width and height of a terminal. Works like `shutil`, which is slow to import."""
     try:
         found = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):  # a terminal in a test

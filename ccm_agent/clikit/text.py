@@ -1,4 +1,4 @@
-"""Small pieces of text: what came from a node made safe to print, names folded, numbers and times as people read them."""
+"""Format small pieces of text: make untrusted text safe to print, fold names, and format numbers and times."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ccm_agent.model.ids import short_id as short_id
 from ccm_agent.model.ids import short_ids as short_ids
 
 _UNPRINTABLE = lazy_pattern(
-    # C0 but tab and newline, DEL and C1; then what turns the direction of writing, and what else ends a line
+    # C0 except tab and newline, DEL and C1; then characters that change the writing direction, and other line separators
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _COLOR = lazy_pattern(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
-"""What `paint` and rich write for COLORS: none of them hides a text or moves it."""
+"""The color sequences of `paint` and rich. They neither hide nor move text."""
 _NUMBERED = lazy_pattern(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
 AHEAD_S = 60.0
-"""A moment that is at most this far in the future is shown as now: clocks differ by seconds."""
+"""A moment that is at most this far in the future is shown as now, because clocks differ by seconds."""
 
 
 def safe(text: str) -> str:
     """
-    A text that came over the bus, without anything that a terminal would obey.
+    Return untrusted text without terminal control sequences.
 
-    Control characters are shown as their code (`\\x1b`), so that what a node said can neither move the cursor nor hide a line.
+    Control characters are shown as their codes (`\\x1b`), so a node's text can neither move the cursor nor hide a line.
     """
-    if text.isprintable():  # nothing that _UNPRINTABLE has is
+    if text.isprintable():  # contains no match of _UNPRINTABLE
         return text
     text = text.replace("\r\n", "\n")
     return _UNPRINTABLE.sub(
@@ -40,9 +40,9 @@ def safe(text: str) -> str:
 
 def safe_drawn(text: str, *, color: bool) -> str:
     """
-    Text for a terminal in which nothing but our own colors is obeyed.
+    Return text for a terminal in which only our own colors are interpreted.
 
-    Who draws makes safe what came from elsewhere, before it is painted; this is for what was forgotten there.
+    Drawing code makes untrusted text safe before painting it. This function is a second line of defense.
     """
     if not color:
         return safe(text)
@@ -52,10 +52,10 @@ def safe_drawn(text: str, *, color: bool) -> str:
 
 def safe_json(text: str) -> str:
     """
-    JSON that says the same in words that no terminal obeys.
+    Return equivalent JSON that contains no terminal control characters.
 
-    JSON escapes what is below a space; of the rest a terminal takes U+009B for an escape as well, and a reader of lines
-    U+2028 for the end of one.
+    JSON escapes characters below the space. Terminals also interpret U+009B as an escape, and line readers interpret U+2028 as the
+    end of a line.
     """
     return text if text.isascii() and "\x7f" not in text else _UNPRINTABLE.sub(_json_escape, text)
 
@@ -65,12 +65,12 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text as one safe line."""
+    """Return a text as one safe line."""
     return " ".join(safe(text).split())
 
 
 def shortened(text: str, limit: int) -> str:
-    """A text of at most `limit` characters; a longer one ends after a whole word, with ` …`."""
+    """Shorten a text to at most `limit` characters. A longer text ends after a whole word, with ` …`."""
     if len(text) <= limit:
         return text
     head, gap, _ = text[: limit - 1].rpartition(" ")
@@ -78,26 +78,25 @@ def shortened(text: str, limit: int) -> str:
 
 
 def ended(text: str) -> str:
-    """A sentence with its period; a text that was shortened keeps its ellipsis as its end, and a question its mark."""
+    """Return a sentence with its period. Other endings, such as an ellipsis or a question mark, are kept."""
     return text if text.endswith(("…", "?", "!")) else f"{text.rstrip('.')}."
 
 
 def plural(count: int, word: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """Format a count with its noun: `1 node`, `2 nodes`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def counted(numbers: Mapping[str, int]) -> str:
-    """`2 changed, 1 failed`: in the order given, without what there is none of; "" when there is nothing."""
+    """Format counts: `2 changed, 1 failed`. Keeps the order and leaves out zeros; "" if there are none."""
     return ", ".join(f"{number} {word}" for word, number in numbers.items() if number)
 
 
 def fold_names(names: Iterable[str], most: int = 8) -> str:
     """
-    Names of nodes in little space: `db1, web[1-3,7].example.net`.
+    Format names of nodes compactly: `db1, web[1-3,7].example.net`.
 
-    What differs only in its last number is folded; numbers written with leading zeros keep them. Above `most` groups the rest
-    is counted.
+    Names that differ only in their last number are folded. Leading zeros are kept. Only the number of groups beyond `most` is shown.
     """
     numbered: dict[tuple[str, str], list[str]] = {}
     plain: list[str] = []
@@ -135,7 +134,7 @@ def _ranges(numbers: list[int], width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration in little space, as options take it: `12ms`, `4.2s`, `42s`, `3m20s`, `2h5m`, `4d3h`."""
+    """Format a duration compactly, as options accept it: `12ms`, `4.2s`, `42s`, `3m20s`, `2h5m`, `4d3h`."""
     if seconds < 0.9995:
         return f"{max(round(seconds * 1000), 0)}ms"
     if seconds < 9.95:
@@ -150,9 +149,9 @@ def span(seconds: float) -> str:
 
 def ago(moment: datetime | None, now: datetime) -> str:
     """
-    How long ago something was, to the second; "" when it never was.
+    Format the time since a moment, to the second; "" without a moment.
 
-    By another machine's clock it may be in the future. That is shown above AHEAD_S, because one of the clocks is wrong.
+    A moment from another machine's clock may be in the future. Above AHEAD_S it is shown as such, because one of the clocks is wrong.
     """
     if moment is None:
         return ""
@@ -163,20 +162,20 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def lasting(moment: datetime | None, now: datetime) -> str:
-    """For how long something has been so: ` for 12 min`; "" when it began a moment ago or the time is unknown."""
+    """Format the time since something began: ` for 12 min`; "" if it began a moment ago or the time is unknown."""
     seconds = (now - moment).total_seconds() if moment else 0
     return f" for {span(seconds)}" if seconds >= 1 else ""
 
 
 def clock(moment: datetime | None) -> str:
-    """A moment in RFC 3339, UTC, to the second, as options take it; "" when there is none."""
+    """Format a moment in RFC 3339, UTC, to the second, as options accept it; "" without a moment."""
     from ccm_agent.model.formats.moments import format_moment
 
     return "" if moment is None else format_moment(moment)
 
 
 def size(count: int) -> str:
-    """A number of bytes in little space."""
+    """Format a number of bytes compactly."""
     if count < 1024:
         return f"{count} B"
     value, units = float(count), iter(("KiB", "MiB", "GiB", "TiB"))

@@ -1,4 +1,4 @@
-"""The ports through which health checks look at the host."""
+"""The ports through which health checks inspect the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ccm_agent.model.ports import Clock, Files, Runner
 
 
 class HealthCheckHost(Protocol):
-    """The ports of a health check; it reaches the host only through them."""
+    """The ports of a health check, which are its only access to the host."""
 
     @property
     def runner(self) -> Runner: ...
@@ -18,5 +18,5 @@ class HealthCheckHost(Protocol):
     def clock(self) -> Clock: ...
 
     def port(self, name: str) -> Any:
-        """Return an optional port by name, such as "network". KeyError when this program does not provide it."""
+        """Return an optional port by name, such as "network". KeyError if this program does not provide the port."""
         ...

@@ -1,4 +1,4 @@
-"""Checks in the format of Nagios plugins: the exit status is the result, standard output says why."""
+"""Checks in the format of Nagios plugins: the exit status is the result, and standard output describes it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ports import Command, Completed
 
 OUTPUT_LIMIT_BYTES = 64 * 1024
-"""Plugins print a few lines. Of longer output, only the end is kept."""
+"""Plugins print a few lines. For longer output, only the end is kept."""
 
 
 async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
-    Run the command once, without a shell, in `/`, with a bare environment.
+    Run the command once, without a shell, in `/`, with a minimal environment.
 
-    Does not raise if the command fails: one that cannot be started, or does not end in time, gives UNKNOWN and the reason.
+    Returns UNKNOWN with the reason if the command cannot be started or times out. Does not raise.
     """
     try:
         argv = shlex.split(check.command)

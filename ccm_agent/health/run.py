@@ -14,11 +14,11 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.suggestions import did_you_mean
 
 Attempt = Callable[[HealthCheck, HealthCheckHost], Awaitable[HealthResult]]
-"""Runs a check once, in one format. It returns UNKNOWN with a reason instead of raising."""
+"""Runs a check once in one format. Returns UNKNOWN with a reason instead of raising."""
 
 
 async def _goss(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
-    from ccm_agent.health.goss.check import attempt  # a manifest without rules need not load it
+    from ccm_agent.health.goss.check import attempt  # manifests without goss rules do not need this module
 
     return await attempt(check, host)
 
@@ -31,13 +31,13 @@ _BY_KEY = {"command": "nagios", "goss_rules": "goss"}
 
 def normalise(check: HealthCheck) -> HealthCheck:
     """
-    Return a check with its format and name filled in, as events show it.
+    Return a check with its format and name set, as shown in events.
 
     Raises:
-        PropertyError: It has neither or both of `command` and `goss_rules`, or a value in it is not valid.
+        PropertyError: The check has both or neither of `command` and `goss_rules`, or a value in it is not valid.
     """
     command = check.command.strip()
-    # a mapping without rules is a check that fails when it runs
+    # an empty mapping is allowed here; the check fails when it runs
     given = [
         key for key, value in (("command", command), ("goss_rules", check.goss_rules)) if value or value == {}
     ]
@@ -66,9 +66,9 @@ def normalise(check: HealthCheck) -> HealthCheck:
 
 async def run_check(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
-    Run a normalised check until it is OK or its tries are used up, and return the result of the last try.
+    Run a normalized check until it is OK or no tries are left, and return the result of the last try.
 
-    There is no pause between tries unless `try_sleep` says so, as in the reference.
+    There is no pause between tries unless `try_sleep` is set, as in Choria CCM.
     """
     attempt = FORMATS.get(check.format)
     if attempt is None:
@@ -88,12 +88,12 @@ async def run_check(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
 
 def _base_name(command: str) -> str:
-    # Go's filepath.Base of the whole command line, which is what the reference calls a check without a name
+    # Go's filepath.Base of the whole command line, which is Choria CCM's name for an unnamed check
     return command.rstrip("/").rpartition("/")[2]
 
 
 def _check_form(rules: object) -> None:
-    """Refuse what is not a mapping; a check with other mistakes is UNKNOWN when it runs."""
+    """Refuse rules that are not a mapping. Other mistakes make the check UNKNOWN when it runs."""
     from ccm_agent.health.goss.gossfiles import read_mapping
     from ccm_agent.health.goss.rules import holds_templates
 
@@ -105,6 +105,6 @@ def _check_duration(field: str, text: str) -> None:
     if not text:
         return
     try:
-        parse_duration(text)  # a negative one is none, as in Choria CCM
+        parse_duration(text)  # negative durations are ignored, as in Choria CCM
     except DocumentError as err:
         raise PropertyError(f"`{field}` of a health check: {err.message}") from err

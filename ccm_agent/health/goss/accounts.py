@@ -1,4 +1,4 @@
-"""Look up users and groups in this host's passwd and group files. As in goss, directory services are not asked."""
+"""Look up users and groups in this host's passwd and group files. Directory services are not queried, as in goss."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def look_at_group(look: GossQuery) -> dict[str, Any]:
 
 
 async def _rows(look: GossQuery, path: str, length: int) -> list[list[str]]:
-    """Return the valid lines of passwd(5) or group(5): the right number of fields, and numbers in the numeric ones."""
+    """Return the valid lines of passwd(5) or group(5): those with the right number of fields and with numeric IDs."""
     text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")
     rows = [line.split(":") for line in text.split("\n")]
     numbers = (2, 3) if length == 7 else (2,)

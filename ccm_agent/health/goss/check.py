@@ -1,8 +1,8 @@
 """
-Run checks in the format of goss: rules about the host, and which of them fail.
+Run checks in the format of goss: rules about the host.
 
-One rule that fails makes the check CRITICAL, and its line comes first. The result is UNKNOWN if a rule cannot be checked. A
-server that does not answer, or a missing file, is a rule that fails.
+A failed rule makes the check CRITICAL, and failed rules are listed first. The result is UNKNOWN if a rule cannot be checked. If a
+server does not answer or a file is missing, the rule fails.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 
 SHOWN_RULES = 50
-"""The most lines about failed rules in the output; the count at its end includes all of them."""
+"""The maximum number of failed rules in the output. The count at its end includes all of them."""
 SMALL = 1 << 14
-"""Characters. Longer texts are matched in a thread."""
+"""In characters. Longer texts are matched in a thread."""
 RETRY_S = 1.0
 
 
@@ -32,9 +32,9 @@ class GossResult(Struct, frozen=True, kw_only=True):
     The result of one rule.
 
     Attributes:
-        passed, skipped: Numbers of attributes.
-        failures: A line for each attribute that failed.
-        unknown: Why the rule could not be checked; "" when it could.
+        passed, skipped: The number of attributes.
+        failures: One line for each attribute that failed.
+        unknown: Why the rule could not be checked; "" if it was checked.
     """
 
     passed: int = 0
@@ -45,9 +45,9 @@ class GossResult(Struct, frozen=True, kw_only=True):
 
 async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
-    Check the rules once, one after the other.
+    Check the rules once, in order.
 
-    Does not raise if a rule cannot be checked: it gives UNKNOWN and the reason.
+    If a rule cannot be checked, the result is UNKNOWN with the reason. No error is raised.
     """
     limit_s = parse_duration(check.timeout) if check.timeout else 0.0
     try:
@@ -61,7 +61,7 @@ async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
 
 async def judge(rule: GossRule, host: HealthCheckHost) -> GossResult:
-    """Check a rule, repeated as often as its `retries` option allows, and return the result."""
+    """Check a rule and return the result. The rule's `retries` option sets how often to retry."""
     if rule.is_skipped:
         return GossResult(skipped=len(rule.wanted))
     tries = int(rule.options.get("retry_count", 0)) + 1
@@ -98,7 +98,7 @@ async def _judge_once(rule: GossRule, host: HealthCheckHost) -> GossResult:
 
 
 async def _compare(matcher: Matcher, value: Any) -> str:
-    """Describe how a value differs from the expected one; "" when it matches."""
+    """Describe how a value differs from the expected value; "" if it matches."""
     if isinstance(value, NoValue):
         return f"found nothing ({value.why}), wanted {matcher.wanted}"
     if isinstance(value, str) and len(value) > SMALL:
@@ -120,7 +120,7 @@ def _miss(matcher: Matcher, value: Any) -> str:
 
 
 def _pause_s(rule: GossRule) -> float:
-    """The pause between tries: a number is milliseconds, a text a duration."""
+    """Return the pause between tries. A number is in milliseconds, a text is a duration."""
     raw = rule.options.get("retry_delay")
     if isinstance(raw, (int, float)) and raw > 0:
         return raw / 1000

@@ -1,4 +1,4 @@
-"""Look at files, directories and symlinks."""
+"""Inspect files, directories and symlinks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ccm_agent.model.ports import Command, FileInfo
 CONTENT_LIMIT_BYTES = 64 << 20
 """The content of a larger file is not read."""
 SHA256_LIMIT_BYTES = 1 << 40
-"""No digest is made of a file that is larger than this or very sparse; `size` works for any file."""
+"""No digest is computed for a file that is larger than this, or very sparse. `size` works for any file."""
 
 
 async def look(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. A symlink is not followed, except for content and checksums."""
+    """See `LookAt`. Symlinks are followed only for content and checksums."""
     path = look.subject
     if not path.startswith("/"):
         raise FileError(f"the path {path} is not absolute: begin it with a slash")
@@ -53,7 +53,7 @@ async def _kind(look: GossQuery, found: FileInfo) -> Any:
     if found.kind != "other" or "filetype" not in look.asked:
         return found.kind
 
-    # the files port does not tell the special kinds of files apart
+    # the files port does not distinguish the kinds of special files
     done = await look.host.runner.run(
         Command(argv=("stat", "--printf=%F", "--", look.subject), time_limit_s=10)
     )

@@ -1,4 +1,4 @@
-"""What a goss rule asks about its subject, and the answer."""
+"""The attributes that a goss rule requests, and their values."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ccm_agent.health.host import HealthCheckHost
 
 
 class NoValue(Struct, frozen=True):
-    """There is no value, so no matcher matches; `why` gives the reason, such as "the connection was refused"."""
+    """There is no value, so no matcher matches. `why` is the reason, such as "the connection was refused"."""
 
     why: str
 
 
 class GossQuery(Struct, frozen=True, kw_only=True):
     """
-    What a rule asks for.
+    The attributes that a rule requests.
 
     Attributes:
-        subject: What the rule is about: a path, the name of a package.
+        subject: The subject of the rule, such as a path or the name of a package.
         options: The rule's options.
-        asked: The attributes that the rule needs.
-        host: The ports to look with.
+        asked: The attributes that the rule uses.
+        host: The ports for inspecting the host.
     """
 
     subject: str
@@ -39,7 +39,7 @@ class GossQuery(Struct, frozen=True, kw_only=True):
 
 LookAt = Callable[[GossQuery], Awaitable[dict[str, Any]]]
 """
-Returns a value, or `NoValue`, for each asked attribute; it may return more.
+Returns a value or `NoValue` for each requested attribute. It may return more attributes.
 
-Raises HostError when the host cannot be asked: a program is missing, a file cannot be read.
+Raises HostError if the host cannot be inspected, such as when a program is missing or a file cannot be read.
 """

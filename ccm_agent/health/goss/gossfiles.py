@@ -1,4 +1,4 @@
-"""Replace the `gossfile` entries of goss rules by the rules of the files that they name."""
+"""Replace the `gossfile` entries of goss rules with the rules of the named files."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from ccm_agent.model.errors import DocumentError, FileError, PropertyError
 
 GOSSFILE = "gossfile"
-"""The key for files with more rules."""
+"""The key that lists files with more rules."""
 FILE_LIMIT_BYTES = 1 << 20
-"""A larger file of rules is not read."""
+"""A larger rules file is not read."""
 FILES_LIMIT = 200
-"""The most files that one check reads, those that other files name included. A file that names itself ends here."""
+"""The maximum number of files that one check reads, nested files included. It also stops files that include themselves."""
 _PATTERN = frozenset("*?[")
 
 ReadFile = Callable[[str], Awaitable[bytes]]
-"""Reads a file by its absolute path; FileError, or PolicyError if the node's policy forbids it."""
+"""Reads a file by its absolute path. Raises FileError, or PolicyError if the node's policy forbids reading it."""
 
 
 def names_files(rules: Any) -> bool:
-    """Whether rules refer to files with more rules."""
+    """Whether the rules refer to other rules files."""
     if isinstance(rules, str):
         return GOSSFILE in rules
     return isinstance(rules, dict) and GOSSFILE in rules
@@ -29,10 +29,10 @@ def names_files(rules: Any) -> bool:
 
 async def with_files(rules: Any, read: ReadFile) -> dict[str, Any]:
     """
-    Return rules with those of all files that they name. A rule of a file replaces one of the same kind and name.
+    Return the rules merged with those of the referenced files. A rule of a file replaces one of the same kind and name.
 
     Raises:
-        PropertyError: A file cannot be read, or is not a file of rules.
+        PropertyError: A file cannot be read, or is not a rules file.
     """
     return await _Reader(read).merged(read_mapping(rules), "")
 
@@ -43,7 +43,7 @@ class _Reader:
         self._count = 0
 
     async def merged(self, rules: dict[str, Any], directory: str) -> dict[str, Any]:
-        """Merge rules with those of the files that they name; `directory` is "" for rules of a manifest."""
+        """Merge rules with those of the files that they reference. `directory` is "" for the rules of a manifest."""
         merged = {kind: dict(own) if isinstance(own, dict) else own for kind, own in rules.items()}
         files = merged.pop(GOSSFILE, None)
         for path in gossfiles(files, directory):
@@ -75,11 +75,11 @@ class _Reader:
 
 def gossfiles(files: Any, directory: str) -> list[str]:
     """
-    Return the absolute paths that the value of a `gossfile` key names, sorted; those with `skip: true` are left out.
+    Return the sorted absolute paths in the value of a `gossfile` key, without entries that have `skip: true`.
 
     Args:
         files: The value.
-        directory: Where relative paths begin; "" refuses them.
+        directory: The base of relative paths; "" to refuse them.
 
     Raises:
         PropertyError: The value is not valid.
@@ -105,7 +105,7 @@ def _path(name: str, options: Any, directory: str) -> str:
             raise PropertyError(f"`{GOSSFILE}` `{name}`: there is no `{key}`")
     path = str(options.get("file") or name)
     if not path.startswith("/") and not directory:
-        # Choria CCM looks for it in the directory for temporary files
+        # Choria CCM resolves relative paths in the directory for temporary files
         raise PropertyError(f"no matched files were found: `{GOSSFILE}` {path} must be an absolute path")
     if not _PATTERN.isdisjoint(path):
         raise PropertyError(f"`{GOSSFILE}` {path}: patterns are not supported; name each file")
@@ -114,13 +114,13 @@ def _path(name: str, options: Any, directory: str) -> str:
 
 def read_mapping(raw: Any) -> dict[str, Any]:
     """
-    Return rules as a mapping of kinds.
+    Return rules as a mapping from kinds to rules.
 
     Args:
-        raw: The mapping, or its text.
+        raw: The mapping, or its text in YAML or JSON.
 
     Raises:
-        PropertyError: It is not a mapping.
+        PropertyError: The value is not a mapping.
     """
     if isinstance(raw, str):
         from ccm_agent.model import codec

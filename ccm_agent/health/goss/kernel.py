@@ -1,4 +1,4 @@
-"""Look at kernel parameters and mounts, and at content that the rule itself provides."""
+"""Inspect kernel parameters, mounts, and content that the rule itself provides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def look_at_parameter(look: GossQuery) -> dict[str, Any]:
 
 
 async def look_at_mount(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. Of several mounts on one mount point, the last one counts."""
+    """See `LookAt`. If a mount point has several mounts, the last one applies."""
     text = (await look.host.files.read("/proc/self/mountinfo", LIMIT_BYTES)).decode(errors="replace")
     found = mount_in(text, look.subject)
     if found is None:
@@ -40,7 +40,7 @@ async def look_at_mount(look: GossQuery) -> dict[str, Any]:
 
 
 def mount_in(text: str, point: str) -> dict[str, Any] | None:
-    """Find the mount on a mount point in the lines of /proc/self/mountinfo; None when there is none."""
+    """Find the mount at a mount point in the text of /proc/self/mountinfo; None if nothing is mounted there."""
     found: dict[str, Any] | None = None
     for line in text.split("\n"):
         mount, _, source = line.partition(" - ")
@@ -67,11 +67,11 @@ async def _usage(look: GossQuery) -> int:
     percent = re.search(r"\s(?:(\d+)%|-)\s", lines[-1]) if done.code == 0 and lines else None
     if percent is None:
         raise CommandError(f"df does not say how full {look.subject} is")
-    return int(percent[1] or 0)  # file systems without a size, such as /proc, count as empty
+    return int(percent[1] or 0)  # file systems without a size, such as /proc, are treated as empty
 
 
 async def look_at_content(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. The content is in the rule itself."""
+    """See `LookAt`. The rule itself contains the content."""
     content = look.options.get("content")
     if look.options.get("as-reader"):
         from ccm_agent.health.goss.matchers import as_text
@@ -81,5 +81,5 @@ async def look_at_content(look: GossQuery) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """Decode the escapes in a path of mountinfo: `\\040` is a space."""
+    """Decode the escapes in a path of mountinfo, such as `\\040` for a space."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

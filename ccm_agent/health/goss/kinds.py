@@ -1,4 +1,4 @@
-"""The kinds of subjects that rules can be about, with the attributes of each."""
+"""The kinds of subjects that rules can check, with the attributes of each kind."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class GossType(Struct, frozen=True, kw_only=True):
     A kind of subject.
 
     Attributes:
-        name: As the rules write it.
-        subject: The attribute that may name the subject instead of the key.
-        attributes: Its attributes, in the order of checking. If the first one shows that the subject is absent, or fails, the
-            others are skipped.
+        name: The name in the rules.
+        subject: The attribute that can name the subject instead of the key.
+        attributes: The attributes in the order in which they are checked. If the first one fails or shows that the subject is
+        absent, the others are skipped.
         look: Reads the attributes of one subject.
-        required: The rule must give the first attribute.
-        texts: Attributes with long texts: a list is taken as patterns for their lines.
+        required: Whether the rule must give the first attribute.
+        texts: Attributes with long texts. A list of expected values is a list of patterns for their lines.
         options: Other keys that a rule may have.
         spellings: Alternative names of attributes.
-        reach: What the check needs besides reading public state of the host: "command", "network", or "" for nothing.
-        reads: Attributes for which the content of the subject is read.
+        reach: The access that the check needs besides public state of the host: "command", "network", or "" for none.
+        reads: The attributes that require reading the subject's content.
     """
 
     name: str
@@ -141,4 +141,4 @@ _ALL = (
     ),
 )  # fmt: skip
 KINDS: dict[str, GossType] = {kind.name: kind for kind in _ALL}
-"""By name."""
+"""All kinds, by name."""

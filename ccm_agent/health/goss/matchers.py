@@ -1,9 +1,9 @@
 """
-What a rule expects of a value: the matchers of goss.
+The matchers of goss, which compare a value with an expectation.
 
-A text, number or boolean must equal the value. Each element of a list must be among those found. A mapping with one key names a
-matcher: `{gt: 5}`, `{not: {have-prefix: x}}`. A value of another type than the matcher needs is converted first: a number to
-its text, a text to a number or to its lines.
+A text, number or boolean must equal the value. The value must contain each element of an expected list. A mapping with one key
+names a matcher, such as `{gt: 5}` or `{not: {have-prefix: x}}`. If the matcher needs another type, the value is converted first:
+a number to its text, a text to a number or to its lines.
 
 Source: goss.readthedocs.io, "Matchers".
 """
@@ -23,11 +23,11 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.goprint import go_print
 
 SHOWN_LIMIT = 300
-"""The most characters of a value that a message shows."""
+"""The maximum number of characters of a value that a message shows."""
 
 
 class MismatchError(ValueError):
-    """The value cannot be compared at all, so both the matcher and its `not` fail."""
+    """The value cannot be compared, so both the matcher and its `not` fail."""
 
 
 class Matcher(Struct, frozen=True, kw_only=True):
@@ -35,9 +35,9 @@ class Matcher(Struct, frozen=True, kw_only=True):
     An expectation about a value.
 
     Attributes:
-        wanted: The expectation, in words.
-        fits: Whether a value meets it; MismatchError when the value cannot be compared.
-        lacks: For lists, which expected elements the value lacks; "" for other matchers.
+        wanted: A description of the expectation.
+        fits: Returns whether a value meets the expectation. Raises MismatchError if the value cannot be compared.
+        lacks: Returns the expected elements that a list lacks; "" for matchers that are not about lists.
     """
 
     wanted: str
@@ -46,17 +46,17 @@ class Matcher(Struct, frozen=True, kw_only=True):
 
 
 def show(value: Any) -> str:
-    """Return a value as messages show it: one line of JSON, truncated if long."""
+    """Format a value for messages: one line of JSON, truncated if it is long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_LIMIT else text[: SHOWN_LIMIT - 1] + "…"
 
 
 def parse_matcher(raw: Any) -> Matcher:
     """
-    Build the matcher that a value in the rules describes.
+    Build the matcher for an expectation in the rules.
 
     Raises:
-        PropertyError: The value does not describe a matcher.
+        PropertyError: The expectation is not a matcher.
     """
     if raw is None:
         raise PropertyError("a matcher is empty: write what is expected")
@@ -86,7 +86,7 @@ def parse_matcher(raw: Any) -> Matcher:
 
 def have_patterns(raw: Any) -> Matcher:
     """
-    Build a matcher that requires each pattern of a list to match the lines of a text.
+    Build a matcher that requires every pattern of a list to match some line of a text.
 
     Raises:
         PropertyError: See `patterns.parse_patterns`.
@@ -103,7 +103,7 @@ def have_patterns(raw: Any) -> Matcher:
 
 
 def as_text(found: Any) -> str:
-    """Convert a value to text, with one line per element of a list."""
+    """Convert a value to text. A list has one line per element."""
     if isinstance(found, str):
         return found
     if isinstance(found, list):
@@ -112,7 +112,7 @@ def as_text(found: Any) -> str:
 
 
 def as_number(found: Any) -> float:
-    """Convert a value to a number; MismatchError when it is not one."""
+    """Convert a value to a number; MismatchError if it is not one."""
     if isinstance(found, (int, float)) and not isinstance(found, bool):
         return found
     if isinstance(found, (str, list)):
@@ -124,7 +124,7 @@ def as_number(found: Any) -> float:
 
 
 def as_list(found: Any) -> list[Any]:
-    """Convert a value to a list: the lines of a text, the values of a mapping."""
+    """Convert a value to a list: a text to its lines, a mapping to its values."""
     if isinstance(found, str):
         return found.split("\n")
     if isinstance(found, list):
@@ -255,7 +255,7 @@ def _or(raw: Any) -> Matcher:
     inner = _several(raw, "or")
 
     def fits(found: Any) -> bool:
-        # a value that one matcher cannot compare may still match another
+        # if one matcher cannot compare the value, another may still match
         return any(_tells(one, found) for one in inner)
 
     return Matcher(wanted=" or ".join(one.wanted for one in inner), fits=fits)
@@ -330,7 +330,7 @@ def _tells(matcher: Matcher, found: Any) -> bool:
 def _given_out(inner: Sequence[Matcher], items: Sequence[Any]) -> dict[int, int]:
     """Assign different elements to as many matchers as possible (maximum matching by augmenting paths)."""
     choices = [[number for number, item in enumerate(items) if _tells(one, item)] for one in inner]
-    taken: dict[int, int] = {}  # element → matcher
+    taken: dict[int, int] = {}  # element to matcher
 
     def serve(matcher: int, seen: set[int]) -> bool:
         for element in choices[matcher]:

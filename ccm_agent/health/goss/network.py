@@ -1,4 +1,4 @@
-"""Look at listening ports, addresses, host names, web servers and interfaces."""
+"""Inspect listening ports, addresses, host names, web servers and interfaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ccm_agent.model.secret import Secret
 URL_MS = 5000.0
 ADDRESS_MS = 500.0
 NAME_MS = 10_000.0
-"""Default timeout of a look-up in milliseconds; the host's resolver may give up earlier."""
+"""The default timeout of a name lookup in milliseconds. The host's resolver may give up earlier."""
 SERVER_MS = 500.0
 NAME_TRIES = 3
 RECORDS = frozenset({"A", "AAAA", "CAA", "CNAME", "MX", "NS", "PTR", "SRV", "SSHFP", "TXT"})
@@ -33,7 +33,7 @@ _MAX_PORT = 65535
 
 
 async def look_at_port(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. `tcp` is IPv4 only, and `tcp6` is IPv6 sockets, as the kernel lists them."""
+    """See `LookAt`. `tcp` covers IPv4 only. `tcp6` covers IPv6 sockets, as the kernel lists them."""
     protocol, _, number = look.subject.rpartition(":")
     protocol = protocol or "tcp"
     if protocol not in ("tcp", "tcp6", "udp", "udp6") or not number.isdecimal() or int(number) > _MAX_PORT:
@@ -43,7 +43,7 @@ async def look_at_port(look: GossQuery) -> dict[str, Any]:
     except FileError:
         if not protocol.endswith("6"):
             raise
-        table = b""  # a kernel without IPv6
+        table = b""  # the kernel has no IPv6
     found = [address for address, port in listeners(table.decode(), protocol) if port == int(number)]
     if not found:
         return {"listening": False, "ip": NoValue("nothing listens on this port")}
@@ -52,9 +52,9 @@ async def look_at_port(look: GossQuery) -> dict[str, Any]:
 
 def listeners(table: str, protocol: str) -> list[tuple[str, int]]:
     """
-    Return the addresses and ports in a table of sockets: for tcp the listening ones, for udp all.
+    Return the addresses and ports in a table of sockets: the listening sockets for tcp, all sockets for udp.
 
-    Source: proc_net_tcp in the kernel's documentation; an address is written as words in the machine's byte order.
+    Source: proc_net_tcp in the kernel's documentation. An address is written as words in the machine's byte order.
     """
     found = []
     for line in table.split("\n")[1:]:
@@ -92,7 +92,7 @@ async def look_at_address(look: GossQuery) -> dict[str, Any]:
 
 
 async def look_at_name(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. Asks the host's resolver, or the server that the rule names."""
+    """See `LookAt`. Queries the host's resolver, or the server that the rule names."""
     network: Network = look.host.port("network")
     record, _, name = look.subject.partition(":")
     if record not in RECORDS:
@@ -119,7 +119,7 @@ async def look_at_name(look: GossQuery) -> dict[str, Any]:
 async def _records(
     look: GossQuery, network: Network, server: str, name: str, records: tuple[str, ...]
 ) -> list[str]:
-    """Ask a DNS server, a few times because datagrams get lost. TimeoutError when it never answers."""
+    """Query a DNS server, with a few retries because datagrams can get lost. TimeoutError if it never answers."""
     host, _, port = server.rpartition(":")
     if not port.isdecimal() or (":" in host and not host.startswith("[")):
         host, port = server, "53"
@@ -137,7 +137,7 @@ async def _records(
 
 
 async def look_at_url(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. A server that does not answer makes the rule fail; the check is not UNKNOWN."""
+    """See `LookAt`. If the server does not answer, the rule fails. The check does not become UNKNOWN."""
     network: Network = look.host.port("network")
     limit_s = look.limit_s(URL_MS)
     try:
@@ -179,7 +179,7 @@ def _question(look: GossQuery) -> HttpRequest:
 
 
 def _canonical(name: str) -> str:
-    """Return a header's name as Go spells it, because goss rules use that spelling."""
+    """Return a header's name in Go's spelling, which goss rules use."""
     return "-".join(part.capitalize() for part in name.split("-"))
 
 

@@ -1,8 +1,8 @@
 """
 Patterns that are matched against the lines of a text.
 
-`foo` must be in some line and `!foo` in none; `/re/` and `!/re/` are the same with a regular expression, which may be followed
-by the flags `i`, `m` and `s`. A backslash in front makes `!` or `/` literal.
+`foo` must be in at least one line and `!foo` in no line. `/re/` and `!/re/` do the same with a regular expression. The flags `i`,
+`m` and `s` may follow it. A leading backslash makes `!` or `/` literal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class LinePattern(Struct, frozen=True, kw_only=True):
     One pattern.
 
     Attributes:
-        text: As it was written.
-        is_inverse: No line may match.
-        fits: Whether a line matches.
+        text: The text in the rules.
+        is_inverse: Whether no line may match.
+        fits: Returns whether a line matches.
     """
 
     text: str
@@ -38,7 +38,7 @@ def parse_patterns(raw: object) -> list[LinePattern]:
     Parse patterns from a list of texts.
 
     Raises:
-        PropertyError: It is not a list of texts, or a regular expression in it is wrong.
+        PropertyError: The value is not a list of texts, or contains an invalid regular expression.
     """
     if not isinstance(raw, list):
         raise PropertyError("patterns are a list of texts: begin each with `- `")
@@ -79,7 +79,7 @@ def compile_regex(text: str, flags: str = "", shown: str = "") -> Regex:
 
 
 def unmet(patterns: Sequence[LinePattern], text: str) -> list[str]:
-    """Return the patterns that a text does not satisfy, as written."""
+    """Return the patterns that a text does not satisfy, in their original spelling."""
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     bad = []
     for pattern in patterns:
@@ -87,7 +87,7 @@ def unmet(patterns: Sequence[LinePattern], text: str) -> list[str]:
         if pattern.is_inverse:
             is_met = not is_met
         elif not pattern.text:
-            is_met = True  # the empty pattern matches a text without lines, too
+            is_met = True  # the empty pattern also matches a text without lines
         if not is_met:
             bad.append(pattern.text)
     return bad

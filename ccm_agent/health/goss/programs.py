@@ -1,4 +1,4 @@
-"""Look at packages, services, processes, and the output of commands."""
+"""Inspect packages, services, processes, and the output of commands."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed
 
 PROGRAM_LIMIT_S = 30.0
-"""Seconds. A query that takes longer hangs."""
+"""In seconds. A query that takes longer is treated as hanging."""
 COMMAND_MS = 10_000.0
-"""Default timeout of a rule's command in milliseconds, as in goss."""
+"""The default timeout of a rule's command in milliseconds, as in goss."""
 NAME_LIMIT_BYTES = 15
-"""The kernel keeps this many bytes of a program's name."""
+"""The kernel truncates a program's name to this many bytes."""
 
 _DPKG_STATUS = "/var/lib/dpkg/status"
 _SYSTEMD_RUNS = "/run/systemd/system"
-"""The directory that sd_booted(3) looks for."""
+"""The directory that sd_booted(3) checks."""
 _START_LINK = re.compile(
     r"/etc/rc(?P<sysv>\d+)\.d/S\d\d(?P<s>[^/]+)|/etc/runlevels/(?P<openrc>[^/]+)/(?P<o>[^/]+)"
 )
@@ -47,7 +47,7 @@ async def look_at_package(look: GossQuery) -> dict[str, Any]:
 
 
 async def look_at_service(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. systemd's `is-enabled` and `is-active` decide, as in goss."""
+    """See `LookAt`. Uses systemd's `is-enabled` and `is-active`, as goss does."""
     values: dict[str, Any] = {}
     for attribute, verb in (("enabled", "is-enabled"), ("running", "is-active")):
         if attribute in look.asked:
@@ -60,8 +60,9 @@ async def look_at_service(look: GossQuery) -> dict[str, Any]:
 
 async def _run_levels(look: GossQuery) -> list[str]:
     """
-    The run levels in which a System V or OpenRC host starts a service. As in goss, a host with systemd has none: it enables units
-    for targets, also where links below /etc/rc*.d are left.
+    Return the run levels in which a System V or OpenRC host starts a service.
+
+    As in goss, a host with systemd has no run levels. It enables units for targets, even if links remain below /etc/rc*.d.
     """
     if (await look.host.files.inspect([_SYSTEMD_RUNS], digest=False))[0].kind == "directory":
         return []
@@ -73,7 +74,7 @@ async def _run_levels(look: GossQuery) -> list[str]:
 
 
 async def look_at_process(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. The name is the kernel's, `/proc/PID/comm`."""
+    """See `LookAt`. The name is the one in `/proc/PID/comm`."""
     done = await _run(
         look, "find", "/proc", "-mindepth", "2", "-maxdepth", "2", "-name", "comm", "-exec", "cat", "{}", "+"
     )
@@ -81,20 +82,20 @@ async def look_at_process(look: GossQuery) -> dict[str, Any]:
     if not names:
         raise CommandError(f"/proc cannot be read: {_tail(done)}")
     if "find" in names:
-        names.remove("find")  # pgrep found itself
+        names.remove("find")  # pgrep listed itself
     wanted = look.subject.encode()[:NAME_LIMIT_BYTES].decode(errors="replace")
     return {"running": wanted in names}
 
 
 async def look_at_command(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. The command is a shell command line, as in goss; it comes from the manifest."""
+    """See `LookAt`. The command is a shell command line, as in goss. It comes from the manifest."""
     limit_s = look.limit_s(COMMAND_MS)
     command = Command(argv=("sh", "-c", look.subject), time_limit_s=limit_s)
     done = await look.host.runner.run(command)
     if done.timed_out:
         return dict.fromkeys(look.asked, NoValue(f"the command did not end within {limit_s:g} s"))
     return {
-        "exit-status": max(done.code, -1),  # a command that a signal ended has -1, as in goss
+        "exit-status": max(done.code, -1),  # -1 for a command that a signal ended, as in goss
         "stdout": done.stdout.decode(errors="replace"),
         "stderr": done.stderr.decode(errors="replace"),
     }

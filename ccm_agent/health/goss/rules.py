@@ -25,13 +25,13 @@ COMMON_OPTIONS = frozenset({"skip", "title", "meta"})
 
 class GossRule(Struct, frozen=True, kw_only=True):
     """
-    What is expected of one subject.
+    The expectations about one subject.
 
     Attributes:
         kind: The kind of subject, such as "file".
-        name: The key in the rules.
-        subject: The subject: the path, the package.
-        wanted: Matchers by attribute; first the attribute that says whether the subject exists.
+        name: The rule's key.
+        subject: The subject, such as a path or a package.
+        wanted: Matchers by attribute. The first attribute shows whether the subject exists.
         options: All other keys, such as timeouts.
     """
 
@@ -43,20 +43,20 @@ class GossRule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_skipped(self) -> bool:
-        """Whether the rule says `skip: true`."""
+        """Whether the rule has `skip: true`."""
         return bool(self.options.get("skip"))
 
 
 def parse_rules(raw: Any, *, is_strict: bool = False) -> list[GossRule]:
     """
-    Parse rules, in the order in which they are written.
+    Parse rules and return them in their original order.
 
     Args:
-        raw: A mapping of kinds, or its text. Files that it names were replaced by their rules.
-        is_strict: Refuse unknown kinds, which goss ignores beside known ones, and allow files that were not read yet.
+        raw: A mapping of kinds, or its text. Referenced files must already be merged.
+        is_strict: Refuse unknown kinds, which goss ignores next to known kinds, and allow references to unread files.
 
     Raises:
-        PropertyError: A rule is not valid; the message names it. Or there is none.
+        PropertyError: There are no rules, or a rule is not valid. The message names that rule.
     """
     raw = read_mapping(raw)
     rules = []
@@ -87,7 +87,7 @@ def _check_files(files: Any, *, is_strict: bool) -> None:
 
 
 def holds_templates(raw: Any) -> bool:
-    """Whether any key or value of raw rules is still a template."""
+    """Whether any key or value of raw rules still contains a template."""
     if isinstance(raw, str):
         return "{{" in raw or "${" in raw
     if isinstance(raw, dict):
@@ -116,7 +116,7 @@ def _rule(kind: GossType, name: str, body: Any) -> GossRule:
         raise PropertyError(f"`{kind.attributes[0]}` is missing: it says what must hold first")
     wanted = {}
     for attribute in kind.attributes:
-        if attribute in given and given[attribute] != []:  # an empty list expects nothing
+        if attribute in given and given[attribute] != []:  # an empty list has no expectations
             try:
                 wanted[attribute] = _matcher(kind, attribute, given[attribute])
             except PropertyError as err:

@@ -1,8 +1,8 @@
 """
-Semantic versions and the ranges that `semver-constraint` takes.
+Semantic versions and the ranges that `semver-constraint` accepts.
 
-A range is comparisons that must all hold, or several such groups with `||` between them: `>1.0.0 <2.0.0 !=1.5.0 || >=3.0.0`.
-A version in a range may end in `x`: `1.x` is every version from 1.0.0 up to 2.0.0.
+A range is a group of comparisons that must all match. `||` separates alternative groups: `>1.0.0 <2.0.0 !=1.5.0 || >=3.0.0`.
+A version in a range may end in `x`: `1.x` is every version from 1.0.0 up to, but not including, 2.0.0.
 
 Source: semver.org 2.0.0; the range syntax of github.com/blang/semver.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 
 Version = tuple[int, int, int, tuple[tuple[int, int, str], ...]]
-"""Major, minor, patch, and the pre-release in a form that sorts; a release sorts after its pre-releases."""
+"""Major, minor, patch, and the pre-release in a sortable form. A release sorts after its pre-releases."""
 
 Holds = Callable[[Version], bool]
 
@@ -47,10 +47,10 @@ def _mark(part: str) -> tuple[int, int, str]:
 
 def parse_range(text: str) -> Holds:
     """
-    Parse a range; the result tells whether a version is in it.
+    Parse a range and return a function that checks whether a version is in the range.
 
     Raises:
-        ValueError: It is not a range.
+        ValueError: The text is not a range.
     """
     groups = [_group(part) for part in text.split("||")]
     return lambda version: any(all(holds(version) for holds in group) for group in groups)
