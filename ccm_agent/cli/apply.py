@@ -230,7 +230,7 @@ def _open_sink(path: str | None, terminal: HostTerminal) -> IO[str] | None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         found = os.fstat(handle)
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o077:
-            os.fchmod(handle, 0o600)  # one that was there before
+            os.fchmod(handle, 0o600)  # the mode of an existing file is corrected
     except OSError as err:
         raise UsageError(f"--events {path}: {err.strerror}") from err
     return os.fdopen(handle, "w", encoding="utf-8")

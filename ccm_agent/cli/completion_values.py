@@ -1,4 +1,4 @@
-"""What a shell completes besides commands and options: files, types, states, facts, and names that this host knows."""
+"""Values that a shell completes besides commands and options: files, types, states, facts, and names on this host."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _PROGRAMS = {
     ),
     "service": (("systemctl", "list-unit-files", "--type=service", "--plain", "--no-legend", "@*"),),
 }
-"""Programs that print names, the first one that exists and knows any; `@` is what is typed."""
+"""Programs that list names. The first one that exists and lists any is used. `@` is replaced by the typed text."""
 
 
 def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-    """What the last word of a command line may become, by what help calls it."""
+    """Return completions for the last word of a command line, based on its metavar."""
     if metavar == HELP_WORDS:
         return offer_commands(ctx, incomplete)
     if metavar.removesuffix("...").strip("[]") in FILES or metavar == "DIR":
@@ -60,7 +60,7 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
 
 
 def _kind(ctx: click.Context) -> AnyType | None:
-    """The type that a command line is about: `ccm ensure TYPE` or `ccm status TYPE`."""
+    """Return the type in a command line such as `ccm ensure TYPE` or `ccm status TYPE`."""
     name = ctx.params.get("type_name") or ctx.info_name
     return next((kind for kind in _kinds() if kind.name == name), None)
 
@@ -95,7 +95,7 @@ def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _known_names(type_name: str, incomplete: str) -> list[str]:
-    """Names that a program of this host lists; none when it is missing or slow."""
+    """Return names that a program on this host lists; [] if the program is missing or slow."""
     from ccm_agent.app import App
 
     try:
@@ -106,7 +106,7 @@ def _known_names(type_name: str, incomplete: str) -> list[str]:
 
 async def list_names(runner: Runner, type_name: str, incomplete: str) -> list[str]:
     """
-    Return names of resources of a type that begin with the typed text, from the first program that lists any.
+    Return names of resources of a type that begin with the typed text. They come from the first program that lists any.
 
     Raises:
         TimeoutError: A program is slow.

@@ -1,4 +1,4 @@
-"""Errors in a file that a person wrote, in the form of `ccm lint`: all of them, each with its line and a mark below the place."""
+"""Report all errors in a file that a person wrote, in the form of `ccm lint`: each with its line and a mark."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from ccm_agent.app import App
 
 SHOWN = 20
-"""Errors of one file that are shown."""
+"""The maximum number of errors shown for one file."""
 
 _PLACE = re.compile(r"(?P<source>[^\n:]{1,4096}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9}): ")
-"""The place that an error begins with."""
+"""The position at the beginning of an error."""
 
 LIMIT_BYTES = 16 << 20
-"""Of a larger file no lines are shown."""
+"""For a larger file, no lines are shown."""
 
 
 class ReportedError(InputError):
-    """Several lines: how many errors a file has, then each as `ccm lint` shows it."""
+    """An error of several lines: the number of errors in a file, then each error in the form of `ccm lint`."""
 
     def __init__(self, cause: InputError, message: str) -> None:
         self.code = cause.code
@@ -34,15 +34,15 @@ class ReportedError(InputError):
 
 def report_manifest(app: App, err: InputError, ending: str = "; nothing was changed") -> InputError:
     """
-    All errors of the manifest that cannot be applied.
+    Return an error with all errors of a manifest that cannot be applied.
 
     Args:
-        app: Checks the manifest.
+        app: The App that checks the manifest.
         err: The error that ended the command.
-        ending: What the first line says about the run.
+        ending: The end of the first line, about the run.
 
     Returns:
-        The report, or the same error if it names no line of a file.
+        The report, or the original error if it does not refer to a line of a file.
     """
     text = _text_of(err)
     if text is None or err.place is None:
@@ -56,7 +56,7 @@ def report_manifest(app: App, err: InputError, ending: str = "; nothing was chan
 
 
 def report_reason(app: App, reason: str) -> CcmError:
-    """The reason why a run ended early; with the lines of the manifest if it begins with a place in a file."""
+    """Return the reason why a run ended early. If it begins with a position in a manifest, the manifest's lines are included."""
     found = _PLACE.match(reason)
     if found is None:
         return CcmError(reason)
@@ -67,7 +67,7 @@ def report_reason(app: App, reason: str) -> CcmError:
 
 
 def report_document(err: DocumentError) -> InputError:
-    """All errors of a configuration file; the same error if it names no line of a file."""
+    """Return a report of all errors of a configuration file, or the original error if it does not refer to a line of a file."""
     text = _text_of(err)
     if text is None or err.place is None:
         return err
@@ -78,7 +78,7 @@ def report_document(err: DocumentError) -> InputError:
 
 
 def _without_unknown_values(text: str, errors: Sequence[DocumentError]) -> str:
-    """A document without what follows an unknown key: a misspelled key may hold a password that its name does not reveal."""
+    """Remove the values of unknown keys from a document. A misspelled key may have a password that its name does not reveal."""
     lines = text.split("\n")
     for err in errors:
         if isinstance(err, MisfitError) and err.unknown_key and err.place is not None and err.place.line:
@@ -90,7 +90,7 @@ def _without_unknown_values(text: str, errors: Sequence[DocumentError]) -> str:
 
 
 def _text_of(err: InputError) -> str | None:
-    """The file in which an error is; None if it is in no line of a file."""
+    """Return the text of the file with the error; None if the error does not refer to a line of a file."""
     if err.place is None or not err.place.line:
         return None
     path = Path(err.place.source)
@@ -103,7 +103,7 @@ def _text_of(err: InputError) -> str | None:
 
 
 def _is_manifest(found: Sequence[Finding]) -> bool:
-    """Whether the file is a manifest; of another one, such as a template, the check would find nonsense."""
+    """Whether the file is a manifest. For other files, such as templates, the check would report misleading errors."""
     return all(one.rule not in ("syntax", "form", "no-resources", "unknown-key") for one in found)
 
 

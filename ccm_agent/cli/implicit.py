@@ -1,4 +1,4 @@
-"""Files that are read without being named: in the working directory, or in a folder of plugins."""
+"""Files that are read without being named: in the working directory, or in a plugin directory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import stat
 
 def why_not_trusted(path: str) -> str:
     """
-    Why root must not read a file that nobody named; "" when it may, and for other users.
+    Return why root must not read a file that was not named explicitly; "" if it may, and for other users.
 
-    Such a file influences what root does, and other users may create files in its directory.
+    Such a file influences actions of root, and other users may create files in its directory.
 
     Args:
-        path: The file, which is there.
+        path: The existing file.
     """
     if os.geteuid() != 0:
         return ""
@@ -32,12 +32,12 @@ def why_not_trusted(path: str) -> str:
 
 def why_path_not_trusted(path: str) -> str:
     """
-    Why root must not run what a file says; "" when it may, and for other users.
+    Return why root must not run the commands in a file; "" if it may, and for other users.
 
-    Besides the file and its directory, all directories above count: their owners could exchange what was just checked.
+    The check includes all parent directories, because their owners could replace the file after the check.
 
     Args:
-        path: The file, which is there.
+        path: The existing file.
     """
     if os.geteuid() != 0:
         return ""

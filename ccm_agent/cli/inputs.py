@@ -1,4 +1,4 @@
-"""Turn the values of flags into the inputs of the engine."""
+"""Convert the values of flags to inputs of the engine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ccm_agent.model.errors import UsageError
 
 ENV_FILE = ".env"
 MANIFEST_FILE = "manifest.yaml"
-"""The manifest of a directory."""
+"""The name of a directory's manifest."""
 DATA_LIMIT_BYTES = 16 << 20
 """The largest file that a flag may name."""
 
 
 def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    """`K=V` or `K:V` texts as a mapping, the last one of a key winning; UsageError for one with neither mark."""
+    """Return `K=V` or `K:V` texts as a mapping. The last value of a key takes precedence. UsageError for other texts."""
     found = {}
     for text in texts:
         pair = split_pair(text)
@@ -32,7 +32,7 @@ def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
 
 
 def read_text(path: str, flag: str) -> str:
-    """A file that a flag names; UsageError when it cannot be read."""
+    """Return the content of a file that a flag names; UsageError if it cannot be read."""
     try:
         # a plain open of a pipe without a writer would block
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
@@ -50,16 +50,16 @@ def read_text(path: str, flag: str) -> str:
 
 
 def manifest_path(path: str) -> str:
-    """The manifest that an argument names: a file, or that of a directory."""
+    """Return the path of the manifest that an argument names: a file, or the manifest of a directory."""
     return os.path.join(path, MANIFEST_FILE) if os.path.isdir(path) else path  # noqa: PTH112, PTH118 - pathlib is slow to import
 
 
 def rewrite(path: str, text: str) -> None:
     """
-    Replace the text of a file, which keeps its owner and mode.
+    Replace the text of a file, keeping its owner and mode.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: The file cannot be written.
     """
     try:
         with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - pathlib is slow to import
@@ -69,7 +69,7 @@ def rewrite(path: str, text: str) -> None:
 
 
 def read_mapping(path: str, flag: str) -> dict[str, Any]:
-    """The mapping in a JSON or YAML file; {} for an empty one. UsageError or DocumentError when it holds something else."""
+    """Return the mapping in a JSON or YAML file; {} if it is empty. UsageError or DocumentError if it contains another value."""
     value = decode_document(read_text(path, flag), path)
     if value is None:
         return {}
@@ -79,19 +79,19 @@ def read_mapping(path: str, flag: str) -> dict[str, Any]:
 
 
 def more_facts(fact: tuple[str, ...], facts: str | None) -> Mapping[str, Any]:
-    """What `--facts FILE` and `--fact K=V` say; the latter win, and their values stay text."""
+    """Return the facts of `--facts FILE` and `--fact K=V`. The latter take precedence, and their values stay text."""
     from_file = read_mapping(facts, "--facts") if facts else {}
     return merge.deep(from_file, pairs(fact, "--fact"))
 
 
 def environment(read_env: bool | None) -> dict[str, str]:
     """
-    What expressions see as `Environ`: the process environment, and the file `.env` over it.
+    Return the `Environ` of expressions: the process environment, overridden by the file `.env`.
 
-    Empty variables are left out, as in the reference, so that a default takes their place.
+    Empty variables are left out, as in Choria CCM, so that defaults apply.
 
     Args:
-        read_env: Whether to read `.env`; None without the option: unless root would read what another user could have written.
+        read_env: Whether to read `.env`. None means yes, unless this process is root and another user could have written it.
     """
     found = dict(os.environ)
     if read_env is not False and os.path.isfile(ENV_FILE):  # noqa: PTH113 - pathlib is slow to import
@@ -107,7 +107,7 @@ def environment(read_env: bool | None) -> dict[str, str]:
 
 
 def parse_env(text: str) -> dict[str, str]:
-    """The variables of an `.env` file: NAME=VALUE lines, values perhaps in quotes; other lines say nothing."""
+    """Return the variables of an `.env` file: NAME=VALUE lines with optional quotes. Other lines are ignored."""
     found = {}
     for line in text.splitlines():
         name, mark, value = line.removeprefix("export ").partition("=")

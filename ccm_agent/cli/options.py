@@ -1,4 +1,4 @@
-"""Flags that several verbs share."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ CONTEXT_HELP = "NATS context. [NATS_CONTEXT, CCM, or the selected one; NATS_URL 
 
 
 class CcmCommand(BaseCommand):
-    """A command of `ccm`, which takes `--debug` and `--info`."""
+    """A command of `ccm`, which accepts `--debug` and `--info`."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
-        """The options about the log; they are not listed, because `ccm apply` is about its manifest."""
+        """Return the options about the log. They are hidden, because `ccm apply` is about its manifest."""
         return [_log_option(name, about) for name, about in LOG_OPTIONS.items()]
 
     def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-        """Files, types, states and names of this host. None of that is loaded before an operator presses Tab."""
+        """Offer files, types, states and names of this host. They are loaded only when an operator presses Tab."""
         from ccm_agent.cli.completion_values import complete
 
         return complete(ctx, metavar, incomplete)
 
 
 class CcmGroup(CcmCommand, Group):
-    """A command of `ccm` with commands below it."""
+    """A command of `ccm` with subcommands."""
 
     command_class = CcmCommand
 
 
 def add_options(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
-    """A function or command with options added, so that help shows them in this order."""
+    """Add options to a function or command, so that help shows them in this order."""
     for decorate in decorators if isinstance(made, click.Command) else reversed(decorators):
         made = decorate(made)
     return made
 
 
 def context_flag(function: F) -> F:
-    """`--context`: which context of the `nats` program to connect with."""
+    """Add `--context`: the context of the `nats` program for the connection."""
     return click.option(
         "--context",
         "nats_context",
@@ -67,7 +67,7 @@ def context_flag(function: F) -> F:
 
 
 def env_flag(function: F) -> F:
-    """`--read-env`."""
+    """Add `--read-env`."""
     return click.option(
         "--read-env/--no-read-env",
         default=None,
@@ -76,7 +76,7 @@ def env_flag(function: F) -> F:
 
 
 def registration_flag(function: F) -> F:
-    """`--registration`, which CCM has everywhere."""
+    """Add `--registration`, which Choria CCM has everywhere."""
     return click.option(
         "--registration",
         "-R",
@@ -87,7 +87,7 @@ def registration_flag(function: F) -> F:
 
 
 def settle_flag(function: F) -> F:
-    """`--registration-settle`: how long to wait for missing nodes to register again."""
+    """Add `--registration-settle`: how long to wait for missing nodes to register again."""
     return click.option(
         "--registration-settle",
         metavar="DURATION",
@@ -97,10 +97,10 @@ def settle_flag(function: F) -> F:
 
 def settle_s(written: str | None) -> float | None:
     """
-    What `--registration-settle` says in seconds; None when it says nothing.
+    Return the value of `--registration-settle` in seconds; None if it is not given.
 
     Raises:
-        UsageError: It is not a duration.
+        UsageError: The value is not a duration.
     """
     from ccm_agent.model.formats.durations import parse_duration
 
@@ -140,7 +140,7 @@ def _log_option(name: str, about: str) -> click.Option:
 
 
 def selection_flags(function: F) -> F:
-    """`--only`, `--tags` and `--skip-tags`: which part of the manifest to apply."""
+    """Add `--only`, `--tags` and `--skip-tags`: the part of the manifest to apply."""
     from ccm_agent.clikit.selection import SELECTION
 
     for name, more in reversed(SELECTION.items()):

@@ -1,4 +1,4 @@
-"""Format results for people: a line for each outcome, as Choria CCM writes it, and the summary."""
+"""Format results for people: a line for each outcome in Choria CCM's format, and the summary."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NOT_REACHED = frozenset((Outcome.FAILED, Outcome.UNMET))
 """Outcomes of resources that are not in their desired state."""
 
 OUTPUT_LINES = 12
-"""The last lines of a command's output that are shown; errors are usually at the end."""
+"""The maximum number of lines shown from the end of a command's output. Errors are usually at the end."""
 
 _NS_PER_S = 1_000_000_000
 
 
 def event_line(event: TransactionEvent, *, color: bool = False) -> str:
-    """`WARN  file#/etc/motd changed ensure=present runtime=3ms provider=posix`."""
+    """Format an outcome: `WARN  file#/etc/motd changed ensure=present runtime=3ms provider=posix`."""
     outcome = event.outcome
     name = f"{event.alias} (alias)" if event.alias else event.name
     fields: list[tuple[str, object]] = [
@@ -60,9 +60,9 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
 
 def output_lines(event: TransactionEvent) -> list[str]:
     """
-    Return the last output of a failed command, to print below its outcome.
+    Return the last lines of a failed command's output, to print below its outcome.
 
-    Empty if the error contains it.
+    Empty if the error contains the output.
     """
     said = [plain(line.expandtabs(4)) for line in event.output.rstrip().splitlines()]
     if event.outcome is not Outcome.FAILED or not said or any(said[-1] in one for one in event.error):
@@ -71,12 +71,12 @@ def output_lines(event: TransactionEvent) -> list[str]:
 
 
 def note_line(level: str, message: str, fields: Mapping[str, object], *, color: bool = False) -> str:
-    """`INFO  Executing manifest manifest=m.yaml resources=3`."""
+    """Format a log line: `INFO  Executing manifest manifest=m.yaml resources=3`."""
     return _line(level, plain(message), list(fields.items()), color)
 
 
 def summary_text(summary: SessionSummary) -> str:
-    """The summary of a manifest, as Choria CCM lays it out."""
+    """Format the summary of a manifest in Choria CCM's layout."""
     checks = f"{summary.health_checked_count}"
     counts = (
         ("ok", summary.health_check_ok_count),
@@ -99,7 +99,7 @@ def summary_text(summary: SessionSummary) -> str:
 
 
 def failure_lines(events: Sequence[TransactionEvent]) -> str:
-    """A line for each resource that failed or was not reached: `exec#false failed: exit code 1 …`."""
+    """Format a line for each resource that failed or was not reached: `exec#false failed: exit code 1 …`."""
     lines = []
     for event in events:
         unmet = ", ".join(event.unmet_requirements)
@@ -109,7 +109,7 @@ def failure_lines(events: Sequence[TransactionEvent]) -> str:
 
 
 def summary_line(title: str, summary: SessionSummary, style: Style) -> str:
-    """The summary of a manifest in one line: `site.yaml: 3 resources: 2 stable, 1 changed in 42 ms`."""
+    """Format the summary of a manifest in one line: `site.yaml: 3 resources: 2 stable, 1 changed in 42 ms`."""
     counts = {
         "stable": summary.stable_resources,
         "would change" if summary.noop else "changed": summary.changed_resources,
@@ -130,7 +130,7 @@ def summary_line(title: str, summary: SessionSummary, style: Style) -> str:
 
 
 def report_text(summary: SessionSummary) -> str:
-    """The summary of a session of single resources."""
+    """Format the summary of a session of single resources."""
     rows: list[tuple[str, object]] = []
     if summary.total_duration > 0:
         rows.append(("Run Time", duration_text(_rounded(summary.total_duration))))
@@ -141,7 +141,7 @@ def report_text(summary: SessionSummary) -> str:
 
 
 def duration_text(nanoseconds: int) -> str:
-    """A duration as Go prints it: `0s`, `3ms`, `1.5s`, `1m2.5s`, `2h0m0s`."""
+    """Format a duration like Go: `0s`, `3ms`, `1.5s`, `1m2.5s`, `2h0m0s`."""
     if nanoseconds == 0:
         return "0s"
     if nanoseconds < _NS_PER_S:
@@ -188,7 +188,7 @@ def _line(level: str, message: str, fields: list[tuple[str, object]], color: boo
 
 
 def _value(value: object) -> str:
-    """A field's value; in quotes where it would not read back as one word."""
+    """Format a field's value, in quotes if it could not be read as one word."""
     text = value if isinstance(value, str) else str(value)
     if text and text.isprintable() and not any(char in text for char in ' "='):
         return text
@@ -196,7 +196,7 @@ def _value(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """JSON of a text, with what does not print as an escape."""
+    """Return the text as a JSON string, with non-printable characters escaped."""
     written = msgspec.json.encode(text).decode()
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in written)
 

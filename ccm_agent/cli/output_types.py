@@ -28,14 +28,14 @@ Notified = Annotated[
 
 
 class QueuedRunStatus(Struct, frozen=True, kw_only=True):
-    """A run that waits for its turn."""
+    """A queued run."""
 
     run: Annotated[str, Meta(description="Id of the run.")]
     name: Annotated[str, Meta(description="Name of the manifest or resource.")]
 
 
 class SpoolStatus(Struct, frozen=True, kw_only=True):
-    """Events that wait for the broker."""
+    """Events that are waiting for the broker."""
 
     bytes: Annotated[int, Meta(description="Their size on disk.")]
     events: Annotated[int | UnsetType, Meta(description="Their number.")] = UNSET
@@ -48,7 +48,7 @@ class SpoolStatus(Struct, frozen=True, kw_only=True):
 
 
 class ManifestStatus(Struct, frozen=True, kw_only=True):
-    """A manifest of the agent's configuration."""
+    """A manifest in the agent's configuration."""
 
     name: Annotated[str, Meta(description="Its source, without credentials.")]
     digest: Annotated[
@@ -68,7 +68,7 @@ class PolicyStatus(Struct, frozen=True, kw_only=True):
 
 
 class AgentStatus(Struct, frozen=True, kw_only=True):
-    """The status of the local agent, or the last status that it saved."""
+    """The status of the local agent. If the agent is not running, its last saved status."""
 
     node: Annotated[str, Meta(description="Name of the node; empty if no agent has run.")]
     running: Annotated[
@@ -156,14 +156,14 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
 
 
 class DisableOutput(Struct, frozen=True, kw_only=True):
-    """How the node is disabled, and whether the agent knows it."""
+    """How the node is disabled, and whether the agent has received the change."""
 
     disabled: Annotated[Disabled, Meta(description="Since and until when, why, and by whom.")]
     agent: Notified
 
 
 class EnableOutput(Struct, frozen=True, kw_only=True):
-    """Whether this enabled the node, and whether the agent knows it."""
+    """Whether this command enabled the node, and whether the agent has received the change."""
 
     was_disabled: Annotated[bool, Meta(description="Whether it was disabled before.")]
     agent: Notified

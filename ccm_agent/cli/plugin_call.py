@@ -1,4 +1,4 @@
-"""One call of a command of a plugin: its banner and question, its program or form."""
+"""Call a command of a plugin: show its banner, ask its question, run its program or form."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def call_plugin(
     Run a command of the type `exec` or `form`.
 
     Args:
-        command: The command.
-        arguments: The values of its arguments.
-        flags: The values of its flags.
-        is_asked: Ask before it runs; None if it has no question.
+        command: The plugin's command.
+        arguments: The values of the command's arguments.
+        flags: The values of the command's flags.
+        is_asked: Whether to ask before it runs; None if the command has no question.
 
     Raises:
-        CommandError: Its program could not be started, or failed.
-        InputError: A text of it cannot be rendered, or what it says cannot be run.
+        CommandError: The program could not be started, or failed.
+        InputError: A text of the command cannot be rendered, or the rendered command cannot be run.
     """
     terminal = Terminal(PROGRAM)
     prompt = {} if is_asked is None else {"prompt": is_asked}
@@ -75,7 +75,7 @@ def call_plugin(
 
 def _form_answers(command: PluginCommand, renderer: PluginRenderer) -> str:
     """
-    The answers to the questions of a form, as JSON.
+    Return the answers to the questions of a form, as JSON.
 
     Raises:
         UsageError: Standard input is not a terminal.
@@ -97,7 +97,7 @@ class FormTerminal:
         sys.stderr.write(f"\n{safe(text.strip())}\n\n")
 
     def ask(self, question: str, *, otherwise: str = "", about: str = "", is_secret: bool = False) -> str:
-        """The answer in one line; `?` shows the help."""
+        """Return an answer of one line. `?` shows the help."""
         while True:
             hint = f" ({otherwise})" if otherwise else ""
             answer = self._line(f"{safe(question + hint)}: ", is_secret=is_secret)
@@ -118,10 +118,10 @@ class FormTerminal:
 
 async def _run(command: PluginCommand, program: PluginProgram, terminal: Terminal) -> None:
     """
-    Run a program, again as `backoff` says while it fails.
+    Run a program. If it fails, run it again as `backoff` specifies.
 
     Raises:
-        CommandError: It cannot be started, or the last try failed.
+        CommandError: The program cannot be started, or the last try failed.
     """
     waits = [*pauses(command), None]
     for number, wait in enumerate(waits, 1):
@@ -138,7 +138,7 @@ async def _run(command: PluginCommand, program: PluginProgram, terminal: Termina
 
 
 async def _run_once(program: PluginProgram, number: int) -> int:
-    """Run a program on this terminal, without a shell. Its exit status; -N if signal N ended it."""
+    """Run a program on this terminal, without a shell, and return its exit status; -N if signal N ended it."""
     try:
         process = await asyncio.create_subprocess_exec(
             *program.argv, env={**program.environ, "BUILDER_TRY": str(number)}, cwd=program.directory
@@ -155,7 +155,7 @@ async def _run_once(program: PluginProgram, number: int) -> int:
 
 @contextlib.contextmanager
 def _helper_file() -> Iterator[Callable[[], str]]:
-    """A function that writes the file of shell functions when it is first called; the file is removed at the end."""
+    """Yield a function that writes the file of shell functions on its first call. The file is removed at the end."""
     written: list[str] = []
 
     def path() -> str:

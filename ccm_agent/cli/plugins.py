@@ -41,15 +41,15 @@ _PLAIN: dict[str, tuple[click.ParamType[Any, Any], object]] = {
     },
     **{f"uint{bits}": (click.IntRange(0, (1 << size) - 1), 0) for bits, size in _WIDTHS.items()},
 }
-"""The types of arguments and flags, each with the value of one that is not given."""
+"""The types of arguments and flags, each with the value used if none is given."""
 
 
 def plugin_command(name: str) -> click.Command | None:
     """
-    The command that a plugin adds under a name; None if none does.
+    Return the command that a plugin adds under a name; None if no plugin adds it.
 
-    Choria CCM adds what stands in `commands` of a plugin to its own commands; its documentation puts these below the name of the
-    plugin's file. Both work here.
+    Choria CCM adds the entries in `commands` of a plugin to its own commands. According to its documentation, they are below the
+    name of the plugin's file. Both forms work here.
 
     Raises:
         CcmError: The plugin of this name cannot be read.
@@ -71,14 +71,14 @@ def plugin_command(name: str) -> click.Command | None:
 
 
 def warn_of_broken_plugins() -> None:
-    """Name the plugins that cannot be read: an unknown command may be one of theirs."""
+    """Warn about plugins that cannot be read. An unknown command may belong to one of them."""
     for broken in _definitions():
         if isinstance(broken, CcmError):
             warn(str(broken))
 
 
 def plugin_rows() -> list[tuple[str, str]]:
-    """The commands that plugins add, each with its sentence, for the help screen."""
+    """Return the commands that plugins add, each with its sentence, for the help screen."""
     return [
         (command.spec.name, safe(command.spec.description))
         for definition in _definitions()
@@ -97,7 +97,7 @@ def _definitions() -> Iterator[PluginDefinition | CcmError]:
 
 
 class PluginLeafCommand(options.CcmCommand):
-    """A command of a plugin that runs something. Its own flags replace `--debug` and `--info`."""
+    """A command of a plugin that runs a program or form. Its own flags replace `--debug` and `--info`."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
         own = {name for one in self.params for name in one.opts}
@@ -105,7 +105,7 @@ class PluginLeafCommand(options.CcmCommand):
 
 
 class PluginValue(click.ParamType[Any, Any]):
-    """A value of an argument or flag, which its `validate` expression may refuse."""
+    """A value of an argument or flag. Its `validate` expression may refuse the value."""
 
     def __init__(self, inner: click.ParamType[Any, Any], expression: str) -> None:
         self.name = inner.name
@@ -148,7 +148,7 @@ def _group(name: str, description: str, commands: Sequence[PluginCommand]) -> cl
 
 
 def _kind(one: PluginArgument, command: PluginCommand) -> tuple[str, click.ParamType[Any, Any], object]:
-    """The type's name, the type, and the value of an input that is not given."""
+    """Return the type's name, the type, and the value of an input that is not given."""
     name = one.type.strip().lower() or ("bool" if isinstance(one, PluginFlag) and one.is_bool else "")
     if name not in _PLAIN:
         names = ", ".join(filter(None, sorted(_PLAIN)))
@@ -165,7 +165,7 @@ def _default(one: PluginArgument) -> str | None:
 
 
 def _settings(one: PluginArgument) -> dict[str, Any]:
-    """What click takes about an input that must be given, or has a default."""
+    """Return click's settings for an input that is required or has a default."""
     default = _default(one)
     return {"required": one.required} if default is None else {"default": default}
 

@@ -1,4 +1,4 @@
-"""The command tree of `ccm`: a table of verbs, each imported when it is used."""
+"""The command tree of `ccm`: a table of commands, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERBS = {
     "session": "Let several `ccm ensure` commands depend on each other.",
     "status": "Show the state of a resource.",
 }
-"""Verbs and what they are for; help needs no import of any."""
+"""Commands and their descriptions. Help imports none of the commands."""
 
 TASKS = {
     "Most used commands": ("apply", "lint", "ensure", "status", "facts", "agent"),
@@ -53,10 +53,10 @@ FOLDERS = {
     "manifests": ("dev", "eval", "fmt", "hiera", "import", "init", "lint", "schema"),
     "services": ("registration",),
 }
-"""The verbs by the folder of their module; those that are not listed are beside this module."""
+"""Commands by the folder of their module. Modules of other commands are in this folder."""
 
 MODULES = {"eval": "evaluate", "import": "import_host"}
-"""Modules that are not called as their verb."""
+"""Modules with a different name than their command."""
 
 
 class CcmProgram(CcmGroup, LazyGroup):
@@ -65,7 +65,7 @@ class CcmProgram(CcmGroup, LazyGroup):
     aliases: Mapping[str, str] = ALIASES
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A verb, or a command that a plugin adds."""
+        """Return a command of `ccm` or of a plugin."""
         if (verb := super().get_command(ctx, cmd_name)) is not None:
             return verb
         from ccm_agent.cli.plugins import plugin_command
@@ -73,14 +73,14 @@ class CcmProgram(CcmGroup, LazyGroup):
         return plugin_command(cmd_name)
 
     def unknown(self, name: str, known: Sequence[str]) -> str:
-        """The error for a name that is not a command."""
+        """Return the error for a name that is not a command."""
         from ccm_agent.cli.plugins import warn_of_broken_plugins
 
         warn_of_broken_plugins()
         return super().unknown(name, known)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs by task, then what plugins add."""
+        """Write the commands by task, then the commands of plugins."""
         from ccm_agent.cli.plugins import plugin_rows
 
         super().format_commands(ctx, formatter)
@@ -128,8 +128,8 @@ def run_command_line(arguments: Sequence[str], terminal: Terminal) -> int:
         The process's exit status.
 
     Raises:
-        CcmError: The command line is wrong, or what it asks for fails.
+        CcmError: The command line is wrong, or the command fails.
     """
-    # What goes wrong is printed by this program; a warning that no handler takes would be printed bare beside it.
+    # This program prints errors itself. Without a handler, Python would also print warnings to standard error.
     logging.getLogger("ccm_agent").addHandler(logging.NullHandler())
     return invoke(program, arguments, terminal)

@@ -32,14 +32,14 @@ class HostEndLine(HostLine, frozen=True, kw_only=True, tag="end", omit_defaults=
 
 
 class HostErrorLine(HostLine, frozen=True, kw_only=True, tag="error", omit_defaults=True):
-    """The command could not run, or stopped before its end."""
+    """The command could not run, or stopped early."""
 
     code: Annotated[str, Meta(description="The error code.")]
     message: Annotated[str, Meta(description="The error, as a sentence.")]
 
 
 class LintPlace(Struct, frozen=True, kw_only=True):
-    """Where in a manifest a finding is."""
+    """The position of a finding in a manifest."""
 
     source: Annotated[str, Meta(description="The file, as given on the command line.")]
     line: Annotated[int, Meta(description="Line, from 1; 0 if unknown.")]
@@ -48,7 +48,7 @@ class LintPlace(Struct, frozen=True, kw_only=True):
 
 
 class HostFindingLine(HostLine, frozen=True, kw_only=True, tag="finding", omit_defaults=True):
-    """Something to fix in a manifest; of `ccm lint`."""
+    """A finding of `ccm lint` in a manifest."""
 
     manifest: Annotated[str, Meta(description="The file, as given on the command line.")]
     level: Annotated[
@@ -61,4 +61,4 @@ class HostFindingLine(HostLine, frozen=True, kw_only=True, tag="finding", omit_d
 
 
 HOST_RECORDS = HostEventLine | HostEndLine | HostFindingLine | HostErrorLine
-"""All of them."""
+"""All kinds of records."""

@@ -1,4 +1,4 @@
-"""Options of Choria CCM's own program that scripts may have; this program has commands for the same."""
+"""Options of Choria CCM's own program that existing scripts may use. `ccm` has commands for the same purposes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccm_agent.clikit.completion import script
 
 
 def hidden_options() -> list[click.Option]:
-    """`--help-long`, `--completion-script-bash` and `--completion-script-zsh`: each prints its text and ends the program."""
+    """Return `--help-long`, `--completion-script-bash` and `--completion-script-zsh`. Each prints its text and exits."""
     names = ["--help-long", "--completion-script-bash", "--completion-script-zsh"]
     return [
         click.Option(
@@ -31,7 +31,7 @@ def _print_text(ctx: click.Context, parameter: click.Parameter, value: bool) -> 
 
 
 def _print_help(ctx: click.Context) -> None:
-    """The help screen of a command, and of each one below it."""
+    """Print the help screens of a command and of all its subcommands."""
     click.echo(ctx.get_help())
     if not isinstance(ctx.command, click.Group):
         return

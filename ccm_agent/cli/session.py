@@ -1,4 +1,4 @@
-"""`ccm session`: stores that tie several `ccm ensure` together."""
+"""`ccm session`: stores that connect several `ccm ensure` commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ccm_agent.model.outcome import SessionSummary
 
 
 class SessionGroup(options.CcmGroup):
-    """`new` has the further names that CCM gives it."""
+    """`new` has the same aliases as in CCM."""
 
     aliases = {"start": "new", "create": "new"}
 
@@ -79,7 +79,7 @@ async def _summary(session: str) -> SessionSummary:
 
 
 def _remove(session: str) -> None:
-    """Remove a store, but nothing that is not below the temporary directory."""
+    """Remove a store. Only directories below the temporary directory are removed."""
     top = os.path.realpath(tempfile.gettempdir())
     path = os.path.realpath(session)
     if os.path.commonpath([top, path]) != top or path == top or not os.path.isdir(path):  # noqa: PTH112

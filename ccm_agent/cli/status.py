@@ -1,4 +1,4 @@
-"""`ccm status`: the state of a resource, by its name alone."""
+"""`ccm status`: show the state of a resource, identified only by its name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(type_name: str, name: str, as_json: bool) -> None:
     app = App(os.environ)
     kind = app.catalog.find(type_name)
     if not kind.can_status:
-        # The exit code stays 0, as that of Choria CCM.
+        # The exit code stays 0, as in Choria CCM.
         why = f"the status of `{kind.name}` resources is not supported: {kind.why_no_status}"
         sys.stdout.write(
             records.record(records.ERROR, code=ManifestError.code, message=why) if as_json else f"{why}\n"
@@ -55,5 +55,5 @@ async def _status(app: Any, kind: AnyType, name: str) -> Any:
 
 
 def _as_yaml(values: dict[str, Any]) -> str:
-    """A mapping in its own order."""
+    """Return a mapping as YAML, keeping its order."""
     return "".join(codec.encode_yaml({key: value}) for key, value in values.items())

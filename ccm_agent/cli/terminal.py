@@ -1,4 +1,4 @@
-"""What `ccm` writes besides results and errors: a line for each outcome, as Choria CCM writes it."""
+"""Output of `ccm` besides results and errors: a line for each outcome, in Choria CCM's format."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class HostTerminal(Terminal):
     """
     The terminal of a command that manages resources.
 
-    With `json`, outcomes are records, and nothing but warnings and errors is written for people.
+    With `json`, outcomes are printed as records, and only warnings and errors as text.
 
     Attributes:
-        log: Takes outcomes and summaries: standard output, or standard error where standard output holds data.
-        log_style: Its width and color.
+        log: The stream for outcomes and summaries: standard output, or standard error if standard output is used for data.
+        log_style: The width and color of `log`.
     """
 
     def __init__(self, *, data_on_stdout: bool = False, json: bool = False) -> None:
@@ -37,15 +37,15 @@ class HostTerminal(Terminal):
 
     @property
     def has_reader(self) -> bool:
-        """An operator reads outcomes on a terminal."""
+        """Whether an operator reads outcomes on a terminal."""
         return not self.json and self.log.isatty()
 
     def on_diff(self, diff: ResourceDiff, local: ResourceDiff) -> None:
-        """Show a diff with the lines that only this user may read. See `engine.request.OnDiff`."""
+        """Show a diff that includes lines which only this user may read. See `engine.request.OnDiff`."""
         self._local_diffs.append((diff, local))
 
     def event(self, event: TransactionEvent) -> None:
-        """A line or record for an outcome."""
+        """Print a line or record for an outcome."""
         if self.json:
             from ccm_agent.cli.record_types import HostEventLine
 
@@ -67,18 +67,18 @@ class HostTerminal(Terminal):
         return event
 
     def report(self, level: str, message: str, fields: dict[str, object] | None = None) -> None:
-        """A line for something else."""
+        """Print a log line that is not an outcome."""
         if self.json and level not in ("warning", "error"):
             return
         self.log.write(output.note_line(level, message, fields or {}, color=self._log_color) + "\n")
 
     def text(self, text: str) -> None:
-        """Text that an operator reads, as it is."""
+        """Print text for an operator, unchanged."""
         if not self.json:
             self.log.write(text)
 
     def end(self, code: int, summary: SessionSummary | None = None) -> None:
-        """With `json`, the last record."""
+        """With `json`, print the last record."""
         if self.json:
             from ccm_agent.cli.record_types import HostEndLine
 
@@ -86,16 +86,16 @@ class HostTerminal(Terminal):
             self.record(HostEndLine, summary=raw, exit=int(code))
 
     def data(self, text: str) -> None:
-        """Data, and a final newline."""
+        """Print data, followed by a newline."""
         self.out.write(text + "\n")
 
     def flush(self) -> None:
-        """Everything is out before the process does something else with these streams."""
+        """Flush all output, before the process uses these streams in another way."""
         self.log.flush()
         self.out.flush()
 
 
 def warn(message: str) -> None:
-    """Something that the operator should know, on standard error."""
+    """Print a warning on standard error."""
     sys.stdout.flush()
     Terminal(PROGRAM).warn(message)

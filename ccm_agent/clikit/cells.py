@@ -92,7 +92,7 @@ class Column(Struct, frozen=True):
         right: Whether to align to the right, for numbers.
         fold: Whether the text may wrap to several lines on a narrow terminal; other columns keep their width.
         spare: On a narrow terminal, columns with the highest number are left out first. Columns with 0 are always shown.
-        names: Whether the column contains names of nodes. Rows that are equal in all other columns are merged, with names like web[1-9].
+        names: Whether the column has names of nodes. Rows that are otherwise equal are merged, with names like web[1-9].
     """
 
     title: str

@@ -25,8 +25,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
     Values of options, by the names of their click parameters.
 
-    A field whose type is another `Options` is a group, which is built from the same parameters. If a field has a default, a command
-    does not need to have its option.
+    A field whose type is another `Options` is a group, which is built from the same parameters. A command does not need to have
+    the option of a field with a default.
     """
 
 
@@ -34,7 +34,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 def takes(struct: type[O]) -> Callable[[Callable[[*Ts, O], R]], Callable[..., R]]:
-    """Decorate a command to receive its options as one struct, after the arguments that click or the program passes by position."""
+    """Decorate a command to receive its options as one struct, after the positional arguments from click or the program."""
 
     def decorate(function: Callable[[*Ts, O], R]) -> Callable[..., R]:
         @functools.wraps(function)

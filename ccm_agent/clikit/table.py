@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 
 class Rows(Sequence[Sequence[str | Cell]], Generic[Item]):
-    """Rows that are made only when they are written. With `--json` and on a terminal, most rows of a long table are never needed."""
+    """Rows that are made only when they are written. Most rows of a long table are not needed with `--json` or on a terminal."""
 
     def __init__(self, items: Sequence[Item], make: Callable[[Item], Sequence[str | Cell]]) -> None:
         self._items = items
@@ -106,7 +106,7 @@ def draw(
 
 
 def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style, limit: int) -> str:
-    """Return the table with merged rows; "" if it needs more than `limit` lines. The first rows usually suffice to decide this."""
+    """Return the table with merged rows; "" if it needs more than `limit` lines. The first rows usually show this."""
     merged = MergedRows(columns)
     for begin in range(0, len(rows), AT_ONCE):
         merged.add([safe_row(row) for row in rows[begin : begin + AT_ONCE]])

@@ -89,7 +89,7 @@ class Terminal:
         is_repeatable: bool = True,
     ) -> None:
         """
-        Print a table for people, or `otherwise` if it has no rows. Prints nothing with `--json`. See `draw` for the other arguments.
+        Print a table for people, or `otherwise` if it has no rows. Prints nothing with `--json`. For other arguments, see `draw`.
 
         If the command changes something (not `is_repeatable`), all rows are printed, because they cannot be printed again.
         """

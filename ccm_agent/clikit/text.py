@@ -54,8 +54,8 @@ def safe_json(text: str) -> str:
     """
     Return equivalent JSON that contains no terminal control characters.
 
-    JSON escapes characters below the space. Terminals also interpret U+009B as an escape, and line readers interpret U+2028 as the
-    end of a line.
+    JSON escapes characters below the space. Terminals also interpret U+009B as an escape, and line readers interpret U+2028 as
+    the end of a line.
     """
     return text if text.isascii() and "\x7f" not in text else _UNPRINTABLE.sub(_json_escape, text)
 
@@ -96,7 +96,8 @@ def fold_names(names: Iterable[str], most: int = 8) -> str:
     """
     Format names of nodes compactly: `db1, web[1-3,7].example.net`.
 
-    Names that differ only in their last number are folded. Leading zeros are kept. Only the number of groups beyond `most` is shown.
+    Names that differ only in their last number are folded. Leading zeros are kept. Of the groups beyond `most`, only the number
+    is shown.
     """
     numbered: dict[tuple[str, str], list[str]] = {}
     plain: list[str] = []
@@ -151,7 +152,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
     """
     Format the time since a moment, to the second; "" without a moment.
 
-    A moment from another machine's clock may be in the future. Above AHEAD_S it is shown as such, because one of the clocks is wrong.
+    A moment from another machine's clock may be in the future. Above AHEAD_S it is shown as such: one of the clocks is wrong.
     """
     if moment is None:
         return ""

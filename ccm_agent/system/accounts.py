@@ -1,18 +1,18 @@
-"""Names and numbers of users and groups."""
+"""Names and IDs of users and groups."""
 
 from __future__ import annotations
 
 from ccm_agent.model.errors import FileError
 
 LARGEST_ID = (1 << 32) - 2
-"""The largest valid ID; the next number tells chown(2) to leave the owner unchanged."""
+"""The largest valid ID. The next number makes chown(2) leave the owner unchanged."""
 
 
 class AccountNames:
     """
-    Maps user and group numbers to names, and looks each up once.
+    Maps user and group IDs to names, with one lookup per ID.
 
-    Create a new one for each inspection: name services may be slow, but newly created users must be seen.
+    Create a new object for each inspection, because name services can be slow but new users must be found.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class AccountNames:
         self._groups: dict[int, str] = {}
 
     def user(self, uid: int) -> str:
-        """Return a user's name; the number as text if the system knows no name."""
+        """Return a user's name, or the ID as text if the system has no such user."""
         name = self._users.get(uid)
         if name is None:
             import pwd
@@ -33,7 +33,7 @@ class AccountNames:
         return name
 
     def group(self, gid: int) -> str:
-        """Return a group's name; the number as text if the system knows no name."""
+        """Return a group's name, or the ID as text if the system has no such group."""
         name = self._groups.get(gid)
         if name is None:
             import grp
@@ -48,10 +48,10 @@ class AccountNames:
 
 def user_id(owner: str) -> int:
     """
-    Return the number of a user. Digits are taken as the number itself; "" gives -1.
+    Return the ID of a user. Digits are treated as the ID itself; "" gives -1.
 
     Raises:
-        FileError: There is no such user, or no such number.
+        FileError: There is no such user, or the ID is not valid.
     """
     if (number := _number(owner, "user")) is not None:
         return number
@@ -64,7 +64,7 @@ def user_id(owner: str) -> int:
 
 
 def group_id(group: str) -> int:
-    """Return the number of a group, as `user_id` does for users."""
+    """Return the ID of a group, as `user_id` does for users."""
     if (number := _number(group, "group")) is not None:
         return number
     import grp

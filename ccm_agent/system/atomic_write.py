@@ -24,11 +24,11 @@ from ccm_agent.system.trees.directory import Directory, open_parent
 
 COPY_BYTES = 1 << 20
 COPY_LIMIT_BYTES = 1 << 50
-"""The largest size to copy; free space is checked first."""
+"""The maximum size to copy. Free space is checked first."""
 LARGE_BYTES = 16 << 20
 """Smaller files are written without checking free space."""
 NO_SIZE_BYTES = 64 << 20
-"""The most bytes of a source without a size, such as files under /proc."""
+"""The maximum size to copy from a source without a size, such as files under /proc."""
 _NAMELESS = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
 _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -38,14 +38,14 @@ Fill = Callable[[int], None]
 def write_atomically(
     path: str, content: bytes | ContentRef, owner: str, group: str, mode: int, stop: CancelFlag
 ) -> None:
-    """Write a file whole or not at all; see `Files.write`."""
+    """Write a file completely or not at all; see `Files.write`."""
     uid, gid = user_id(owner), group_id(group)
     with _filling(content, stop) as fill, open_parent(path) as place:
         write_in(place, fill, uid, gid, mode)
 
 
 def write_in(place: Directory, fill: Fill, uid: int, gid: int, mode: int) -> None:
-    """Write a file whole or not at all into an open directory; a uid or gid of -1 is that of this process."""
+    """Write a file in an open directory completely or not at all. A uid or gid of -1 is that of this process."""
     with reported(place.path, "cannot be written"):
         _refuse_to_replace(place)
         with new_file(place) as new:
@@ -54,7 +54,7 @@ def write_in(place: Directory, fill: Fill, uid: int, gid: int, mode: int) -> Non
 
 
 def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int) -> None:
-    """Put a file written before in the place of another; see `Files.replace`."""
+    """Replace a file with another existing file; see `Files.replace`."""
     uid, gid = user_id(owner), group_id(group)
     directory, _, name = staged.rpartition("/")
     if directory != path.rpartition("/")[0]:
@@ -73,7 +73,7 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
 
 
 def link_atomically(path: str, target: str, owner: str, group: str, force: bool) -> None:
-    """Make or replace a symlink; see `Files.link`."""
+    """Create or replace a symlink; see `Files.link`."""
     uid, gid = user_id(owner), group_id(group)
     with open_parent(path) as place, reported(path, "the symlink cannot be made"):
         old = place.look()
@@ -97,7 +97,7 @@ def link_atomically(path: str, target: str, owner: str, group: str, force: bool)
 
 
 def _give_link_away(place: Directory, name: str, uid: int, gid: int) -> None:
-    """Set the owner of our new symlink through its descriptor: another user may have put a hard link in its place."""
+    """Set the owner of our new symlink through its descriptor, because another user may have replaced it with a hardlink."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         seen = os.fstat(fd)
@@ -112,7 +112,7 @@ def _give_link_away(place: Directory, name: str, uid: int, gid: int) -> None:
 
 @contextmanager
 def reported(path: str, what: str) -> Iterator[None]:
-    """Turn OSError into FileError."""
+    """Convert OSError to FileError."""
     try:
         yield
     except OSError as err:
@@ -120,7 +120,7 @@ def reported(path: str, what: str) -> Iterator[None]:
 
 
 class NewFile:
-    """A new file that will replace another. Until then it has no name, or a temporary one that is removed with it."""
+    """A new file that will replace another. Until then it has no name, or a temporary name. An unused file is removed."""
 
     def __init__(self, fd: int, name: str, place: Directory) -> None:
         self.fd = fd
@@ -146,7 +146,7 @@ class NewFile:
         self.name = ""
 
     def take(self) -> None:
-        """Give the file its name, which must not exist yet."""
+        """Give the file its final name, which must not exist yet."""
         place = self._place
         if self.name:
             os.rename(self.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
@@ -166,7 +166,7 @@ def new_file(place: Directory) -> NewFile:
     """
     Create an empty file in a directory, with mode 0600.
 
-    It has no name if the file system supports that, so a killed process or a full disk leaves nothing behind. The temporary
+    If the file system supports it, the file has no name, so a killed process or a full disk leaves nothing behind. The temporary
     name for the rename is not derived from the target's name, which may already have the maximum length.
     """
     try:
@@ -183,7 +183,7 @@ def new_file(place: Directory) -> NewFile:
 
 def temporary_name() -> str:
     """Return a temporary file name."""
-    # hidden, so that programs that read the whole directory skip it; random, so that an attacker cannot create it first
+    # hidden, so that programs that read the whole directory skip the file; random, so that an attacker cannot create it first
     return f".ccm-{os.urandom(8).hex()}"
 
 
@@ -196,7 +196,7 @@ def _put_in_place(new: NewFile, place: Directory, uid: int, gid: int, mode: int)
 
 
 def _refuse_to_replace(place: Directory) -> None:
-    """Refuse to replace a FIFO or a device, which a rename would do. A symlink is replaced; its target stays."""
+    """Refuse to replace a FIFO or a device, which a rename would do. A symlink is replaced, but not its target."""
     old = place.look()
     if old is not None and not stat.S_ISLNK(old.st_mode):
         refuse_other(place.path, old.st_mode)
@@ -205,7 +205,7 @@ def _refuse_to_replace(place: Directory) -> None:
 @contextmanager
 def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
     """
-    Return the function that writes the content into a descriptor. A source is opened first, so that a missing one is found
+    Return the function that writes the content to a descriptor. A source is opened first, so that a missing source is reported
     early.
     """
     if isinstance(content, bytes):
@@ -223,7 +223,7 @@ def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
 
 
 def copy_content(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
-    """Copy a file up to its size when it was opened: a growing file would fill the disk."""
+    """Copy a file up to its size when it was opened, because a growing file could fill the disk."""
     make_sure_of_room(fd, size_bytes)
     left = size_bytes or NO_SIZE_BYTES  # files under /proc have no size
     while left and (data := os.read(source, min(left, COPY_BYTES))):
@@ -233,7 +233,7 @@ def copy_content(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> Non
 
 
 def make_sure_of_room(fd: int, more_bytes: int) -> None:
-    """Raise OSError if a file's file system lacks this much free space, before filling the disk."""
+    """Raise OSError if a file's file system lacks this much free space, before the disk is full."""
     if more_bytes <= LARGE_BYTES:
         return
     space = os.fstatvfs(fd)

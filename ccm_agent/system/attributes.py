@@ -9,10 +9,10 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.system.trees.directory import Directory
 
 NOT_CARRIED_OVER = frozenset({"security.capability", "security.ima", "security.evm"})
-"""Attributes that depend on the content; on other content they would be wrong or dangerous."""
+"""Attributes that depend on the content. On other content they would be wrong or dangerous."""
 ACL = "system.posix_acl_access"
 RELIED_ON = ("security.selinux", ACL, "user.")
-"""Attributes that must be copied, else the change fails; others are copied if the file system allows it."""
+"""Attributes that must be copied; otherwise the change fails. Others are copied if the file system allows it."""
 
 
 def set_owner_and_mode(fd: int, uid: int, gid: int, mode: int) -> None:
@@ -29,17 +29,18 @@ def carry_over(place: Directory, fd: int, uid: int) -> None:
     """
     Copy the SELinux label, ACL and extended attributes of a regular file to the new file that will replace it.
 
-    The ACL is copied only if the old file has the owner of the new one: another user may have planted the file so that its ACL
-    gives access to the new content.
+    The ACL is copied only if both files have the same owner. Another user may have planted the old file so that its ACL gives
+    access
+    to the new content.
 
     Args:
         uid: The owner of the new file; -1 for the user of this process.
 
     Raises:
-        FileError: One of RELIED_ON cannot be set.
+        FileError: An attribute in RELIED_ON cannot be set.
     """
     try:
-        # an O_PATH descriptor: the file cannot be swapped, and does not have to be readable
+        # an O_PATH descriptor: the file cannot be swapped, and need not be readable
         old = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     except FileNotFoundError:
         return
@@ -55,7 +56,7 @@ def _carry_all(place: Directory, old: int, fd: int, *, is_trusted: bool) -> None
     path = f"/proc/self/fd/{old}"
     try:
         names = os.listxattr(path)
-    except OSError:  # a file system without any
+    except OSError:  # the file system has no extended attributes
         return
     for name in names:
         if name not in NOT_CARRIED_OVER and (is_trusted or name != ACL):

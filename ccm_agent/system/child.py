@@ -1,4 +1,4 @@
-"""Run one program from start to end, in a thread that waits in poll(2) for output, its end, or a request to stop it."""
+"""Run one program from start to end, in a thread that waits in poll(2) for output, the program's end, or a request to stop."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ BASE_ENVIRONMENT = {
 """The environment of every child. This process's own environment is not passed on, because it may hold credentials."""
 
 OUTPUT_GRACE_S = 0.25
-"""Seconds for which output is read after the program has ended: its own children may still write."""
+"""Seconds to read output after the program has ended, because its own children may still write."""
 STRAGGLER_GRACE_S = 0.3
-"""Seconds. Short, because a zombie that has not been reaped yet looks like a running process."""
+"""In seconds. Short, because a zombie that has not been reaped yet looks like a running process."""
 KILL_GRACE_S = 5.0
-"""Seconds to wait after SIGKILL; only a process that hangs in the kernel takes longer."""
+"""Seconds to wait after SIGKILL. Only a process that hangs in the kernel takes longer."""
 LOOK_AGAIN_S = 0.02
 LONGEST_WAIT_S = 86_400.0
-"""Seconds. The timeout of poll(2) is a 32-bit number of milliseconds, but a time limit may be a year."""
+"""In seconds. The timeout of poll(2) is a 32-bit number of milliseconds, but a time limit may be a year."""
 READ_BYTES = 1 << 16
 
 
@@ -57,7 +57,7 @@ class ChildProcess:
         self._kill_at = inf
 
     def stop(self) -> None:
-        """Request the end of the process group; `run` returns when it has ended."""
+        """Request the end of the process group. `run` returns after it has ended."""
         with self._lock:
             self._is_unwanted = True
             if self._wake >= 0:
@@ -65,10 +65,10 @@ class ChildProcess:
 
     def run(self) -> Completed:
         """
-        Start the program and wait for its end.
+        Run the program until it ends.
 
         Raises:
-            CommandError: It could not be started.
+            CommandError: The program could not be started.
         """
         with self._lock:
             if self._is_unwanted:
@@ -127,7 +127,7 @@ class ChildProcess:
             if err.filename == command.cwd and command.cwd != program:
                 raise CommandError(f"{name}: cannot be run in {command.cwd}: {err.strerror}") from err
             raise CommandError(f"{name}: cannot be started: {err.strerror}") from err
-        except ValueError as err:  # a NUL in an argument, or text that no file system encoding knows
+        except ValueError as err:  # a NUL in an argument, or text that cannot be encoded for the file system
             raise CommandError(f"{name!r}: cannot be started: {err}") from err
 
     def _watch(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
@@ -206,7 +206,7 @@ class ChildProcess:
         return [fd for fd, _ in self._poll.poll(int(wait_s * 1000) + 1)]
 
     def _signal(self, group: int, number: signal.Signals) -> float:
-        """Signal the group; returns the time at which to send the next signal."""
+        """Signal the group, and return the time at which to send the next signal."""
         _signal_group(group, number)
         self._signalled = number
         if number == signal.SIGKILL:
@@ -215,7 +215,7 @@ class ChildProcess:
         return self._kill_at
 
     def _end_stragglers(self, group: int) -> None:
-        """Give the rest of the group a moment to end after its leader, because it was signalled as well."""
+        """Give the rest of the group a moment to end after its leader. The whole group received the signal."""
         kill_at = min(self._kill_at, time.monotonic() + STRAGGLER_GRACE_S)
         while self._signalled != signal.SIGKILL and _signal_group(group, 0):
             if time.monotonic() >= kill_at:
@@ -229,7 +229,7 @@ def _signal_group(group: int, number: int) -> bool:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # a process in it runs as another user now
+    except PermissionError:  # a process of the group now runs as another user
         pass
     return True
 
@@ -237,5 +237,5 @@ def _signal_group(group: int, number: int) -> bool:
 def _pidfd(pid: int) -> int:
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # Linux before 5.3, or a sandbox that does not know the call
+    except (OSError, AttributeError):  # Linux before 5.3, or a sandbox without this system call
         return -1

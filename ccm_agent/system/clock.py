@@ -1,4 +1,4 @@
-"""The real time: the `Clock` port."""
+"""The real time, as the `Clock` port."""
 
 from __future__ import annotations
 

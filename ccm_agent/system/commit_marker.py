@@ -1,7 +1,7 @@
 """
-When unpacking an archive, write the marker that shows completeness last.
+Write the marker that shows that an archive was unpacked completely. It is written last.
 
-The path that a manifest names as the marker (`creates`) is written under a temporary name, and renamed once all other entries
+The manifest's `creates` names the path of the marker. It is written under a temporary name, and renamed once all other entries
 exist. If unpacking fails or is killed, there is no marker, and the next run unpacks again.
 """
 
@@ -24,7 +24,7 @@ def marker_written_last(
     tree: OpenTree, entries: Sequence[ArchiveEntry], path: str
 ) -> Iterator[list[ArchiveEntry]]:
     """
-    Return the entries to write. Those at and below `path` have a temporary name, and are renamed when the block succeeds.
+    Return the entries to write. Those at and below `path` have a temporary name and are renamed when the block succeeds.
 
     After an error they are removed. An existing entry at `path` is replaced.
 
@@ -34,7 +34,7 @@ def marker_written_last(
     if not path or tree.has(path):
         yield list(entries)
         return
-    # always the same name, so that leftovers of a killed process are found
+    # always the same name, so that leftovers of a killed process can be found
     digest = sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
     hidden = posixpath.join(posixpath.dirname(path), f".ccm-{digest}")
     if tree.has(hidden):
@@ -44,7 +44,7 @@ def marker_written_last(
         if tree.has(hidden):
             _uncover(tree, hidden, path)
     except BaseException as err:
-        # an entry of the archive may have been written at the path through a symlink
+        # an entry of the archive may have been written to this path through a symlink
         for name in (hidden, path):
             if tree.has(name):
                 tree.remove(name)

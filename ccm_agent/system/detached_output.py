@@ -1,8 +1,8 @@
 """
 Keep reading the output of programs that outlive this process.
 
-A program that writes into a pipe without a reader is killed by SIGPIPE, and a package manager that is killed halfway leaves its
-database inconsistent. So a `cat` process reads each pipe until the program ends, and discards the output.
+A program that writes to a pipe without a reader is killed by SIGPIPE. If a package manager is killed halfway, its database is
+inconsistent. So a `cat` process reads each pipe until the program ends, and discards the output.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 def hand_over_output() -> int:
     """
-    Start a reader for the output of each running program; returns the number of streams.
+    Start a reader for the output of each running program, and return the number of streams.
 
-    Call it just before this process ends without waiting for its programs; it must not read from them afterwards.
+    Call this just before the process exits without waiting for its programs. The process must not read from them afterwards.
     """
     pipes = [fd for fd in _descriptors() if fd > 2 and _is_read_end(fd)]
     for fd in pipes:

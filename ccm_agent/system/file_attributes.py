@@ -19,7 +19,7 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
-    """Owner, group and mode of a file or directory; see `Files.set_attributes`."""
+    """Set owner, group and mode of a file or directory; see `Files.set_attributes`."""
     uid, gid = user_id(owner), group_id(group)
     with open_parent(path) as place:
         set_attributes_in(place, uid, gid, mode)
@@ -29,10 +29,10 @@ def set_attributes_in(
     place: Directory, uid: int, gid: int, mode: int, expected: tuple[int, int] | None = None
 ) -> None:
     """
-    Set attributes of a file or directory in an open directory; a uid or gid of -1 stays.
+    Set attributes of a file or directory in an open directory. A uid or gid of -1 leaves the owner or group unchanged.
 
     Args:
-        expected: Device and inode of what a look found: something else that is there by now is an error.
+        expected: Device and inode of the inspected file. If another file is there now, an error is raised.
     """
     path = place.path
     with reported(path, "its owner and mode cannot be set"):
@@ -93,7 +93,7 @@ def _set(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) 
 
 
 def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
-    """Set the mode of our own file without read permission, through /proc and an O_PATH descriptor."""
+    """Set the mode of our own file without read permission. Uses /proc and an O_PATH descriptor."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         _refuse_swapped(place, fd, seen)
@@ -113,9 +113,9 @@ def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
 
 def refuse_planted(place: Directory, seen: os.stat_result) -> None:
     """
-    Refuse a hardlinked file in a directory where other users can create names: it may be another user's trap.
+    Refuse a hardlinked file in a directory where other users can create names, because it may be another user's trap.
 
-    (fs.protected_hardlinks, if enabled, keeps users from creating such links.)
+    (If enabled, fs.protected_hardlinks prevents users from creating such links.)
     """
     if seen.st_nlink > 1 and _others_make_names(place, seen):
         raise FileError(
@@ -125,20 +125,20 @@ def refuse_planted(place: Directory, seen: os.stat_result) -> None:
 
 
 def _others_make_names(place: Directory, seen: os.stat_result) -> bool:
-    """Whether a user other than root, us and the file's owner may have created its name in this directory."""
+    """Whether a user other than root, this user and the file's owner may have created its name in this directory."""
     here = os.fstat(place.fd)
     if here.st_mode & stat.S_IWOTH or here.st_uid not in (0, os.geteuid(), seen.st_uid):
         return True
     if not here.st_mode & stat.S_IWGRP:
         return False
-    # with an ACL, these bits are the most that any user or group in it may do
+    # with an ACL, these bits are the maximum permissions of any user or group
     return here.st_gid not in (0, os.getegid()) or _has_acl(place)
 
 
 def _has_acl(place: Directory) -> bool:
     try:
         return ACL in os.listxattr(f"/proc/self/fd/{place.fd}")
-    except OSError:  # a file system without any
+    except OSError:  # the file system has no ACLs
         return False
 
 

@@ -1,4 +1,4 @@
-"""Inspect files. Inspection never blocks on special files and never changes anything."""
+"""Inspect files. An inspection never blocks on special files and never changes anything."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ READ_BYTES = 1 << 20
 HONEST_BYTES = 1 << 30
 HONEST_RATIO = 32
 """
-The largest ratio of size to disk usage that is read, beyond HONEST_BYTES: compressing file systems store 128 KiB in at least 4
-KiB. Any user can quickly create a sparse file of terabytes, and reading its holes takes hours.
+The maximum ratio of size to disk usage of files that are read, beyond HONEST_BYTES. Compressing file systems store 128 KiB in at
+least 4 KiB. Any user can quickly create a sparse file of terabytes, and reading its holes takes hours.
 """
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""Without O_NONBLOCK, a FIFO that replaced the file after the inspection would block us."""
+"""Without O_NONBLOCK, opening a FIFO that replaced the file after the inspection would block."""
 
 
 def stat_file(
@@ -37,7 +37,7 @@ def stat_file(
 
 
 def _limit(digest: bool | DigestLimits, path: str) -> int:
-    """Return how many bytes of a file may be read for its digest; -1 if no digest is requested."""
+    """Return the number of bytes of a file that may be read for its digest; -1 if no digest is requested."""
     if isinstance(digest, bool):
         return DIGEST_BYTES if digest else -1
     limits = [_common_size(path, one) if isinstance(one, str) else one for one in digest.get(path, ())]
@@ -45,7 +45,7 @@ def _limit(digest: bool | DigestLimits, path: str) -> int:
 
 
 def _common_size(path: str, other: str) -> int:
-    """Return the size of two files; 0 if the sizes differ or a file cannot be inspected."""
+    """Return the size of two files; 0 if their sizes differ or a file cannot be inspected."""
     try:
         size = os.stat(path).st_size  # noqa: PTH116 - a Path costs more than the call
         return size if size == os.stat(other).st_size else 0  # noqa: PTH116
@@ -94,7 +94,7 @@ def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: 
 
 
 def kind_of(mode: int) -> str:
-    """Return what something with a mode is: "file", "directory", "symlink" or "other"."""
+    """Return the kind of a file with this mode: "file", "directory", "symlink" or "other"."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -112,11 +112,11 @@ def _is_empty(path: str) -> bool:
 
 def open_regular(path: str) -> tuple[int, os.stat_result]:
     """
-    Open a regular file; returns it and its stat result.
+    Open a regular file, and return its descriptor and stat result.
 
     Raises:
-        OSError: It cannot be opened.
-        FileError: It is not a regular file. A device is not even opened, because that alone may have an effect.
+        OSError: The file cannot be opened.
+        FileError: The path is not a regular file. Devices are not opened, because opening them can have effects.
     """
     refuse_other(path, os.stat(path).st_mode)  # noqa: PTH116
     fd = os.open(path, _OPEN)
@@ -137,7 +137,7 @@ def refuse_other(path: str, mode: int) -> None:
 
 
 def name_of_kind(mode: int) -> str:
-    """Return what something with a mode is, for errors."""
+    """Return the kind of a file with this mode, for errors."""
     return _KINDS.get(stat.S_IFMT(mode), "special file")
 
 
@@ -164,12 +164,12 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
 
     Args:
         path: The file.
-        limit_bytes: A larger file is not read, and one that grows is not read further.
+        limit_bytes: A larger file is not read. If a file grows, reading stops at this size.
         stop: Checked between blocks.
 
     Raises:
-        OSError: It cannot be read.
-        FileError: It is not a regular file any more.
+        OSError: The file cannot be read.
+        FileError: The path is no longer a regular file.
     """
     fd = os.open(path, _OPEN)
     try:
@@ -193,7 +193,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
 
 
 def why_unread(seen: os.stat_result, limit_bytes: int) -> str:
-    """Return why a regular file must not be read as a whole; "" if it may be."""
+    """Return why a regular file must not be read completely; "" if it may be."""
     if seen.st_size > limit_bytes:
         return f"it holds {seen.st_size} bytes, more than {limit_bytes}"
     if seen.st_size > HONEST_BYTES and seen.st_size > HONEST_RATIO * 512 * seen.st_blocks:

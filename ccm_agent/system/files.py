@@ -2,7 +2,7 @@
 Files on this host: the `Files` port.
 
 Plain functions in `file_inspection.py`, `atomic_write.py` and `file_attributes.py` do the work, each in one thread hop.
-Those that change something are imported with the first change.
+Modules that make changes are imported with the first change.
 """
 
 from __future__ import annotations

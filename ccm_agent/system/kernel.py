@@ -75,7 +75,7 @@ class SystemKernel:
         try:
             fd = self._open(path, _WRITE)
             try:
-                # in one call: each write(2) is a value of its own
+                # in one call, because each write(2) sets a complete value
                 os.write(fd, f"{value}\n".encode())
             finally:
                 os.close(fd)

@@ -1,7 +1,7 @@
 """
-Locks that the processes of this host share: one file each, locked with flock(2), which releases it when a process dies.
+Locks that the processes of this host share. Each is a file locked with flock(2), which is unlocked when a process dies.
 
-Within a process an asyncio lock comes first, because its waiters are queued in order and use no thread.
+Within a process, an asyncio lock is taken first, because its waiters are queued in order and use no thread.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ccm_agent.model.errors import LockError
 from ccm_agent.system.threads import Threads
 
 PATIENCE_S = 600.0
-"""Seconds. A package manager may run for minutes, and waiting for it is right; longer than this, it hangs."""
+"""In seconds. A package manager may run for minutes, and waiting is correct. If it takes longer than this, it hangs."""
 ASK_AGAIN_S = 0.1
 LOCKS_AT_ONCE = 4
 HOLDER_BYTES = 200
 _MODE = 0o600
-"""Only the owner may open the file: any user who may read a file can lock it, and so block root's package manager."""
+"""Only the owner may open the file. Any user who can open it could lock it, and so block root's package manager."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def lock_directory() -> str:
-    """Return the directory of the locks: writable only by this user, and cleared at boot if possible."""
+    """Return the directory of the locks. Only this user can write to it, and if possible it is cleared at boot."""
     if os.geteuid() == 0:
         return "/run/ccm"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -43,12 +43,12 @@ class SystemLocks:
     The `Locks` of this host.
 
     Args:
-        directory: The directory of the lock files; created if missing.
-        program: The name that other waiting processes are shown, such as "ccm apply".
+        directory: The directory of the lock files, which is created if missing.
+        program: The name of this program that other waiting processes show, such as "ccm apply".
         patience_s: How long to wait for another process.
 
     Attributes:
-        waits_for: Names of the locks that tasks of this process wait for, with the text that each holder wrote about itself.
+        waits_for: Names of the locks that tasks of this process wait for, with each holder's description of itself.
     """
 
     def __init__(self, directory: str, *, program: str = "", patience_s: float = PATIENCE_S) -> None:
@@ -85,7 +85,7 @@ class SystemLocks:
 
     async def _acquire(self, name: str, own: asyncio.Lock, file: _LockFile) -> None:
         try:
-            while not await self._threads.call(file.acquire):  # another process cannot notify us
+            while not await self._threads.call(file.acquire):  # another process cannot notify this process
                 self.waits_for[name] = await self._threads.call(file.holder)
                 await asyncio.sleep(ASK_AGAIN_S)
         except BaseException:
@@ -97,7 +97,7 @@ class SystemLocks:
 
 
 class _LockFile:
-    """A file and our lock on it. Its methods block, so call them in a thread."""
+    """A file and our lock on it. The methods block, so call them in a thread."""
 
     def __init__(self, path: str, holder: str) -> None:
         self._path = path
@@ -105,7 +105,7 @@ class _LockFile:
         self._fd = -1
 
     def acquire(self) -> bool:
-        """Lock the file and write our name into it; False if another process holds the lock."""
+        """Lock the file and write our name into it. Return False if another process holds the lock."""
         try:
             os.makedirs(os.path.dirname(self._path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120 - as above
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
@@ -120,23 +120,23 @@ class _LockFile:
             return False
         self._fd = fd
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with suppress(OSError):  # on a full disk the lock works, only without the holder's name
+        with suppress(OSError):  # on a full disk the lock works, but without the holder's name
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{self._text} since {since}".encode(), 0)
         return True
 
     def release(self) -> None:
-        """Let it go, if it is ours."""
+        """Release the lock, if this process holds it."""
         if self._fd >= 0:
             with suppress(OSError):
                 os.ftruncate(self._fd, 0)
             os.close(
                 self._fd
-            )  # which unlocks it; the file stays, because another process may be waiting for it
+            )  # this also unlocks it; the file stays, because another process may be waiting for the lock
             self._fd = -1
 
     def holder(self) -> str:
-        """Return what the holder wrote about itself."""
+        """Return the holder's description of itself."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

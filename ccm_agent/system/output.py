@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LINE_LIMIT_BYTES = 1 << 20
 """A longer line is passed on in pieces, so that a program that writes no newline cannot fill the memory."""
 BATCHES_AHEAD = 8
-"""The most batches that may wait for the event loop; then the program blocks, as it does with a slow terminal."""
+"""The maximum number of batches that may wait for the event loop. Beyond this the program blocks, as with a slow terminal."""
 
 LineSink = Callable[[list[str]], None]
 
@@ -26,7 +26,7 @@ class Tail:
         self._seen = 0
 
     def add(self, data: bytes) -> None:
-        """Add data that was read."""
+        """Add data from the stream."""
         self._seen += len(data)
         self._kept += data
         if len(self._kept) > 2 * self._limit:
@@ -38,19 +38,19 @@ class Tail:
 
     @property
     def dropped_bytes(self) -> int:
-        """Return how many bytes were dropped before those."""
+        """Return the number of bytes that were dropped before the last ones."""
         return max(0, self._seen - self._limit)
 
 
 class Lines:
-    """Cuts a stream into lines."""
+    """Splits a stream into lines."""
 
     def __init__(self, sink: LineSink) -> None:
         self._sink = sink
         self._rest = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Add data that was read, and pass on complete lines."""
+        """Add data from the stream, and pass on complete lines."""
         first, newline, others = data.partition(b"\n")
         self._rest += first
         lines: list[bytes] = []
@@ -65,7 +65,7 @@ class Lines:
             self._sink([_text(line) for line in lines])
 
     def close(self) -> None:
-        """Pass on a last line without a newline."""
+        """Pass on a last line that has no newline."""
         if self._rest:
             self._sink([_text(bytes(self._rest))])
 
@@ -75,7 +75,7 @@ def _text(line: bytes) -> str:
 
 
 def sink_on(loop: AbstractEventLoop, on_line: Callable[[str], None]) -> LineSink:
-    """Return a function that passes batches of lines from a thread to the loop, and blocks while the loop is behind."""
+    """Return a function that passes batches of lines from a thread to the loop. It blocks while the loop is behind."""
     room = threading.Semaphore(BATCHES_AHEAD)
 
     def on_loop(lines: list[str]) -> None:

@@ -1,8 +1,8 @@
 """
 The process that renders templates; see the `RenderWorker` port.
 
-It starts with the first template, serves further ones, and exits when idle. It gets no environment, no open files and no
-credentials; jobs arrive over a socket. The kernel limits its CPU time and memory.
+It starts with the first template, renders later ones too, and exits when idle. It has no environment, open files or
+credentials. Jobs arrive over a socket. The kernel limits its CPU time and memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from msgspec import Struct
 from ccm_agent.model.errors import TemplateError, TemplateLimitError
 
 WALL_S = 300.0
-"""Seconds for one template or directory, without the time for our answers; a process that takes longer is stuck."""
+"""Seconds for one template or directory, without the time for our replies. A process that takes longer is stuck."""
 
 IDLE_S = 60.0
-"""The process exits after so many seconds without a request."""
+"""The process exits after this many seconds without a request."""
 
 MESSAGE_LIMIT_BYTES = 96 << 20
-"""A longer message of the process is not read."""
+"""The maximum size of a message from the process. A longer message is not read."""
 
 _HEADER_BYTES = 4
 _END_S = 5.0
@@ -39,13 +39,13 @@ _END_S = 5.0
 
 class RenderLimits(Struct, frozen=True, kw_only=True):
     """
-    What one template, or one directory of templates, may use.
+    Limits for one template or one directory of templates.
 
     Attributes:
         cpu_s: CPU time in seconds.
-        grace_s: CPU time after that. A template that has used its CPU time fails with the line number; if it is inside a call
-            into C, the kernel kills the process after this time.
-        memory_bytes: Memory in addition to what the process uses at its start.
+        grace_s: Additional CPU time. A template that has used its CPU time fails with the line number. If it is inside a call
+        into C, the kernel kills the process after this time.
+        memory_bytes: Memory in addition to the memory that the process uses at its start.
     """
 
     cpu_s: int = 10
@@ -55,10 +55,10 @@ class RenderLimits(Struct, frozen=True, kw_only=True):
 
 class RenderProcess:
     """
-    The `RenderWorker` of this host. It does one job at a time; other callers wait.
+    The `RenderWorker` of this host. It does one job at a time, and other callers wait.
 
     Args:
-        limits: What a job may use.
+        limits: The limits of a job.
         wall_s: See WALL_S.
     """
 
@@ -83,12 +83,12 @@ class RenderProcess:
     def close(self) -> None:
         process = self._process
         if process is not None:
-            process.kill()  # a render in progress is not waited for
+            process.kill()  # does not wait for a render in progress
         with self._lock:
             self._end()
 
     def _converse(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> bool:
-        """Do the job; False if the idle process exited just as the job arrived."""
+        """Do the job. Return False if the idle process exited just as the job arrived."""
         channel, is_new = self._start()
         left_s = self._wall_s
         is_first = True
@@ -143,7 +143,7 @@ class RenderProcess:
         return ours, True
 
     def _why_gone(self) -> TemplateError | None:
-        """Return how the process ended during a job; None if it exited because it was idle."""
+        """Return the error if the process ended during a job; None if it exited because it was idle."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
@@ -167,12 +167,12 @@ class RenderProcess:
 def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
     channel.close()
     process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the process hangs in the kernel
         process.wait(_END_S)
 
 
 def _command(limits: RenderLimits) -> list[str]:
-    """Return the command of an isolated interpreter that finds modules where this process does."""
+    """Return the command of an isolated interpreter that uses the same module paths as this process."""
     found = [path for path in sys.path if Path(path).is_absolute()]
     ours = str(Path(__file__).parents[2])
     if ours not in found:
@@ -198,10 +198,10 @@ def send(channel: socket.socket, message: bytes) -> None:
 
 def receive(channel: socket.socket, limit_bytes: int = 1 << 32) -> bytes:
     """
-    Return the next message; b"" when the peer is gone or the message is too long.
+    Return the next message; b"" if the peer is gone or the message is too long.
 
     Raises:
-        OSError: The connection is broken; TimeoutError when nothing came in time.
+        OSError: The connection is broken. TimeoutError if no message arrived in time.
     """
     header = _exactly(channel, _HEADER_BYTES)
     if len(header) < _HEADER_BYTES:
@@ -229,11 +229,11 @@ def _exactly(channel: socket.socket, length: int) -> bytes:
 
 class CpuLimit:
     """
-    Bounds the CPU time of one job of this process; a context manager.
+    Limits the CPU time of one job of this process, as a context manager.
 
     Args:
-        seconds: CPU time.
-        grace_s: CPU time after that until the kernel ends the process.
+        seconds: The CPU time.
+        grace_s: Additional CPU time before the kernel kills the process.
     """
 
     def __init__(self, seconds: int, grace_s: int) -> None:
@@ -258,10 +258,11 @@ class CpuLimit:
 
 def confine(memory_bytes: int) -> None:
     """
-    Limit the additional memory of this process, and make it the first to be killed when the host runs out.
+    Limit the additional memory of this process, and make it the first to be killed when the host runs out of memory.
 
-    It ignores signals that go to all processes of a service or terminal, because an agent that is stopped finishes its resource
-    first. It ends with its parent, by the parent's request or by its limits.
+    The process ignores signals that are sent to all processes of a service or terminal, because an agent that is stopped
+    finishes its
+    resource first. It ends with its parent, at the parent's request, or at its limits.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     address_space = pages * resource.getpagesize() + memory_bytes

@@ -18,19 +18,19 @@ from ccm_agent.system.threads import CancelFlag, Threads
 
 DOCUMENT_BYTES = 64 << 20
 NAME_LENGTH = 40
-"""Characters of a file's name."""
+"""The number of characters of a file's name."""
 FILES_LIMIT = 1000
-"""Records of one kind. More are kept only if all of them were used within the last day."""
+"""The maximum number of records of one kind. More are kept only if all of them were used within the last day."""
 IN_USE_S = 86_400.0
-"""A record that was used within this time may belong to a run that has not ended."""
+"""In seconds. A record that was used within this time may belong to a run that has not ended."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def record_directory() -> str:
     """
-    Return the folder of the records, which all programs of a user share because they manage one host.
+    Return the folder of the records. All programs of a user share it because they manage one host.
 
-    Earlier versions kept those of users other than root beside their facts; existing records stay in use there.
+    For users other than root, earlier versions stored records next to the facts. Existing records are still used there.
     """
     directory = f"{state_directory()}/records"
     if os.geteuid() == 0 or os.environ.get("XDG_STATE_HOME", "").startswith("/"):
@@ -47,7 +47,7 @@ class SystemRecords:
     The `Records` of this host.
 
     Args:
-        directory: The folder of the files; created if missing.
+        directory: The folder of the files, which is created if missing.
     """
 
     def __init__(self, directory: str) -> None:
@@ -63,7 +63,7 @@ class SystemRecords:
     def _path(self, kind: str, key: str) -> str:
         if not _KIND.fullmatch(kind):
             raise FileError(f"{kind!r} cannot be a kind of record")
-        # a key may contain characters that file names cannot
+        # a key may contain characters that are not allowed in file names
         digest = sha256(key.encode(errors="surrogateescape")).hexdigest()
         return f"{self._directory}/{kind}/{digest[:NAME_LENGTH]}"
 
@@ -73,7 +73,7 @@ def _recall(path: str) -> bytes | None:
     try:
         found = read_regular(path, DOCUMENT_BYTES, CancelFlag())
         with suppress(OSError):
-            os.utime(path)  # the records that were used last are kept
+            os.utime(path)  # recently used records are kept
         return found
     except FileError as err:
         if err.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -82,7 +82,7 @@ def _recall(path: str) -> bytes | None:
 
 
 def _refuse_shared(folder: str) -> None:
-    """Refuse a folder that other users can write to, because the records decide what is removed."""
+    """Refuse a folder that other users can write to, because the records determine what is removed."""
     try:
         seen = os.stat(folder)  # noqa: PTH116 - a Path costs more than the call
     except OSError:
@@ -106,7 +106,7 @@ def _keep(path: str, document: bytes | None) -> None:
 
 
 def _make_room(folder: str) -> None:
-    """Remove the records that were used longest ago, before another one is made."""
+    """Remove the least recently used records before a new one is created."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if len(entry.name) == NAME_LENGTH]
     if len(names) < FILES_LIMIT:

@@ -1,8 +1,8 @@
 """
-Find out whether systemd is restarting or stopping this process. Both begin with SIGTERM.
+Determine whether systemd is restarting or stopping this process. Both begin with SIGTERM.
 
-Source: systemctl(1), `list-jobs`: a job of the type `restart` is listed from before the stop until after the start; systemd
-252 (Debian 12).
+Source: systemctl(1), `list-jobs`. A job of the type `restart` is listed from before the stop until after the start (checked with
+systemd 252, Debian 12).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccm_agent.model.ports import Command, Runner
 log = logging.getLogger(__name__)
 
 ASK_LIMIT_S = 5.0
-"""Seconds to wait for the service manager; the stop does not depend on its answer."""
+"""Seconds to wait for the service manager. The stop does not depend on the reply."""
 
 _UNIT = re.compile(r"/([^/]+\.service)$", re.MULTILINE)
 
@@ -42,7 +42,7 @@ def find_unit(cgroups: str) -> str:
     Return the service that a process belongs to; "" if it does not belong to one.
 
     Args:
-        cgroups: /proc/PID/cgroup: one line, or one for each hierarchy, of which systemd's own is called `name=systemd`.
+        cgroups: The content of /proc/PID/cgroup: one line, or one line per hierarchy, of which systemd's own is `name=systemd`.
     """
     own = [line for line in cgroups.splitlines() if line.startswith("0::/") or ":name=systemd:/" in line]
     found = _UNIT.search("\n".join(own))
@@ -50,6 +50,6 @@ def find_unit(cgroups: str) -> str:
 
 
 def is_restart(line: str, unit: str) -> bool:
-    """Whether a line of `systemctl list-jobs` (number, unit, type, state) is about a restart of a unit."""
+    """Whether a line of `systemctl list-jobs` (number, unit, type, state) is a restart of a unit."""
     words = line.split()
     return len(words) >= 3 and words[1] == unit and words[2] in ("restart", "try-restart")

@@ -16,11 +16,11 @@ CONFIG = "/etc/choria/ccm/config.yaml"
 """The configuration file that the agent's systemd unit uses."""
 
 VERBS = ("status", "run-once", "disable", "enable", "policy")
-"""Those of `agent_local.py` and `agent_policy.py`, which help lists in this order."""
+"""The commands in `agent_local.py` and `agent_policy.py`, in the order in which help lists them."""
 
 
 class LocalVerbs(CcmGroup):
-    """Loads the verbs from other modules, which the agent itself does not need."""
+    """Loads the commands from modules that the agent itself does not need."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)

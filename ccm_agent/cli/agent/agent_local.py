@@ -41,7 +41,7 @@ def _config_file(given: str) -> str:
 
 
 def _outer() -> tuple[str, str]:
-    """`--config` and `--context` of `ccm agent` itself; "" for what was not given."""
+    """Return `--config` and `--context` of `ccm agent` itself; "" if not given."""
     given: tuple[str, str] | None = click.get_current_context().find_object(tuple)
     return given or ("", "")
 
@@ -122,7 +122,7 @@ class _Watch:
         self._told = ""
 
     def look(self, status: dict[str, Any]) -> None:
-        """Show the progress; raise when the timeout has passed."""
+        """Show the progress. Raises after the timeout."""
         if time.monotonic() - self._begun > self._limit_s:
             raise HostError(
                 f"the run has not ended after {format_duration(self._limit_s)} and continues in the agent; "
@@ -193,7 +193,7 @@ COMMANDS = {"status": status, "run-once": run_once, "disable": disable, "enable"
 
 
 def _who() -> str:
-    """Return the name of the user: the one behind sudo(8), not root."""
+    """Return the name of the user: the user who called sudo(8), not root."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):

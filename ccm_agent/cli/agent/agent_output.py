@@ -19,7 +19,7 @@ TOLD = {
     "soon": "the agent did not answer; it will notice within seconds",
     "off": "no agent is running; the next one will notice",
 }
-"""What is said of the agent, by the words of `at_host`."""
+"""Descriptions of the agent's state, by the values of `at_host`."""
 
 _WIDTH = 13
 
@@ -30,7 +30,7 @@ def safe(text: object) -> str:
 
 
 def status_text(status: Mapping[str, Any], now: datetime) -> str:
-    """A status, on one screen."""
+    """Format a status for one screen."""
     lines = [_headline(status, now)]
 
     def line(label: str, text: str) -> None:

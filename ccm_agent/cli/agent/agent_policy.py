@@ -1,4 +1,4 @@
-"""`ccm agent policy test`: whether the node's policy allows a request, and why."""
+"""`ccm agent policy test`: show whether the node's policy allows a request, and why."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def policy_test(
 
 
 def explanation_text(found: PolicyExplanation) -> str:
-    """Format an explanation for people: the decision first, then how it was made."""
+    """Format an explanation for people: the decision first, then the reasons."""
     refused = next((one for one in found.resources if not one.is_allowed), None)
     lines = [f"{'allowed' if found.is_allowed else 'refused'}: {refused.reason if refused else found.reason}"]
     if refused is not None:

@@ -1,4 +1,4 @@
-"""`ccm ensure api pipe`: one resource from standard input, its outcome to standard output. Schemas stand in schemas/v1."""
+"""`ccm ensure api pipe`: read a resource from standard input and write its outcome. Schemas are in schemas/v1."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ async def _apply(
 
 def read_request(data: bytes) -> tuple[str, dict[str, Any]]:
     """
-    Type and properties of a request, which holds one resource in either of a manifest's forms.
+    Return the type and properties of a request, which contains one resource in either form of a manifest.
 
     Raises:
-        InputError: It is not a valid request.
+        InputError: The request is not valid.
     """
     if len(data) > INPUT_LIMIT_BYTES:
         raise UsageError(f"the request is larger than {INPUT_LIMIT_BYTES >> 20} MiB")
@@ -158,7 +158,7 @@ def _response(event: TransactionEvent | None, error: str, as_yaml: bool) -> str:
 
 
 def _as_yaml(event: TransactionEvent) -> dict[str, Any]:
-    """The event as Choria CCM writes it in YAML: durations are text, what all states share is a mapping of its own."""
+    """Return the event in Choria CCM's YAML form. Durations are text, and fields common to all states are a nested mapping."""
     values: dict[str, Any] = msgspec.to_builtins(event)
     values["duration"] = output.duration_text(event.duration)
     if isinstance(status := values.get("status"), dict):

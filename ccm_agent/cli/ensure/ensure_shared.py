@@ -1,4 +1,4 @@
-"""What the commands below `ccm ensure` share: their flags, and what these mean for the engine and the exit code."""
+"""Code shared by the commands below `ccm ensure`: their flags, and how these affect the engine and the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EnsureSharedOptions(Options, frozen=True, kw_only=True):
     """
     Options that may precede or follow the name of the type.
 
-    None means not given, so that the options of one place can take precedence over those of the other.
+    None means not given. This allows the options at one position to take precedence over those at the other.
     """
 
     noop: bool | None
@@ -40,7 +40,7 @@ class EnsureSharedOptions(Options, frozen=True, kw_only=True):
 
     def over(self, before: EnsureSharedOptions | None) -> EnsureSharedOptions:
         """
-        These options, then those before the name of the type, then the environment variables.
+        Return these options, completed by the options before the type's name and then by environment variables.
 
         Raises:
             UsageError: The session store is named and empty.
@@ -60,7 +60,7 @@ class EnsureSharedOptions(Options, frozen=True, kw_only=True):
 
 
 def shared_flags(function: Any) -> Any:
-    """The flags of `EnsureSharedOptions`."""
+    """Add the flags of `EnsureSharedOptions`."""
     decorators = (
         click.option("--noop", is_flag=True, default=None, help="Change nothing; show what would change."),
         click.option("--diff", is_flag=True, default=None, help="Show what changes, line by line."),
@@ -94,7 +94,7 @@ def shared_flags(function: Any) -> Any:
 
 
 def apply_options(shared: EnsureSharedOptions, **more: Any) -> Any:
-    """What the engine takes, from the shared flags."""
+    """Return the engine's options from the shared flags."""
     hiera = shared.hiera
     if hiera is None and os.path.exists(DEFAULT_HIERA):  # noqa: PTH110 - pathlib is slow to import
         hiera = _trusted_hiera()
@@ -120,9 +120,9 @@ def _trusted_hiera() -> str | None:
 
 async def exit_of(event: TransactionEvent, session: str | None) -> int:
     """
-    The process's status after one resource.
+    Return the process's exit status after one resource.
 
-    In a session it speaks for the session: a script that looks at its last command's status learns of every failure.
+    In a session, the status covers the whole session, so a script can check only its last command.
     """
     if event.outcome in (Outcome.FAILED, Outcome.UNMET):
         return Exit.FAILED
@@ -132,5 +132,5 @@ async def exit_of(event: TransactionEvent, session: str | None) -> int:
 
 
 def session_exit(summary: SessionSummary) -> int:
-    """The process's status for a session: 2 once a resource of it has failed or had an unmet requirement."""
+    """Return the process's exit status for a session: 2 if a resource failed or had an unmet requirement."""
     return Exit.FAILED if summary.failed_resources or summary.requirements_unmet_count else Exit.OK

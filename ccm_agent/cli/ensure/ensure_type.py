@@ -32,13 +32,13 @@ from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType, Flag
 
 Ensure = Callable[[str, Properties, EnsureSharedOptions], int]
-"""Ensures a resource: its type, its properties, the shared flags."""
+"""Ensures a resource, given its type, properties and shared flags."""
 
 _COMMON = "common_"
-"""Prefix of the parameters that all types share, because a type may have a property of the same name."""
+"""The prefix of parameters that all types share, because a type may have a property of the same name."""
 
 _PLACEHOLDERS = {"alias": "NAME", "provider": "NAME", "require": "TYPE#NAME"}
-"""The common properties that have an option, and the placeholders of their values in help."""
+"""The common properties that have an option, with the placeholders of their values in help."""
 
 _EVERY = frozenset(CommonProperties.__struct_fields__) - {"name", "ensure"}
 
@@ -51,7 +51,7 @@ class EnsureTypeOptions(Options, frozen=True, kw_only=True):
 
 
 def command_for(kind: AnyType, run: Ensure) -> click.Command:
-    """The command of a type: arguments, a flag for each of its own properties, and the flags that all types share."""
+    """Return the command of a type: arguments, a flag for each of its own properties, and the flags that all types share."""
 
     @click.pass_obj
     @takes(EnsureTypeOptions)
@@ -82,7 +82,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
 
 
 def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
-    """Arguments and flags of a type's properties, and the names of those that take K=V."""
+    """Return the arguments and flags of a type's properties, and the names of those that take K=V."""
     line, known = kind.command, _properties(kind)
     every = _EVERY - ({"timeout"} - kind.rules.limits_resource)
     required = {line.arguments[0], *line.required}
@@ -131,7 +131,7 @@ def _info(struct: Any) -> msgspec.inspect.StructType:
 
 
 def _kind_of(field: msgspec.inspect.Type) -> str:
-    """The kind of option for a property; "" if no option can express it."""
+    """Return the kind of option for a property; "" if no option can express it."""
     inspect = msgspec.inspect
     if isinstance(field, inspect.Metadata):
         return _kind_of(field.type)

@@ -1,4 +1,4 @@
-"""`ccm eval`: an expression, as manifests, conditions and selectors evaluate it."""
+"""`ccm eval`: evaluate an expression as manifests, conditions and selectors do."""
 
 from __future__ import annotations
 

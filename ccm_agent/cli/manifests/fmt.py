@@ -1,4 +1,4 @@
-"""`ccm fmt`: one layout for all manifests."""
+"""`ccm fmt`: format manifests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
 
 
 def _format(terminal: Terminal, path: str, *, write: bool, show_diff: bool) -> bool:
-    """Format a file, or show what would change; return whether it was formatted already."""
+    """Format a file, or show the changes. Return whether it was already formatted."""
     path = inputs.manifest_path(path)
     old = as_text(sys.stdin.buffer.read() if path == _STDIN else inputs.read_text(path, "FILE"), path)
     new = old if is_json(old) else format_yaml(old, path)

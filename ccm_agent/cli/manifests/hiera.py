@@ -18,7 +18,7 @@ from ccm_agent.model.errors import UsageError
 
 
 class HieraGroup(options.CcmGroup):
-    """`resolve` is another name of `parse`."""
+    """`resolve` is an alias of `parse`."""
 
     aliases = {"resolve": "parse"}
 
@@ -139,7 +139,7 @@ async def _resolve(given: ParseOptions) -> Mapping[str, Any]:
 
 
 def _facts(app: Any, given: FactsOptions) -> Mapping[str, Any]:
-    """This host's facts, then the environment's, a file's, and those of the command line, which replace what they name."""
+    """Return the merged facts of this host, the environment, a file and the command line. Later ones override earlier ones."""
     from_file = inputs.read_mapping(given.facts, "--facts") if given.facts else {}
     layer = merge.deep(dict(os.environ) if given.env_facts else {}, from_file)
     named = inputs.pairs(given.fact, "a fact")
@@ -148,7 +148,7 @@ def _facts(app: Any, given: FactsOptions) -> Mapping[str, Any]:
 
 
 def env_text(data: object, prefix: str) -> str:
-    """Data as environment variables, one for each top-level key."""
+    """Return data as environment variables, one for each top-level key."""
     if not isinstance(data, Mapping):
         return f"{prefix}_VALUE={json_text(data, indent='')}"
     lines = []
@@ -166,5 +166,5 @@ def env_text(data: object, prefix: str) -> str:
 
 
 def _upper(text: str) -> str:
-    """Capital letters, one for one: `ß` stays, as in Go."""
+    """Convert to uppercase one character at a time, so `ß` stays, as in Go."""
     return "".join(char.upper() if len(char.upper()) == 1 else char for char in text)

@@ -1,4 +1,4 @@
-"""`ccm init`: a first manifest, with comments that say what to do with it."""
+"""`ccm init`: write a first manifest, with comments that explain how to use it."""
 
 from __future__ import annotations
 

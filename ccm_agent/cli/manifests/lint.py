@@ -89,7 +89,7 @@ def _codes(ignore: tuple[str, ...]) -> frozenset[str]:
 
 
 class _Linter:
-    """Checks one manifest after the other and counts what it finds."""
+    """Checks one manifest after another and counts the findings."""
 
     def __init__(self, app: App, terminal: Terminal, ignored: frozenset[str], *, strict_ccm: bool) -> None:
         self._app = app
@@ -101,7 +101,7 @@ class _Linter:
         self._has_unreadable = False
 
     def check(self, path: str, *, fix: bool) -> None:
-        """Check a file, and fix it before."""
+        """Check a file, after fixing it if requested."""
         text = as_text(inputs.read_text(path, "MANIFEST"), path)
         found = self._find(path, text)
         if fix and any(one.can_fix for one in found):
@@ -110,12 +110,12 @@ class _Linter:
             self._show(path, text, one)
 
     def unreadable(self, err: CcmError) -> None:
-        """A file could not be read; the others are checked all the same."""
+        """Report a file that cannot be read. Other files are still checked."""
         self._terminal.fail(err)
         self._has_unreadable = True
 
     def end(self, *, warnings_fail: bool) -> Exit:
-        """Show how much was found; the exit code."""
+        """Show the number of findings, and return the exit code."""
         counts = [
             f"{number} {level}{'' if number == 1 else 's'}" for level, number in sorted(self._levels.items())
         ]

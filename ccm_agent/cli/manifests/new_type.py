@@ -1,7 +1,7 @@
 """
-The files of a new resource type: a small one that works, for its author to replace piece by piece.
+The files of a new resource type: a small working type that its author replaces step by step.
 
-It manages a text file, so that every part of a type is there to be seen: properties, state, decision, verbs, noop texts.
+It manages a text file and demonstrates every part of a type: properties, state, decision, verbs and noop texts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PACKAGE = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 
 def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, str]:
     """
-    The files of a type, by their paths below the directory that holds the package.
+    Return the files of a type, by their paths below the directory that contains the package.
 
     Args:
-        name: The type's.
-        package: The package of its folder: `ccm_agent.resources`, or one of another project.
-        provider: Its first provider, called like the tool that it drives.
+        name: The name of the type.
+        package: The package of its folder: `ccm_agent.resources`, or a package of another project.
+        provider: Its first provider, named after the tool that it uses.
 
     Raises:
-        UsageError: One of them cannot be a name.
+        UsageError: One of the arguments is not a valid name.
     """
     for what, word, form in (
         ("type", name, _NAME),
@@ -63,7 +63,7 @@ def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, 
 
 
 def _filled(text: str, words: dict[str, str], is_own: bool) -> str:
-    """The text with its words, its imports in the order that linters want."""
+    """Fill in the words of a text, and put its imports in the order that linters require."""
     for mark, word in words.items():
         text = text.replace(mark, word)
     if not is_own:

@@ -1,4 +1,4 @@
-"""`ccm schema`: the JSON Schema of manifests or of one type, for editors and for other programs."""
+"""`ccm schema`: the JSON Schema of manifests or of one type, for editors and other programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDER = ".vscode"
 SCHEMA = "ccm-manifest.schema.json"
 SETTINGS = "settings.json"
 FILES = ["manifest.yaml", "*.ccm.yaml"]
-"""Manifests that an editor recognizes by their names."""
+"""File names that an editor recognizes as manifests."""
 
 
 @click.command(
@@ -50,7 +50,7 @@ def command(type_name: str, vscode: bool) -> Exit:
 
 
 def _associate(schema: str) -> None:
-    """Write the schema, and settings where there are none; settings that are there are the user's own, so they are shown."""
+    """Write the schema, and the editor's settings if there are none. Existing settings are not changed; the addition is shown."""
     terminal = Terminal(PROGRAM)
     folder, settings = Path(FOLDER), Path(FOLDER, SETTINGS)
     wanted = {f"./{FOLDER}/{SCHEMA}": FILES}
@@ -72,6 +72,6 @@ def _has(settings: Path, wanted: dict[str, list[str]]) -> bool:
     try:
         known = decode_json(settings.read_text(encoding="utf-8"), str(settings))
     except (CcmError, UnicodeDecodeError):
-        return False  # settings may have comments, which JSON has not
+        return False  # settings may have comments, which JSON does not allow
     schemas = known.get("yaml.schemas") if isinstance(known, dict) else None
     return isinstance(schemas, dict) and wanted.items() <= schemas.items()

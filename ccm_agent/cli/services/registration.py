@@ -1,4 +1,4 @@
-"""`ccm registration`: services by hand, and who else is registered."""
+"""`ccm registration`: manage and query service registrations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class RegistrationGroup(options.CcmGroup):
-    """Verbs have the further names that CCM gives them."""
+    """Commands have the same aliases as in CCM."""
 
     aliases = {"c": "create", "q": "query", "delete": "rm"}
 
@@ -92,7 +92,7 @@ class RegistryFilterOptions(RegistryOptions, frozen=True, kw_only=True):
 
 
 def shared(function: Any) -> Any:
-    """What each verb takes: the stream, and the context, which may stand before the verb's name too."""
+    """Add the options of every command: the stream, and the context, which is also allowed before the command's name."""
     decorators = (
         options.registration_flag,
         click.option(
@@ -107,7 +107,7 @@ def shared(function: Any) -> Any:
 
 
 def known_by(function: Any) -> Any:
-    """What an entry is known by."""
+    """Add the options that identify an entry."""
     decorators = (
         click.option("--cluster", required=True, metavar="NAME", help="Cluster name."),
         click.option("--service", required=True, metavar="NAME", help="Service name."),
@@ -119,13 +119,13 @@ def known_by(function: Any) -> Any:
 
 
 def filtered(function: Any) -> Any:
-    """Which entries, by place."""
+    """Add the arguments that filter entries."""
     names = ("cluster", "protocol", "service", "address")
     return options.add_options(function, tuple(click.argument(name, default="*") for name in names))
 
 
 def ask(before: str | None, given: RegistryOptions, question: Callable[[Any], Awaitable[Result]]) -> Result:
-    """Connect with the context that was named, ask, and let go."""
+    """Connect with the given context, call `question`, and disconnect."""
     context = given.nats_context or before or ""
 
     async def work() -> Result:
@@ -251,7 +251,7 @@ def watch(before: str | None, given: RegistryFilterOptions) -> None:
                 terminal.report(*registration_output.change_note(change))
             terminal.flush()
 
-    with contextlib.suppress(KeyboardInterrupt):  # how a watch ends, and not a failure
+    with contextlib.suppress(KeyboardInterrupt):  # interrupting is the normal way to end a watch
         ask(before, given, follow)
 
 

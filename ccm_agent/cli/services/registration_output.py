@@ -17,17 +17,17 @@ from ccm_agent.model.records.registration import (
 
 
 def as_json(entries: Sequence[RegistrationEntry]) -> str:
-    """The entries as a JSON list."""
+    """Return the entries as a JSON list."""
     return json.dumps([entry_document(entry) for entry in entries], indent=2, ensure_ascii=False)
 
 
 def as_yaml(entries: Sequence[RegistrationEntry]) -> str:
-    """The entries as a YAML list."""
+    """Return the entries as a YAML list."""
     return encode_yaml([entry_document(entry) for entry in entries])
 
 
 def listing(entries: Sequence[RegistrationEntry]) -> str:
-    """The entries as Choria CCM lays them out, grouped by service and cluster."""
+    """Format the entries in Choria CCM's layout, grouped by service and cluster."""
     if not entries:
         return "No results found"
     lines: list[str] = []
@@ -55,7 +55,7 @@ def listing(entries: Sequence[RegistrationEntry]) -> str:
 
 
 def change_note(change: RegistrationChange) -> tuple[str, str, dict[str, object]]:
-    """A change as a log line: level, phrase and fields."""
+    """Format a change as a log line: its level, message and fields."""
     entry = change.entry
     fields: dict[str, object] = {
         "cluster": entry.cluster,
@@ -70,6 +70,6 @@ def change_note(change: RegistrationChange) -> tuple[str, str, dict[str, object]
 
 
 def change_json(change: RegistrationChange) -> str:
-    """A change as a line of JSON."""
+    """Format a change as a line of JSON."""
     document = {"action": change.action, "entry": entry_document(change.entry)}
     return json.dumps(document | ({"reason": change.reason} if change.reason else {}), ensure_ascii=False)

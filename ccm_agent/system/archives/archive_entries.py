@@ -17,14 +17,14 @@ class ArchiveEntry(Struct, frozen=True, kw_only=True):
     One entry of an archive.
 
     Attributes:
-        name: Its path, without a slash at the end.
+        name: The path, without a slash at the end.
         kind: "file", "directory", "symlink", "hardlink" or "other".
-        mode: Permission bits with setuid, setgid and sticky; -1 where the archive says none.
+        mode: Permission bits with setuid, setgid and sticky; -1 if the archive has none.
         mtime: Modification time in seconds since 1970.
         size_bytes: Size of a file's content.
-        link: Target of a link; of a hardlink a path in the archive.
-        user, group, uid, gid: Owner, names first; "" and -1 where the archive says none.
-        raw: The library's own entry, for its reader.
+        link: The target of a link. For a hardlink, a path in the archive.
+        user, group, uid, gid: The owner, names first; "" and -1 if the archive has none.
+        raw: The library's own entry, for the reader.
     """
 
     name: str
@@ -41,11 +41,11 @@ class ArchiveEntry(Struct, frozen=True, kw_only=True):
 
 
 Reader = Callable[[ArchiveEntry], IO[bytes]]
-"""Opens a file entry's content."""
+"""Opens the content of a file entry."""
 
 
 def tar_entry(member: tarfile.TarInfo) -> ArchiveEntry:
-    """A tar's entry."""
+    """Convert an entry of a tar."""
     if member.isreg():
         kind = "file"
     elif member.isdir():
@@ -70,7 +70,9 @@ def tar_entry(member: tarfile.TarInfo) -> ArchiveEntry:
 
 
 def zip_entry(info: zipfile.ZipInfo) -> ArchiveEntry:
-    """A zip's entry; it has no owner, and a mode only if a Unix made it. setuid and setgid are not kept, as unzip does."""
+    """
+    Convert an entry of a zip. It has no owner, and has a mode only if it was made on Unix. Drops setuid and setgid, like unzip.
+    """
     mode = info.external_attr >> 16
     kind = "file"
     if info.is_dir():
@@ -88,7 +90,7 @@ def zip_entry(info: zipfile.ZipInfo) -> ArchiveEntry:
 
 
 def _clean(name: str) -> str:
-    """Remove a leading `./` and trailing slashes; a leading `/` and `..` stay, so that they can be refused."""
+    """Remove a leading `./` and trailing slashes. A leading `/` and `..` are kept so that they can be refused."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name.rstrip("/") if name.strip("/") else name[:1]

@@ -2,8 +2,7 @@
 Unpack untrusted archives as root.
 
 The first pass reads the whole archive, verifies its checksums, and refuses forbidden entries before anything is written. The
-second pass writes below an open directory and uses descriptors, so that symlinks of the archive or of the target cannot lead
-out.
+second pass writes below an open directory through descriptors. Symlinks of the archive or of the target cannot lead outside.
 """
 
 from __future__ import annotations
@@ -42,16 +41,18 @@ HONEST_RATIO = 200
 HONEST_BYTES = 1 << 30
 HONEST_ENTRIES = 20_000
 ENTRY_BYTES = 32
-"""Beyond HONEST_ENTRIES, the fewest bytes per entry of a compressed archive: names, sizes, times and checksums differ."""
+"""
+Beyond HONEST_ENTRIES, the minimum bytes per entry of a compressed archive, because names, sizes, times and checksums differ.
+"""
 HEADER_BYTES = 1 << 20
-"""The most bytes of names and attributes per entry; tarfile would read any size that a header claims into memory."""
+"""The maximum bytes of names and attributes per entry. tarfile would read any size that a header claims into memory."""
 COPY_BYTES = 1 << 20
 PACKED_BYTES = 1 << 40
-"""The largest archive."""
+"""The maximum size of an archive."""
 
 PATH_MAX = 4096
 LEVELS_MAX = 500
-"""The deepest path: each level is an open directory during a write, and a process may open 1,024 files."""
+"""The maximum depth of a path. Each level is an open directory during a write, and a process may open 1,024 files."""
 YEARS_S = 1 << 40
 """35,000 years. File systems round times that they cannot store; times beyond this are refused."""
 
@@ -68,7 +69,7 @@ BROKEN = (
 
 
 class Unpacker:
-    """Unpacks in threads of its own; see the `Unpack` port."""
+    """Unpacks in its own threads; see the `Unpack` port."""
 
     def __init__(self) -> None:
         self._threads = Threads("unpack", 2)
@@ -79,7 +80,7 @@ class Unpacker:
 
 
 def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
-    """Unpack, blocking; see `Unpack.unpack`."""
+    """Unpack and block; see `Unpack.unpack`."""
     with open_tree(into) as tree, _opened(packed, tree, stop) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
         _refuse_too_large(packed, entries, tree)
@@ -89,14 +90,15 @@ def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
                 with _reported(packed, f"entry {entry.name!r}"):
                     _write(tree, entry, source, stop)
             for entry in reversed(written):
-                # directories get their mode and time last: a read-only one could not be filled, and filling changes the time
+                # directories get their mode and time last: a read-only directory could not be filled, and filling changes the
+                # time
                 if entry.kind == "directory":
                     tree.set_directory(entry.name, entry)
     return len(entries)
 
 
 class _Source:
-    """An open archive of any format; `finish` is called after all entries, to check that the archive is complete."""
+    """An open archive of any format. `finish` must be called after all entries, to check that the archive is complete."""
 
     def __init__(
         self, entries: Callable[[], Iterator[ArchiveEntry]], read: Reader, finish: Callable[[], None]
@@ -108,7 +110,7 @@ class _Source:
 
 @contextmanager
 def _opened(packed: Packed, tree: OpenTree, stop: CancelFlag) -> Iterator[tuple[_Source, int]]:
-    """Open the archive; returns it and the size of its file."""
+    """Yield the open archive and the size of its file."""
     with _reported(packed, "archive"):
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as opened, _vouched(packed, opened, tree, stop) as file:
@@ -175,7 +177,7 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
     size_bytes = os.fstat(file.fileno()).st_size
     headers = HEADERS_OF_ENTRY * _limit_entries(packed, size_bytes)
     stream = _Bounded(_inflating(packed.kind, file), _limit(packed, size_bytes) + headers * tarfile.BLOCKSIZE)
-    # not in a `with`: the stream lives as long as the source, whose file `_opened` closes
+    # not in a `with`: the stream must live as long as the source, whose file `_opened` closes
     archive = Tar(stream, headers)
 
     def finish() -> None:
@@ -256,7 +258,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
             if number >= limit_entries:
                 raise FileError(f"holds more than {limit_entries} entries")
             if entry.name in ("", "."):
-                continue  # the top directory, as `tar -C dir .` writes it
+                continue  # the top directory, as in archives of `tar -C dir .`
             refuse(entry)
             total += entry.size_bytes
             if total > limit:
@@ -274,7 +276,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
 
 
 def _with_target(source: _Source, entry: ArchiveEntry) -> ArchiveEntry:
-    """Fill in a symlink's target, which a zip stores as the entry's content."""
+    """Set a symlink's target, which a zip stores as the entry's content."""
     with source.read(entry) as content:
         target = content.read(os.pathconf("/", "PC_PATH_MAX")).decode(errors="surrogateescape")
     return replace(entry, link=target)
@@ -297,7 +299,7 @@ def refuse(entry: ArchiveEntry) -> None:
     Refuse a forbidden entry.
 
     Raises:
-        FileError: It would be outside the target, links outside, or is not a file, directory or link.
+        FileError: The entry is outside the target, links outside, or is not a file, directory or link.
     """
     what = f"entry {entry.name!r}"
     if len(entry.name) > PATH_MAX or len(entry.link) > PATH_MAX:
@@ -325,7 +327,7 @@ def refuse(entry: ArchiveEntry) -> None:
 
 
 def is_within(path: str) -> bool:
-    """Whether a path, as written, stays below the root of the archive."""
+    """Whether a path, without resolving symlinks, stays below the root of the archive."""
     clean = posixpath.normpath(path)
     return not clean.startswith("/") and clean != ".." and not clean.startswith("../")
 
@@ -362,7 +364,7 @@ def _write(tree: OpenTree, entry: ArchiveEntry, source: _Source, stop: CancelFla
 
 @contextmanager
 def _reported(packed: Packed, what: str) -> Iterator[None]:
-    """Turn errors of the archive into FileError with its path."""
+    """Convert errors of the archive to FileError with the archive's path."""
     try:
         yield
     except FileError as err:

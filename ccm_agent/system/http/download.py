@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ccm_agent.system.http.download_file import DownloadedFile
 
 STALL_S = 60.0
-"""A transfer fails after so many seconds without data; the total time is not limited."""
+"""A transfer fails after this many seconds without data. The total time is not limited."""
 ATTEMPTS = 5
-"""A transfer fails after so many interruptions in a row without new data."""
+"""A transfer fails after this many interruptions in a row without new data."""
 PAUSE_S = 2.0
 CHUNK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
@@ -40,8 +40,8 @@ class SystemDownload:
     The `Download` of this host.
 
     Args:
-        user_agent: What servers see in their logs.
-        stall_s: How long a server may send nothing.
+        user_agent: The User-Agent header, which appears in server logs.
+        stall_s: How long a transfer may be without data.
         pause_s: How long to wait before an interrupted transfer is resumed.
     """
 
@@ -85,7 +85,7 @@ class SystemDownload:
     async def _receive(
         self, transfer: Transfer, received: DownloadedFile, on_progress: OnProgress | None
     ) -> Transferred:
-        """Receive the whole content, and resume as long as attempts make progress."""
+        """Receive the whole content. Resume as long as attempts make progress."""
         idle, validator = 0, ""
         while True:
             had = received.size_bytes
@@ -137,12 +137,12 @@ class SystemDownload:
 
     @asynccontextmanager
     async def _response(self, transfer: Transfer, had: int, validator: str) -> AsyncIterator[ClientResponse]:
-        """Return a response with content, or one that says "not modified"."""
+        """Yield a response that has content or is "not modified"."""
         request = ClientRequest(
             url=transfer.url,
             headers=_headers(transfer, had, validator),
             own_headers=tuple(transfer.headers.items()),
-            # sent only to the URL that they were given for, as Go's client does
+            # sent only to the original URL, as in Go's client
             username=transfer.username,
             password=transfer.password,
             proxy=_environment_proxy,
@@ -153,7 +153,7 @@ class SystemDownload:
 
 
 def _headers(transfer: Transfer, had: int, validator: str) -> list[tuple[str, str]]:
-    # compressed content could neither be verified against a digest nor resumed
+    # compressed content could be neither verified against a digest nor resumed
     headers = [("Accept-Encoding", "identity")]
     if had and validator:
         headers += [("Range", f"bytes={had}-"), ("If-Range", validator)]
@@ -195,7 +195,7 @@ def _refuse_larger(transfer: Transfer, size_bytes: int) -> None:
 
 
 def _environment_proxy(url: URL) -> str | None:
-    """Return the proxy for a URL from the environment, as curl and Go do; aiohttp's own lookup would read ~/.netrc, too."""
+    """Return the proxy for a URL from the environment, like curl and Go. aiohttp's own lookup would also read ~/.netrc."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()

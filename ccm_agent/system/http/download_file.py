@@ -1,4 +1,4 @@
-"""The file that a download is written to."""
+"""The target file of a download."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ccm_agent.system.trees.directory import Directory, open_parent
 
 class DownloadedFile:
     """
-    A new file with mode 0600, and the digest of its content. Its methods block, so call them in a thread.
+    A new file with mode 0600, and the digest of its content. The methods block, so call them in a thread.
 
-    If the file system allows, it gets its name at the end, so that a killed process leaves no partial download.
+    If the file system allows it, the file has no name until the end, so that a killed process leaves no partial download.
 
-    aiofiles would not do: when a task that awaits its write is cancelled, its thread keeps writing into a file that is being
-    closed or named. `Threads.call` waits for the thread first.
+    aiofiles is not suitable: if a task is cancelled during a write, the thread keeps writing to a file that is being closed or
+    renamed. `Threads.call` waits for the thread first.
 
     Raises:
-        FileError: It cannot be created, or the path exists.
+        FileError: The file cannot be created, or the path exists.
     """
 
     def __init__(self, path: str) -> None:
@@ -45,11 +45,11 @@ class DownloadedFile:
 
     @property
     def sha256(self) -> str:
-        """Hex digest of its content."""
+        """The digest of the content in hex."""
         return self._digest.hexdigest()
 
     def make_sure_of_room(self, more_bytes: int) -> None:
-        """Raise FileError if the file system lacks this much free space, before filling the disk."""
+        """Raise FileError if the file system lacks this much free space, before the disk is full."""
         try:
             make_sure_of_room(self._file.fd, more_bytes)
         except OSError as err:
@@ -72,11 +72,11 @@ class DownloadedFile:
         self.size_bytes = 0
 
     def finish(self) -> None:
-        """Give it its name, and close it."""
+        """Give the file its name, and close it."""
         self._close(is_wanted=True)
 
     def discard(self) -> None:
-        """Close and remove it."""
+        """Close and remove the file."""
         self._close(is_wanted=False)
 
     def _close(self, *, is_wanted: bool) -> None:

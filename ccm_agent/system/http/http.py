@@ -30,7 +30,7 @@ CONNECT_S = 30.0
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BECOMES_GET = frozenset({301, 302, 303})
 _SENDABLE = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
-"""What a URL may contain as it is sent: RFC 3986, section 2."""
+"""The characters that a URL may contain when it is sent: RFC 3986, section 2."""
 
 
 class TransferInterruptedError(DownloadError):
@@ -42,16 +42,18 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     An HTTP request.
 
     Attributes:
-        url: http or https; a user name and password in it are used if no others are given.
-        method: In capitals.
-        headers: Sent with every request.
-        own_headers: Sent only to the URL's own host and port, because they may be secret.
-        username, password: Basic authentication, sent only with the first request, unless a header already authenticates.
-        keeps_credentials: Send them instead of such a header, also after a redirect to the URL's own host and port.
+        url: An http or https URL. Its user name and password are used if no others are given.
+        method: The method, in capitals.
+        headers: Headers that are sent with every request.
+        own_headers: Headers that are sent only to the URL's own host and port, because they may be secret.
+        username, password: Basic authentication. It is sent only with the first request, and not if a header already
+            authenticates.
+        keeps_credentials: Whether to send Basic authentication instead of such a header, also after a redirect to the same host
+            and port.
         body: The request body.
-        follows_redirects: Follow up to ten redirects; else return the redirect.
+        follows_redirects: Whether to follow up to ten redirects. If not, the redirect is returned.
         proxy: Returns the proxy for a URL.
-        tls: Creates the TLS context; it may block. None for the library's default.
+        tls: Creates the TLS context, and may block. None for the library's default.
     """
 
     url: str
@@ -72,9 +74,9 @@ class HttpClient:
     Sends requests.
 
     Args:
-        user_agent: What servers see in their logs.
-        stall_s: How long a server may send nothing; None for no limit.
-        decompresses: Decompress the response.
+        user_agent: The User-Agent header, which appears in server logs.
+        stall_s: How long a server may be silent; None for no limit.
+        decompresses: Whether to decompress the response.
     """
 
     def __init__(self, user_agent: str, *, stall_s: float | None = None, decompresses: bool = False) -> None:
@@ -85,11 +87,11 @@ class HttpClient:
     @asynccontextmanager
     async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         """
-        Yield the first response that is not a redirect. Errors while its content is read are raised as below, too.
+        Yield the first response that is not a redirect. The same errors can be raised while its content is read.
 
         Raises:
-            DownloadError: The URL cannot be requested, or redirects where it must not.
-            TransferInterruptedError: There is no connection, or it was interrupted.
+            DownloadError: The URL cannot be requested, or a redirect is not allowed.
+            TransferInterruptedError: The connection failed or was interrupted.
         """
         from aiohttp import ClientError
 
@@ -136,7 +138,7 @@ class HttpClient:
                     ssl=tls,
                     proxy=request.proxy(url),
                 )
-            except ValueError:  # a line feed in a header, for instance, which may be secret
+            except ValueError:  # for example a line feed in a header, which may be secret
                 raise DownloadError(f"{shown}: this URL or its headers cannot be sent") from None
             location = response.headers.get("Location", "")
             if not request.follows_redirects or response.status not in _MOVED or not location:
@@ -171,7 +173,7 @@ class HttpClient:
 
 
 def os_reason(err: OSError) -> str:
-    """Return the kernel's message; asyncio's own contains the address as a tuple."""
+    """Return the kernel's message, because asyncio's message contains the address as a tuple."""
     if err.errno and err.errno > 0:
         return os.strerror(err.errno).lower()
     return err.strerror or str(err) or type(err).__name__
@@ -194,10 +196,10 @@ def redirected(shown: str, url: URL, location: str) -> URL:
     Args:
         shown: The first URL, in the form that errors may show.
         url: The URL that redirects.
-        location: What it redirects to.
+        location: The target of the redirect.
 
     Raises:
-        DownloadError: It is not followed: not a URL, neither http nor https, or from https to http.
+        DownloadError: The redirect is not followed: its target is not an http or https URL, or it is from https to http.
     """
     try:
         following = url.join(_as_url(location))
@@ -213,7 +215,7 @@ def redirected(shown: str, url: URL, location: str) -> URL:
 
 def _as_url(text: str) -> URL:
     """
-    Build a URL that is sent as it is written.
+    Build a URL that is sent without normalization.
 
     The library would normalize it, but a server may distinguish `%2f`, `%2F` and `/`, or the URL may be signed. Only characters
     that cannot be sent, such as a space, are encoded.
@@ -229,7 +231,7 @@ def _refuse_scheme(shown: str, url: URL) -> None:
 
 
 def is_own(first: URL, url: URL) -> bool:
-    """Whether a secret may be sent there: to the same host and port, or from port 80 to the same host's https on port 443."""
+    """Whether a secret may be sent to `url`: the same host and port, or from port 80 to the same host with https on port 443."""
     if url.host != first.host:
         return False
     there, here = (url.scheme, url.port), (first.scheme, first.port)
@@ -237,7 +239,7 @@ def is_own(first: URL, url: URL) -> bool:
 
 
 def _own_headers(request: ClientRequest, url: URL) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the headers for the URL's own host and port, and those for the first request only."""
+    """Return the headers for the URL's own host and port, and the headers for the first request only."""
     own = [(name, _plain(value)) for name, value in request.own_headers]
     without = [one for one in own if one[0].lower() != "authorization"]
     user, password = request.username or url.user or "", _plain(request.password or url.password or "")

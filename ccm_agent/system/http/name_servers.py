@@ -1,7 +1,7 @@
 """
-Query a name server that a health check names. Queries to the host's own resolver go through the system instead.
+Query a name server that a health check names. Other queries use the host's own resolver.
 
-Imported only for such a check: importing dnspython takes longer than most health checks.
+Imported only for such a check, because importing dnspython takes longer than most health checks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from dns.asyncbackend import get_backend
 
 async def records(server: str, port: int, name: str, record: str) -> list[str]:
     """
-    Return the records of a name, sorted; none if the name does not exist. The caller sets the timeout.
+    Return the sorted records of a name; [] if the name does not exist. The caller sets the timeout.
 
     Args:
         server, port: The name server, by name or address.
-        name: The name; for PTR an address.
-        record: One of `_TEXTS`.
+        name: The name. For PTR records, an address.
+        record: A type of record, which is a key of `_TEXTS`.
 
     Raises:
-        ValueError: The name is not valid, or the answer cannot be used; the message says why.
+        ValueError: The name is not valid, or the reply cannot be used. The message gives the reason.
         OSError: The server cannot be reached.
     """
     try:
         question = dns.message.make_query(_name(name, record), record, use_edns=False)
         (family, *_, address), *_ = await asyncio.get_running_loop().getaddrinfo(server, port)
-        # connected, so that a port without a server is an error at once
+        # a connected socket reports a port without a server immediately
         backend: Any = get_backend("asyncio")
         async with await backend.make_socket(family, socket.SOCK_DGRAM, destination=address[:2]) as connected:
-            # an answer to another question is ignored, because anyone can send one
+            # replies that do not match the query are ignored, because anyone can send one
             answer, _ = await dns.asyncquery.udp_with_fallback(
                 question, str(address[0]), port=port, ignore_errors=True, udp_sock=connected
             )
@@ -51,7 +51,7 @@ async def records(server: str, port: int, name: str, record: str) -> list[str]:
 
 def texts(answer: dns.message.Message, record: str) -> list[str]:
     """
-    Return the records of one type in an answer, sorted.
+    Return the sorted records of one type in a reply.
 
     Raises:
         ValueError: The server refused to answer.
@@ -96,4 +96,4 @@ _TEXTS: dict[str, Callable[[Any], list[str]]] = {
     "SSHFP": lambda one: [f"{one.algorithm} {one.fp_type} {one.fingerprint.hex().upper()}"],
     "TXT": lambda one: [_text(part) for part in one.strings],
 }
-"""Records as goss writes them."""
+"""Functions that format each type of record as goss does."""

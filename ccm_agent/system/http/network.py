@@ -24,7 +24,7 @@ class SystemNetwork:
     The `Network` of this host.
 
     Args:
-        user_agent: What servers see in their logs.
+        user_agent: The User-Agent header, which appears in server logs.
     """
 
     def __init__(self, user_agent: str = "ccm") -> None:
@@ -78,7 +78,7 @@ class SystemNetwork:
 
 
 def _name_servers() -> Callable[[str, int, str, str], Awaitable[list[str]]]:
-    """Import the queries to name servers. Call it in a thread, because it imports a large library."""
+    """Import the module that queries name servers. Call this in a thread, because it imports a large library."""
     from ccm_agent.system.http.name_servers import records
 
     return records
@@ -98,7 +98,7 @@ async def _answer(response: ClientResponse, limit_bytes: int) -> HttpResponse:
 
 
 def _tls(ask: HttpRequest) -> ssl.SSLContext:
-    """Build the TLS context of a request. Call it in a thread, because it reads files."""
+    """Build the TLS context of a request. Call this in a thread, because it reads files."""
     try:
         context = ssl.create_default_context(cafile=ask.ca_file or None)
         if not ask.verifies:

@@ -28,7 +28,7 @@ class Directory:
 
     Attributes:
         fd: A descriptor for the `*at` calls; it may have been opened with O_PATH.
-        name: The entry; "." for the root directory itself.
+        name: The name of the entry; "." for the root directory itself.
         path: The whole path, for errors.
     """
 
@@ -61,13 +61,13 @@ class Directory:
 @contextmanager
 def open_parent(path: str, *, make_mode: int | None = None) -> Iterator[Directory]:
     """
-    Open the directory that holds `path`, to change something in it.
+    Open the directory that contains `path`, to change something in it.
 
     Args:
-        make_mode: Create missing directories of the path with this mode.
+        make_mode: The mode for creating missing directories of the path; None not to create any.
 
     Raises:
-        FileError: It is missing, is not a directory, may not be entered, or the path has an untrusted symlink.
+        FileError: The directory is missing, is not a directory, may not be entered, or the path has an untrusted symlink.
     """
     if not path.startswith("/") or "\0" in path:
         raise FileError(f"{path!r}: this is not an absolute path")

@@ -1,4 +1,4 @@
-"""Where file systems are mounted. A file can be a mount point, too, on the same file system as its directory."""
+"""The mount points of this host. A file can also be a mount point, on the same file system as its directory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 class MountPoints:
     """
-    The mount points at one moment, read when they are first needed.
+    The mount points at one moment, read on first use.
 
-    The kernel refuses to rename or remove a mount point that was added since.
+    The kernel refuses to rename or remove a mount point that was added later.
 
     Source: proc_pid_mountinfo(5).
     """
@@ -24,7 +24,7 @@ class MountPoints:
         self._paths: list[str] | None = None
 
     def below(self, fd: int) -> frozenset[str]:
-        """Return those below an open directory, relative to it; none if they cannot be read."""
+        """Return the mount points below an open directory, relative to it; empty if they cannot be read."""
         if self._paths is None:
             self._paths = _read_paths()
         try:
@@ -55,5 +55,5 @@ def _read_paths() -> list[str]:
 
 
 def _unescape(field: bytes) -> bytes:
-    """Decode the octal escapes of a field: a space is written as `\\040`."""
+    """Decode the octal escapes of a field, such as `\\040` for a space."""
     return _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), field)

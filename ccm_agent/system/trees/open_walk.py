@@ -1,9 +1,9 @@
 """
-Walk directory trees, and reach what is in them, through descriptors.
+Walk directory trees and access their entries through descriptors.
 
-No symlink below the top is followed and no other file system entered, also while other processes change the tree. Device numbers
-do not show a bind mount of the same file system, so the kernel's numbers of mounts are compared, too. For files that would be
-two more calls each, so they are looked up in the table of mounts.
+Below the top, no symlink is followed and no other file system is entered, even if other processes change the tree. Device numbers
+do not show a bind mount of the same file system, so the kernel's mount IDs are also compared. For files that would take two more
+calls each, so files are looked up in the table of mounts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ccm_agent.system.trees.directory import Directory, open_parent
 from ccm_agent.system.trees.mount_points import MountPoints
 
 ENTRIES_MAX = 100_000
-"""The most entries below a directory."""
+"""The maximum number of entries below a directory."""
 DEPTH_MAX = 100
-"""The deepest level of directories; each takes an open file."""
+"""The maximum depth of directories, each of which uses an open file."""
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FDINFO_BYTES = 4096
@@ -33,13 +33,13 @@ _FDINFO_BYTES = 4096
 
 class OpenEntry:
     """
-    An entry that a walk visits.
+    A visited entry of a walk.
 
     Attributes:
-        path: Relative to the top.
+        path: The path relative to the top.
         place: The entry in its open directory; valid until the walk continues.
-        seen: Its lstat result.
-        is_mount: Something else is mounted there. The walk does not enter it.
+        seen: The lstat result.
+        is_mount: Whether the entry is a mount point. The walk does not enter it.
     """
 
     __slots__ = ("is_mount", "path", "place", "seen")
@@ -52,7 +52,7 @@ class OpenEntry:
 
 
 class _Level:
-    """An open directory of a walk, and the names in it that are still to be visited, the last one first."""
+    """An open directory of a walk, and the names in it that remain to be visited, in reverse order."""
 
     __slots__ = ("fd", "names", "prefix")
 
@@ -69,11 +69,11 @@ def walk_open(
     Yield everything below an open directory, sorted, each directory before its content.
 
     Args:
-        top: Its descriptor, open for reading.
-        shown: Its path, for errors.
+        top: The descriptor of the directory, open for reading.
+        shown: The path of the directory, for errors.
         stop: Checked before each entry.
-        mounts: Where file systems are mounted.
-        enters: Paths of the directories to enter; None: all.
+        mounts: The mount points.
+        enters: Paths of the directories to enter; None for all.
 
     Raises:
         FileError: A directory cannot be read, or there are too many entries or levels.
@@ -94,7 +94,7 @@ def walk_open(
             place = Directory(level.fd, name, f"{shown}/{path}")
             with reported(place.path, "cannot be looked at"):
                 seen = place.look()
-            if seen is None:  # it has been removed since
+            if seen is None:  # removed in the meantime
                 continue
             count += 1
             if count > ENTRIES_MAX:
@@ -116,7 +116,7 @@ def walk_open(
 
 
 def _push(levels: list[_Level], fd: int, prefix: str, shown: str) -> None:
-    """Add an open directory to those of a walk, which closes it."""
+    """Add an open directory to the levels of a walk, which closes it."""
     level = _Level(fd, prefix, [])
     levels.append(level)
     if len(levels) > DEPTH_MAX:
@@ -129,7 +129,7 @@ def _push(levels: list[_Level], fd: int, prefix: str, shown: str) -> None:
 
 
 def open_directory(place: Directory) -> int:
-    """Open a directory for reading, not through a symlink; FileError if something else is there by now."""
+    """Open a directory for reading, without following a symlink. FileError if the entry is no longer a directory."""
     try:
         return os.open(place.name, _OPEN, dir_fd=place.fd)
     except OSError as err:
@@ -143,14 +143,14 @@ def open_directory(place: Directory) -> int:
 @contextmanager
 def open_file(place: Directory, what: str = "") -> Iterator[int]:
     """
-    Open a regular file for reading, not through a symlink.
+    Open a regular file for reading, without following a symlink.
 
     Args:
         place: The file.
-        what: What it is, for errors: "source ".
+        what: A word for the file in errors, such as "source ".
 
     Raises:
-        FileError: It cannot be read, or is not a regular file.
+        FileError: The file cannot be read, or is not a regular file.
     """
     with reported(f"{what}{place.path}", "cannot be read"):
         fd = os.open(place.name, _OPEN_FILE, dir_fd=place.fd)
@@ -162,7 +162,7 @@ def open_file(place: Directory, what: str = "") -> Iterator[int]:
 
 
 def mount_id(fd: int) -> int:
-    """Return the kernel's number of the mount that an open file is on; -1 if it is not known. Source: proc_pid_fdinfo(5)."""
+    """Return the kernel's ID of the mount that contains an open file; -1 if it is not known. Source: proc_pid_fdinfo(5)."""
     try:
         info = os.open(f"/proc/self/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -180,14 +180,14 @@ def mount_id(fd: int) -> int:
 @contextmanager
 def open_top(path: str, what: str = "") -> Iterator[int]:
     """
-    Open a directory itself, not through a symlink at the end of the path.
+    Open a directory, without following a symlink at the end of the path.
 
     Args:
-        path: Its absolute path.
-        what: What it is, for errors: "source ".
+        path: The absolute path.
+        what: A word for the directory in errors, such as "source ".
 
     Raises:
-        FileError: It does not exist (ENOENT), or is something else.
+        FileError: The path does not exist (ENOENT), or is not a directory.
     """
     try:
         with open_parent(path) as place:
@@ -217,13 +217,13 @@ def _open_named(place: Directory, what: str) -> int:
 
 class OpenDirectory:
     """
-    Reaches entries below an open directory by their relative paths.
+    Accesses entries below an open directory by their relative paths.
 
-    The last directory stays open, because neighbors follow each other.
+    The last directory stays open, because consecutive entries are often in the same directory.
 
     Args:
         top: The descriptor of the directory.
-        shown: Its path, for errors.
+        shown: The path of the directory, for errors.
     """
 
     def __init__(self, top: int, shown: str) -> None:
@@ -242,10 +242,10 @@ class OpenDirectory:
 
     def place(self, path: str) -> Directory:
         """
-        Return an entry in its open directory, which is valid until the next call.
+        Return an entry in its open directory. It is valid until the next call.
 
         Raises:
-            FileError: A directory on the way is missing, a symlink, or on another file system.
+            FileError: A directory in the path is missing, a symlink, or on another file system.
         """
         head, _, name = path.rpartition("/")
         if head != self._head:
@@ -255,7 +255,7 @@ class OpenDirectory:
         return Directory(self._fd, name, f"{self._shown}/{path}")
 
     def note_change(self) -> None:
-        """The directory of the last entry has changed: flush it before the next one is opened."""
+        """Record a change in the directory of the last entry. The directory is flushed before the next one is opened."""
         self._is_changed = True
 
     def _open(self, head: str) -> int:

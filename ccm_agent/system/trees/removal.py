@@ -1,4 +1,4 @@
-"""Remove a directory tree of any depth, safely while other processes change it."""
+"""Remove a directory tree of any depth. This is safe while other processes change the tree."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ccm_agent.system.threads import CancelFlag
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 LISTED_MAX = 10_000
-"""The most subdirectories that are listed at a time; the others are listed after those are removed."""
+"""The maximum number of subdirectories listed at a time. The others are listed after those are removed."""
 ATTEMPTS = 20
-"""How often removal restarts after another process moved or filled a directory; more often means interference on purpose."""
+"""The maximum number of restarts after another process moved or filled a directory. More indicates deliberate interference."""
 
 
 class _MovedError(Exception):
@@ -20,7 +20,7 @@ class _MovedError(Exception):
 
 
 class _Level:
-    """A directory on the way down: its name, its stat result, and the subdirectories still to be removed."""
+    """A directory of the current path: its name, its stat result, and the subdirectories that remain to be removed."""
 
     __slots__ = ("directories", "is_listed", "name", "seen")
 
@@ -35,18 +35,19 @@ def remove_tree(parent: int, name: str, path: str, stop: CancelFlag) -> None:
     """
     Remove a directory and everything below it.
 
-    Only one directory is open at a time, so the depth is not limited. Each is entered and left through its descriptor: a
+    Only one directory is open at a time, so the depth is not limited. Each directory is entered and left through its
+    descriptor. A
     symlink that replaces a directory is removed itself, and a directory that is moved away is not followed.
 
     Args:
-        parent: A descriptor of the directory that holds it.
-        name: Its name there.
-        path: Its path, for errors.
+        parent: A descriptor of the parent directory.
+        name: The directory's name in its parent.
+        path: The directory's path, for errors.
         stop: Checked before each directory.
 
     Raises:
-        FileError: It is moved or filled while it is removed.
-        OSError: Something in it cannot be removed.
+        FileError: The directory was moved or filled during the removal.
+        OSError: An entry cannot be removed.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -81,7 +82,7 @@ def _remove_once(parent: int, name: str, stop: CancelFlag) -> None:
 
 
 def _remove_files(fd: int) -> list[str]:
-    """Remove all entries but directories; returns the names of the directories."""
+    """Remove all entries except directories, and return the names of the directories."""
     directories = []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -103,7 +104,7 @@ def _is_unlinked(fd: int, name: str) -> bool:
 
 
 def _enter(fd: int, name: str, levels: list[_Level]) -> int:
-    """Enter a directory if it still is one; returns the descriptor to continue with."""
+    """Enter a directory if it still is one, and return the descriptor to continue with."""
     try:
         inner = os.open(name, _OPEN, dir_fd=fd)
     except FileNotFoundError:
@@ -119,7 +120,7 @@ def _enter(fd: int, name: str, levels: list[_Level]) -> int:
 
 
 def _leave(fd: int, parent: int, levels: list[_Level]) -> int:
-    """Remove the open, empty directory; returns the descriptor of its parent."""
+    """Remove the open, empty directory, and return the descriptor of its parent."""
     level = levels.pop()
     above = _above(fd, parent, levels)
     try:

@@ -1,8 +1,8 @@
 """
-A directory tree to write into, from which no path leads out.
+A directory tree for writing. No path in it leads outside.
 
-Paths below it are walked by descriptors. A symlink in the path is followed only if it stays below the directory; one that leads
-out, or is absolute, is an error.
+Paths below the tree are walked by descriptors. A symlink in a path is followed only if it stays below the tree. A symlink that is
+absolute or leads outside is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OpenTree:
-    """The directory, by its descriptor."""
+    """The directory, accessed through its descriptor."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -43,7 +43,7 @@ class OpenTree:
         return space.f_bavail * space.f_frsize
 
     def has(self, path: str) -> bool:
-        """Whether a path exists; no directory is created."""
+        """Whether a path exists. No directory is created."""
         try:
             os.stat(path, dir_fd=self._fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -51,7 +51,7 @@ class OpenTree:
         return True
 
     def nameless_file(self) -> IO[bytes]:
-        """Create an unnamed empty file in the directory's file system; it disappears when it is closed."""
+        """Create an unnamed empty file in the directory's file system. It disappears when it is closed."""
         try:
             fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL, 0o600, dir_fd=self._fd)
         except OSError as err:  # the file system does not support it
@@ -64,12 +64,12 @@ class OpenTree:
         return os.fdopen(fd, "w+b")
 
     def rename(self, path: str, new: str) -> None:
-        """Rename an entry within its directory; the new name must be free."""
+        """Rename an entry within its directory. The new name must be free."""
         with self.parent(path) as (parent, name):
             os.rename(name, posixpath.basename(new), src_dir_fd=parent, dst_dir_fd=parent)
 
     def remove(self, path: str) -> None:
-        """Remove a path: a directory with its content, a symlink itself."""
+        """Remove a path: a directory with its content, or a symlink itself."""
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISDIR(found.st_mode):
@@ -78,7 +78,7 @@ class OpenTree:
                 os.unlink(name, dir_fd=parent)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory; an existing symlink is replaced, any other entry is an error."""
+        """Create a directory. An existing symlink is replaced. Any other existing entry is an error."""
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISLNK(found.st_mode):
@@ -138,15 +138,16 @@ class OpenTree:
         """
         Set owner, mode and time of an open file or directory.
 
-        The descriptor is used, not the name: the owner of the target directory could swap in another program and have it made
-        setuid root.
+        Uses the descriptor instead of the name. Otherwise the owner of the target directory could swap in another program,
+        which would
+        become setuid root.
         """
         self._own(fd, entry)
         default = 0o755 if entry.kind == "directory" else 0o644
         os.fchmod(fd, default if entry.mode < 0 else entry.mode)
 
     def _own(self, what: int | str, entry: ArchiveEntry) -> None:
-        """Set owner and time; a path must be one of /proc that refers to a descriptor."""
+        """Set owner and time. A path must be in /proc and refer to a descriptor."""
         if self._is_root and entry.uid >= 0:
             owner = self._id(entry.user, entry.uid, is_group=False)
             group = self._id(entry.group, entry.gid, is_group=True)
@@ -154,7 +155,7 @@ class OpenTree:
         os.utime(what, (entry.mtime, entry.mtime))
 
     def _id(self, name: str, number: int, *, is_group: bool) -> int:
-        """Return the number of a name that this system knows, else the archive's number, as tar does."""
+        """Return the ID of a name if this system has it, or the archive's ID if not, as tar does."""
         key = (name, number, is_group)
         if key not in self._ids:
             try:
@@ -165,7 +166,7 @@ class OpenTree:
 
     @contextmanager
     def parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """Open the parent directory of `path`, creating it if missing; yields its descriptor and the last part of the path."""
+        """Open the parent directory of `path`, creating it if missing. Yields its descriptor and the last part of the path."""
         head, _, name = path.rpartition("/")
         walk = [os.dup(self._fd)]
         try:
@@ -208,7 +209,7 @@ def _replace(parent: int, temporary: str, name: str, path: str) -> None:
         with replacing(path):
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     finally:
-        # rename leaves both names when they are hardlinks of one file
+        # rename leaves both names if they are hardlinks of one file
         try:
             os.unlink(temporary, dir_fd=parent)
         except FileNotFoundError:
@@ -217,7 +218,7 @@ def _replace(parent: int, temporary: str, name: str, path: str) -> None:
 
 @contextmanager
 def replacing(path: str) -> Iterator[None]:
-    """Turn the error about replacing a directory into a FileError."""
+    """Convert the error about replacing a directory to a FileError."""
     try:
         yield
     except IsADirectoryError as err:
@@ -229,7 +230,7 @@ def replacing(path: str) -> Iterator[None]:
 @contextmanager
 def open_tree(path: str) -> Iterator[OpenTree]:
     """
-    Open a directory to write below it; it and its parents are created (0755) if missing.
+    Open a directory to write below it. Missing directories of the path are created with mode 0755.
 
     A symlink at the end of the path is followed, because the manifest names the directory.
     """

@@ -1,4 +1,4 @@
-"""Write and remove directory trees; each change reaches its directory through descriptors, as in `directory.py`."""
+"""Write and remove directory trees. Each change is made through directory descriptors; see `directory.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(
     keep: Collection[str] | None,
     stop: CancelFlag,
 ) -> tuple[str, ...]:
-    """Make directories and write files; see `Trees.write`."""
+    """Create directories and write files; see `Trees.write`."""
     gave_way: list[str] = []
     _make(top, None)
     for path in directories:
@@ -47,7 +47,7 @@ def _make(path: str, gave_way: list[str] | None) -> None:
     Create a directory unless it exists.
 
     Args:
-        gave_way: Receives the path of a symlink that was removed to make room; None keeps symlinks to directories.
+        gave_way: Receives the path of a symlink that was removed to make room. If None, symlinks to directories are kept.
     """
     with open_parent(path, make_mode=DIRECTORY_MODE) as place, reported(path, "the directory cannot be made"):
         seen = place.look()
@@ -85,7 +85,7 @@ def _purge(top: str, keep: Collection[str], stop: CancelFlag) -> list[str]:
 
 
 def remove(top: str, files: Sequence[str], stop: CancelFlag) -> None:
-    """Remove files, and directories that become empty; see `Trees.remove`."""
+    """Remove files and then empty directories; see `Trees.remove`."""
     failures: list[FileError] = []
     above: set[str] = set()
     for path in files:
@@ -113,11 +113,11 @@ def _parents(path: str) -> Iterable[str]:
 
 
 def _remove_if_empty(path: str) -> None:
-    """Remove an empty directory; a symlink to one stays."""
+    """Remove an empty directory. A symlink to a directory stays."""
     try:
         with open_parent(path) as place:
             seen = place.look()
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 os.rmdir(place.name, dir_fd=place.fd)
     except (FileError, OSError):
-        return  # not empty, busy or gone: removal is best effort
+        return  # not empty, in use or gone: removal is best effort

@@ -15,20 +15,20 @@ from ccm_agent.system.file_inspection import digest_of, kind_of, open_regular, r
 from ccm_agent.system.threads import CancelFlag
 
 ENTRIES_MAX = 1_000_000
-"""The most entries below a directory; larger ones are refused."""
+"""The maximum number of entries below a directory. Larger directories are refused."""
 LISTED_MAX = 20_000
-"""The most additional entries that are listed when they make no difference."""
+"""The maximum number of additional entries that are listed if they do not affect the result."""
 
 
 class WalkedEntry:
     """
-    An entry that a walk visits.
+    A visited entry of a walk.
 
     Attributes:
-        path: Relative to the top.
+        path: The path relative to the top.
         full: The whole path.
-        kind: As in `TreeEntry`.
-        seen: Its lstat result.
+        kind: See `TreeEntry`.
+        seen: The lstat result.
     """
 
     __slots__ = ("full", "kind", "path", "seen")
@@ -42,10 +42,10 @@ class WalkedEntry:
 
 def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntry]:
     """
-    Yield everything below a directory, sorted; symlinks are not followed, and other file systems not entered.
+    Yield everything below a directory, sorted. Symlinks are not followed, and other file systems are not entered.
 
     Args:
-        must_enter: An unreadable directory is an error; else it is skipped.
+        must_enter: Whether an unreadable directory is an error. If not, it is skipped.
     """
     with reported(top, "cannot be looked at"):
         device = os.lstat(top).st_dev
@@ -78,7 +78,7 @@ def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[WalkedEntry
         try:
             yield WalkedEntry(prefix + name, full, os.lstat(full))
         except OSError as err:
-            if must_enter and err.errno != errno.ENOENT:  # else it has been removed since
+            if must_enter and err.errno != errno.ENOENT:  # ENOENT: removed in the meantime
                 raise FileError(f"{full}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
 
 
@@ -118,7 +118,7 @@ def _content(found: WalkedEntry, limit_bytes: int, stop: CancelFlag) -> bytes:
 def compare(
     top: str, wanted: Mapping[str, bytes | Digest], is_whole: bool, stop: CancelFlag
 ) -> TreeComparison:
-    """Compare the wanted files with those on disk; see `Trees.compare`."""
+    """Compare the desired files with the files on disk; see `Trees.compare`."""
     nothing = dict.fromkeys(wanted, "absent")
     try:
         is_link = stat.S_ISLNK(os.lstat(top).st_mode)
@@ -138,7 +138,7 @@ def compare(
 
 
 class _Inside:
-    """The paths below a directory: `others` with their kinds, and the directories; complete or truncated."""
+    """The paths below a directory: `others` with their kinds, and the directories. The lists may be truncated."""
 
     def __init__(self, top: str, stop: CancelFlag, *, is_whole: bool) -> None:
         self.others: dict[str, str] = {}
@@ -154,14 +154,14 @@ class _Inside:
                 self.others[found.path] = found.kind
 
     def lacks(self, path: str, *, is_whole: bool) -> bool:
-        """Whether a path certainly does not exist; False if only an inspection can tell."""
+        """Whether a path certainly does not exist; False if this requires an inspection."""
         way = self._way(path)
         if way:
             return way == "symlink" and is_whole
         return self._is_complete and path not in self.others and path not in self.directories
 
     def _way(self, path: str) -> str:
-        """Return the kind of the first parent of a path that is not a directory; "" if all are directories."""
+        """Return the kind of the first parent of a path that is not a directory; "" if all parents are directories."""
         at = path.find("/")
         while at >= 0:
             kind = self.others.get(path[:at])

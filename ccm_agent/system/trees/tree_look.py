@@ -1,4 +1,4 @@
-"""Compare a directory with what it should be; see `TreeEditor.look`."""
+"""Compare a directory with its desired state; see `TreeEditor.look`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from ccm_agent.system.trees.open_walk import (
 )
 
 FILE_MODE, PROGRAM_MODE, DIRECTORY_MODE = 0o644, 0o755, 0o755
-"""Modes of new entries. A bundle keeps no more of a mode than whether the owner may execute the file."""
+"""Modes of new entries. A bundle stores only whether the owner may execute the file."""
 KERNEL = ("/proc", "/sys", "/dev")
-"""File systems of the kernel, whose entries are no files to remove."""
+"""File systems of the kernel, whose entries must not be removed."""
 UNKNOWN_ID = -2
-"""A user or group that does not exist yet: in a plan, an earlier resource may create it."""
+"""A user or group that does not exist yet. In a plan, an earlier resource may create it."""
 COMPARED_BYTES = 1 << 20
 SOURCE_BYTES = 1 << 40
-"""The largest file of a source."""
+"""The maximum size of a file in a source."""
 
 
 def look(specs: Sequence[TreeSpec], stop: CancelFlag) -> list[TreeDifference]:
@@ -64,11 +64,11 @@ class _Comparison:
     One directory and its spec.
 
     Args:
-        spec: What it should be.
+        spec: The desired state.
         names: Names of users and groups.
-        mounts: Where file systems are mounted.
+        mounts: The mount points.
         stop: Checked before each entry.
-        stack: Closes what is opened.
+        stack: Closes the opened descriptors.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Comparison:
         return fd, os.fstat(fd)
 
     def _refuse_protected(self, fd: int) -> None:
-        """Refuse a directory of the system, which the path may reach by another name."""
+        """Refuse a system directory, which the path may reach by another name."""
         seen = os.fstat(fd)
         for path in self._spec.refused:
             there = _stat(path)
@@ -221,7 +221,7 @@ class _Comparison:
             new_gid=self._gid,
         )
 
-    # ---- what is there ----
+    # ---- the existing entries ----
 
     def _walk(self, fd: int) -> Iterator[OpenEntry]:
         spec = self._spec
@@ -252,7 +252,7 @@ class _Comparison:
         self._kept.append(entry.path)
 
     def _meet_other(self, entry: OpenEntry) -> None:
-        """Handle an entry that the source does not have."""
+        """Handle an entry that is not in the source."""
         spec, mode = self._spec, entry.seen.st_mode
         if spec.purge:
             if kind_of(mode) == "other":
@@ -266,7 +266,7 @@ class _Comparison:
             self._compare_attributes(entry)
 
     def _compare(self, entry: OpenEntry) -> None:
-        """Compare an entry that the source has."""
+        """Compare an entry that is in the source."""
         wanted, seen, full = self._source[entry.path], entry.seen, entry.place.path
         found, new = kind_of(seen.st_mode), self._new(entry.path)
         if found == "symlink" and new.kind == "file":
@@ -281,7 +281,7 @@ class _Comparison:
         else:
             uid, gid, mode = self._attributes(seen)
             if seen.st_uid not in (0, os.geteuid(), self._uid):
-                # its owner may have planted it, with a mode and group that give away the new content
+                # its owner may have planted it, with a mode and group that give access to the new content
                 uid, gid, mode = new.new_uid, new.new_gid, new.new_mode
             self._made[entry.path] = _change(entry.path, seen, "write", (uid, gid, mode & 0o777))
 
@@ -306,7 +306,7 @@ class _Comparison:
             refuse_planted(entry.place, entry.seen)
 
     def _differs(self, path: str, seen: os.stat_result) -> bool:
-        """Note a file or directory whose owner, group or mode must change."""
+        """Record a file or directory whose owner, group or mode must change."""
         wanted = self._attributes(seen)
         if wanted == (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)):
             return False
@@ -314,7 +314,7 @@ class _Comparison:
         return True
 
     def _attributes(self, seen: os.stat_result) -> tuple[int, int, int]:
-        """Return owner, group and mode that an existing file or directory should have."""
+        """Return the desired owner, group and mode of an existing file or directory."""
         spec, mode = self._spec, stat.S_IMODE(seen.st_mode)
         uid = seen.st_uid if self._uid == -1 else self._uid
         gid = seen.st_gid if self._gid == -1 else self._gid
@@ -343,7 +343,7 @@ class _Comparison:
             if total_bytes <= spec.max_size_bytes:
                 break
             if not size_bytes:
-                continue  # removing it makes no room
+                continue  # removing it frees no space
             total_bytes -= size_bytes
             self._removed[one.path] = replace(one, why="size")
         for path in self._removed:
@@ -391,7 +391,7 @@ def _removal(entry: OpenEntry, why: str) -> TreeChange:
 
 
 def _link(entry: OpenEntry) -> str:
-    """Return the target of a symlink; "" for anything else."""
+    """Return the target of a symlink; "" for any other entry."""
     if not stat.S_ISLNK(entry.seen.st_mode):
         return ""
     with reported(entry.place.path, "cannot be read"):
@@ -399,7 +399,7 @@ def _link(entry: OpenEntry) -> str:
 
 
 def _matches(spec: TreeSpec, path: str) -> bool:
-    """Whether the limits are about a file."""
+    """Whether the limits apply to a file."""
     if spec.max_age_s < 0 and spec.max_size_bytes < 0:
         return False
     name = path.rpartition("/")[2]
@@ -409,7 +409,7 @@ def _matches(spec: TreeSpec, path: str) -> bool:
 
 
 def _taken_bytes(seen: os.stat_result) -> int:
-    """Return the space of a file, at most its size: a sparse file of terabytes must not displace others."""
+    """Return the space that a file uses, at most its size. A sparse file of terabytes must not displace others."""
     return min(seen.st_size, 512 * seen.st_blocks)
 
 

@@ -1,4 +1,4 @@
-"""Make a directory what it should be; see `TreeEditor.sync`. Everything is reached through descriptors."""
+"""Change a directory to its desired state; see `TreeEditor.sync`. All entries are accessed through descriptors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _GONE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 
 
 def sync(spec: TreeSpec, look: TreeDifference, stop: CancelFlag) -> None:
-    """Make the changes of a look; see `TreeEditor.sync`. An unknown user and a missing source are errors before the first one."""
+    """
+    Make the changes that a look found; see `TreeEditor.sync`. An unknown user or missing source is reported before any change.
+    """
     user_id(spec.owner), group_id(spec.group)
     with ExitStack() as stack:
         source = None
@@ -80,7 +82,7 @@ def _set_attributes(place: Directory, change: TreeChange) -> None:
 
 
 def _make_directory(place: Directory, change: TreeChange) -> None:
-    """Make a directory. One that others made meanwhile is an error: it may have been moved here to get other permissions."""
+    """Create a directory. If it exists by now, that is an error: it may have been moved here to get other permissions."""
     with reported(place.path, "the directory cannot be made"):
         os.mkdir(place.name, 0o700, dir_fd=place.fd)
         fd = open_directory(place)
@@ -119,7 +121,7 @@ def _remove(below: OpenDirectory, change: TreeChange) -> None:
 
 
 def _remove_entry(place: Directory, change: TreeChange) -> None:
-    """Remove what the look found; something else that is there by now stays."""
+    """Remove an inspected entry. If it has been replaced in the meantime, it stays."""
     with reported(place.path, "cannot be removed"):
         seen = place.look()
         if seen is None or not _is_as_seen(seen, change):

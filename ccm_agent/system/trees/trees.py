@@ -1,4 +1,4 @@
-"""Whole directories of this host: the ports `Trees` and `TreeEditor`, each call one hop to a thread."""
+"""Whole directories of this host: the ports `Trees` and `TreeEditor`. Each call is one thread hop."""
 
 from __future__ import annotations
 
