@@ -156,14 +156,14 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
 
 
 class DisableOutput(Struct, frozen=True, kw_only=True):
-    """How the node is disabled, and whether the agent has received the change."""
+    """How the node is disabled, and whether the agent is informed."""
 
     disabled: Annotated[Disabled, Meta(description="Since and until when, why, and by whom.")]
     agent: Notified
 
 
 class EnableOutput(Struct, frozen=True, kw_only=True):
-    """Whether this command enabled the node, and whether the agent has received the change."""
+    """Whether this command enabled the node, and whether the agent is informed."""
 
     was_disabled: Annotated[bool, Meta(description="Whether it was disabled before.")]
     agent: Notified
