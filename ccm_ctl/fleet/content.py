@@ -1,8 +1,8 @@
 """
-The form in which a manifest is sent: its text, or a directory packed reproducibly.
+The forms in which a manifest is sent: its text, or a directory packed reproducibly.
 
-A bundle is a gzipped tar, entries sorted by path, without times, owners or names of users; a file's mode is 0644, or 0755 when
-its owner may execute it. Its SHA-256 is its name in the object store, so nodes apply exactly what was reviewed.
+A bundle is a gzipped tar with entries sorted by path, without times, owners or user names. A file's mode is 0644, or 0755 if
+its owner may execute it. Its name in the object store is its SHA-256, so nodes apply exactly the content that was reviewed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 INLINE_LIMIT_BYTES = 64 * 1024
-"""A larger manifest travels as a bundle, pinned by digest."""
+"""A larger manifest is sent as a bundle, which the request identifies by digest."""
 
 IGNORE_FILE = ".ccmignore"
 MANIFEST_FILE = "manifest.yaml"
@@ -38,24 +38,24 @@ ALWAYS_IGNORED = (".git", IGNORE_FILE)
 """Paths that are always ignored, regardless of the ignore file."""
 
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024
-"""The most bytes of all files together, unpacked; agents have their own limit as well."""
+"""The maximum unpacked size of all files together, in bytes. Agents have their own limit as well."""
 
 FILES_LIMIT = 10_000
 
 
 class Content(Struct, frozen=True, kw_only=True):
     """
-    A manifest ready to be sent.
+    A manifest that is ready to be sent.
 
     Attributes:
-        name: Its name: the file's name without its extension, or the directory's.
+        name: The name of the file without its extension, or of the directory.
         digest: SHA-256 (hex) of the text or bundle.
-        text: The manifest itself, when it is sent inline; else "".
-        bundle: The bundle's reference in the request; None when the text is sent inline.
-        packed: The bundle's bytes; b"" when it is sent inline.
+        text: The manifest itself if it is sent inline; else "".
+        bundle: The bundle's reference in the request. None: the text is sent inline.
+        packed: The bundle's bytes. b"": the text is sent inline.
         files: Paths in the bundle, sorted.
-        source: The file that the manifest was read from.
-        document: The manifest's text, however it travels, without a byte order mark.
+        source: The file from which the manifest was read.
+        document: The manifest's text without a byte order mark, inline or in a bundle.
     """
 
     name: str
@@ -70,17 +70,17 @@ class Content(Struct, frozen=True, kw_only=True):
 
 def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
     """
-    Read a manifest file, or a directory with one.
+    Read a manifest file, or a directory with a manifest.
 
-    Blocking: belongs into a thread.
+    Blocking: call it in a thread.
 
     Args:
         path: File or directory.
-        manifest: Path of the manifest within the directory; "" is `manifest.yaml`.
-        name: The name of the manifest; "" takes it from the path.
+        manifest: Path of the manifest within the directory. "": `manifest.yaml`.
+        name: The name of the manifest. "": the name of the file or directory.
 
     Raises:
-        InputError: It cannot be read or sent, with the path and what to do.
+        InputError: It cannot be read or sent. The message contains the path and the solution.
         DocumentError: The manifest is not UTF-8.
     """
     try:
@@ -94,7 +94,7 @@ def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
 
 
 def as_bundle(content: Content) -> Content:
-    """The same as a bundle, for what is kept: a manifest that would travel inline is packed as the only file of one."""
+    """Return the content as a bundle, for storage. A manifest that would be sent inline becomes the only file of a bundle."""
     if content.bundle is not None:
         return content
     packed = _pack([(MANIFEST_FILE, stat.S_IFREG | 0o644, content.text.encode())])
@@ -146,11 +146,11 @@ def _digest(data: bytes) -> str:
 
 
 Packable = tuple[str, int, bytes]
-"""Path within the bundle, type and mode bits, content (of a symlink its target)."""
+"""Path within the bundle, type and mode bits, and content (for a symlink, its target)."""
 
 
 def _entries(top: Path) -> Iterator[Packable]:
-    """Everything below a directory that is not ignored, sorted by path; refuses what an agent would refuse."""
+    """Return all entries below a directory that are not ignored, sorted by path. Refuses entries that an agent would refuse."""
     total, count = 0, 0
     for path, mode in _walk(top, PurePosixPath(), []):
         data = b""
@@ -197,7 +197,7 @@ def _ignores(directory: Path) -> GitIgnoreSpec | None:
     from pathspec import GitIgnoreSpec
 
     try:
-        # its other backend, RE2, fails on names that are not UTF-8
+        # the other backend, RE2, fails on names that are not UTF-8
         return GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines(), backend="simple")
     except ValueError as err:
         raise InputError(f"not a list of patterns as in a gitignore: {err}", place=Place(str(path))) from err
@@ -206,7 +206,7 @@ def _ignores(directory: Path) -> GitIgnoreSpec | None:
 def _is_ignored(
     path: PurePosixPath, is_directory: bool, ignores: list[tuple[PurePosixPath, GitIgnoreSpec]]
 ) -> bool:
-    """As with git: the last pattern that matches decides, and a file deeper down comes after one higher up."""
+    """Whether a path is ignored. As in git, the last matching pattern decides, and patterns of deeper directories come last."""
     ignored = False
     for base, spec in ignores:
         relative = str(path.relative_to(base)) + ("/" if is_directory else "")
@@ -217,9 +217,9 @@ def _is_ignored(
 
 def _checked_link(top: Path, path: PurePosixPath) -> bytes:
     """
-    A symlink's target, which stays within the directory.
+    Return a symlink's target, after checking that it stays within the directory.
 
-    `..` is allowed only at the beginning: after a name that is itself a symlink, it leads elsewhere.
+    `..` is allowed only at the beginning, because after a name that is itself a symlink, it leads elsewhere.
     """
     target = (top / path).readlink()
     ups = next((place for place, part in enumerate(target.parts) if part != ".."), len(target.parts))

@@ -1,10 +1,10 @@
-"""Why an HTTP request failed, without the text of the error: it may contain the URL, which often holds a secret."""
+"""Describe why an HTTP request failed without the text of the error, which may contain a URL with a secret."""
 
 from __future__ import annotations
 
 
 def describe_http_problem(err: Exception) -> str:
-    """What went wrong before there was an answer; "" for other errors."""
+    """Return the problem of a request without a response, or "" for other errors."""
     from aiohttp import (
         ClientConnectorCertificateError,
         ClientConnectorDNSError,

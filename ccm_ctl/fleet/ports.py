@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
-    """A bucket as an operator sees it: keys, history and changes."""
+    """A bucket with the operations of an operator: keys, history and changes."""
 
 
 class RequestSender(Protocol):
@@ -43,40 +43,40 @@ class RequestSender(Protocol):
         self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, base: Sequence[Base]
     ) -> None:
         """
-        Sign and send a request, which was made from `base`.
+        Sign and send a request that was made from `base`.
 
         Raises:
-            BusUnavailableError: The broker is unreachable.
+            BusUnavailableError: The broker cannot be reached.
             BusDeniedError: The broker refuses it.
         """
         ...
 
 
 class DocumentBucket(KeyReader, KeyHistory, Protocol):
-    """A bucket with documents that agents obey. What is written names what it was made from."""
+    """A bucket with documents for agents. Each write names its base."""
 
     async def write(self, key: str, value: bytes, revision: int, base: Sequence[Base]) -> int:
-        """Sign and write a key, only if its newest revision is this one (0: it must be absent); see `KeyValue.update`."""
+        """Sign and write a key, only if its newest revision is this one (0: it must be absent). See `KeyValue.update`."""
         ...
 
     async def remove(self, key: str, base: Sequence[Base], *, number: int = 0, note: str = "") -> None:
-        """Sign and write a deletion; see `KeyValue.delete`."""
+        """Sign and write a deletion. See `KeyValue.delete`."""
         ...
 
 
 class ServiceRegistry(BrokerClient, Protocol):
-    """The registered services, as they are stored; `node_state.VerifiedServices` is for decisions."""
+    """The registered services, as they are stored. Decisions use `node_state.VerifiedServices`."""
 
     async def matching(self, cluster: str, protocol: str, service: str, address: str) -> list[StreamEntry]:
-        """What the registry stores for a query; raises as `stored`."""
+        """Return the stored entries for a query. Raises the same errors as `stored`."""
         ...
 
     async def stored(self) -> list[StreamEntry]:
         """
-        What the registry stores: entries, and marks of expired and removed ones.
+        Return the stored entries, including marks for expired and removed services.
 
         Raises:
-            BusError: It cannot be read.
+            BusError: The registry cannot be read.
         """
         ...
 
@@ -87,29 +87,30 @@ def _log_warning(text: str) -> None:
 
 class Fleet(Struct, frozen=True, kw_only=True):
     """
-    Everything that the controller reaches over one connection.
+    All parts of a fleet that the controller uses over one connection.
 
     Attributes:
         operator: The operator's name in requests and records.
         link: The connection.
-        requests, events: Requests to agents, and what they say.
+        requests, events: Sends requests to agents, and reads their events.
         nodes, facts, data, assignments, runs: The buckets CCM_NODES, CCM_FACTS, CCM_DATA, CCM_ASSIGNMENTS and CCM_RUNS.
-        manifests: Bundles by digest.
+        manifests: Bundles, by digest.
         clock: The clock.
-        signatory: Signs for the operator; None if the credentials contain no key.
-        trust: The trust block of the operator's credentials; None: it has none.
-        signers: The bucket CCM_TRUST; None: it is not read.
-        joins: The bucket CCM_JOINS; None: it is not read.
-        schedules: Reads the schedules, and adds the subjects of unreadable ones to a list; None: they cannot be read. Raises
-            BusSetupError where the broker has none.
-        due_rollouts: Reads the starts of scheduled rollouts that are due; None: they cannot be read. Raises BusError.
-        services: The registered services, also for `registrations()` in a gate; None: they cannot be read.
-        secrets: The bucket CCM_SECRETS; None: it is not read.
-        slots: The bucket CCM_SLOTS; None: it is not read.
-        seen: The signers lists that this operator has seen on this machine; None: nothing is remembered.
-        confirm: Confirms that the signers list is the newest one, if these credentials may; raises BusError. None: they never do.
-        warn: Warns the operator about what a decision leaves out.
-        all_nodes: Reads the records and presences of all nodes, of which some may be cached; None: `nodes` is read.
+        signatory: Signs for the operator. None: the credentials contain no key.
+        trust: The trust block of the operator's credentials. None: they have none.
+        signers: The bucket CCM_TRUST. None: it is not read.
+        joins: The bucket CCM_JOINS. None: it is not read.
+        schedules: Reads the schedules, and adds the subjects of unreadable ones to a list. Raises BusSetupError if the broker
+            has no schedules. None: they cannot be read.
+        due_rollouts: Reads the due starts of scheduled rollouts. Raises BusError. None: they cannot be read.
+        services: The registered services, also for `registrations()` in a gate. None: they cannot be read.
+        secrets: The bucket CCM_SECRETS. None: it is not read.
+        slots: The bucket CCM_SLOTS. None: it is not read.
+        seen: The signers lists that this operator has seen on this machine. None: they are not remembered.
+        confirm: Confirms that the signers list is the newest one, if these credentials may. Raises BusError. None: it is never
+            confirmed.
+        warn: Warns the operator about data that a decision ignores.
+        all_nodes: Reads the records and presences of all nodes, possibly from a cache. None: `nodes` is read.
     """
 
     operator: str
@@ -139,7 +140,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
 
 
 class LocalClock:
-    """This machine's time."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
         """See `Clock.now`."""

@@ -1,4 +1,4 @@
-"""The scopes on which an operator may reach the target nodes."""
+"""Choose the scopes on which an operator may reach the target nodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from ccm_ctl.fleet.nodes.nodes import Node
 
 def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) -> list[str]:
     """
-    The scopes of a request that reaches these nodes, within the rights of an operator.
+    Return the scopes of a request that reaches these nodes, within the rights of an operator.
 
-    An operator with `--apply role=web` may not send to `node.web1`, but to the scope of the role, with the selector `node=web1`.
-    Agents that a selector does not select do not act.
+    An operator with `--apply role=web` may not send to `node.web1`, but may send to the scope of the role with the selector
+    `node=web1`. Agents that the selector does not match do not act.
 
     Args:
         scopes: The scopes that follow from the selectors.
         nodes: The target nodes.
-        signer: The operator by the signers list; None: the rights are not known.
+        signer: The operator's entry in the signers list. None: the rights are unknown.
 
     Returns:
-        `scopes` if the operator may use them all, or if the operator's scopes do not reach each node: the broker then refuses.
+        `scopes` if the operator may use them all, or if the operator's scopes do not reach each node. In the second case the
+        broker refuses.
     """
     if signer is None:
         return scopes
@@ -41,6 +42,6 @@ def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) 
 
 
 def _route(node: Node) -> dict[str, object]:
-    """The routed facts of a node, once it has its assigned facts."""
+    """Return the routed facts of a node that has received its assigned facts."""
     assigned = {key: fact_at(node.assigned, key) for key in node.routed}
     return {key: value if assigned[key] is None else assigned[key] for key, value in node.routed.items()}

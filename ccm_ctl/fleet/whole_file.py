@@ -1,4 +1,4 @@
-"""Files of the operator that are written whole or not at all: keys, certificates, lists, saved plans, rules."""
+"""Write files of the operator completely or not at all: keys, certificates, lists, saved plans, rules."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PUBLIC = 0o644
 
 def write_whole(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
     """
-    Replace a file, or create it and its folder; the content is on disk when this returns.
+    Replace a file, or create it and its folder. On return, the content is on disk.
 
-    A reader sees the earlier content or all of the new one. The file has `mode` from the first byte on, minus the bits of
-    the umask. A symlink is replaced, not followed.
+    A reader sees either the old content or the complete new content. The file has `mode` from the first byte on, minus the bits
+    of the umask. A symlink is replaced, not followed.
 
     Raises:
-        InputError: It cannot be written, or the path is not a regular file, such as /dev/null; the earlier content stays.
+        InputError: It cannot be written, or the path is not a regular file, such as /dev/null. The old content is kept.
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -46,10 +46,10 @@ def write_whole(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
 
 def create_file(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
     """
-    Create a file with `mode` from the first byte on; the content is on disk when this returns.
+    Create a file with `mode` from the first byte on. On return, the content is on disk.
 
     Raises:
-        FileExistsError: There is one.
+        FileExistsError: The file exists.
         OSError: It cannot be written.
     """
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -60,7 +60,7 @@ def create_file(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Without this the new name may be lost in a power cut."""
+    """Write the folder to disk, because otherwise the new name may be lost after a power failure."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)

@@ -15,7 +15,7 @@ DIGEST_SHOWN = 12
 
 
 def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
-    """Describe an assignment line by line, for a comparison; of files that are not text, the digests."""
+    """Describe an assignment line by line, for a comparison. Files that are not text are shown by digest."""
     lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
     if assignment.commit:
         lines.append(f"commit: {format_commit(assignment)}")
@@ -34,7 +34,9 @@ def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) 
 
 
 def format_targets(assignment: Assignment) -> str:
-    """Return the targets of an assignment, as written; of a first revision that a rollout brings, those of that revision."""
+    """
+    Return the targets of an assignment, as written. While a rollout brings its first revision, they are those of that revision.
+    """
     from ccm_ctl.fleet.assignments.staging import NOWHERE
 
     if assignment.where == NOWHERE and assignment.next is not None:
@@ -49,7 +51,7 @@ def format_data_revision(assignment: Assignment) -> str:
 
 
 def format_commit(assignment: Assignment) -> str:
-    """The git commit that a manifest was assigned from, and whether its directory differed from the commit."""
+    """Return the git commit from which a manifest was assigned, and whether its directory differed from the commit."""
     return (
         f"{short(assignment.commit)}{' dirty' if assignment.commit_dirty else ''}"
         if assignment.commit
@@ -58,7 +60,7 @@ def format_commit(assignment: Assignment) -> str:
 
 
 def format_interval(assignment: Assignment) -> str:
-    """How often nodes converge."""
+    """Return how often nodes converge."""
     return format_duration(assignment.interval_s) if assignment.interval_s else "the node's own"
 
 

@@ -1,4 +1,4 @@
-"""The stored revisions of an assignment, and rolling back to one of them."""
+"""The stored revisions of an assignment, and rollback to one of them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Revision(Struct, frozen=True, kw_only=True):
     One revision of an assignment.
 
     Attributes:
-        standing: The assignment; None: the revision is its removal.
+        standing: The assignment. None: the revision is a removal.
         time: When it was written.
-        written_by, message: Of a removal, who removed it and why; "" if an older `ccmctl` did.
-        unverified: Why its signature is not valid; "": it is.
-        is_outdated: Its signature is valid, and a newer revision exists that the broker does not show.
+        written_by, message: For a removal, its author and reason; "" if an older `ccmctl` removed it.
+        unverified: Why its signature is not valid. "": it is valid.
+        is_outdated: Whether its signature is valid but a newer revision exists that the broker does not show.
     """
 
     standing: Standing | None
@@ -46,7 +46,7 @@ class Past(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        revisions: All of them, removals too.
+        revisions: All revisions, including removals.
     """
 
     name: str
@@ -54,15 +54,15 @@ class Past(Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> Standing | None:
-        """The current assignment; None if it was removed."""
+        """The current assignment, or None if it was removed."""
         return self.revisions[-1].standing
 
     @property
     def stood(self) -> list[Standing]:
         """
-        The verified revisions without removals, and without those that only began a rollout; the newest is always there.
+        The verified revisions, always including the newest. Removals and revisions that only began a rollout are left out.
 
-        A revision that is not verified is shown, and never restored: another program than `ccmctl` may have made it up.
+        An unverified revision is shown but never restored, because a program other than `ccmctl` may have written it.
         """
         stood = [one.standing for one in self.revisions if one.standing is not None and not one.unverified]
         return [one for one in stood if one.assignment.next is None or one is stood[-1]]
@@ -77,7 +77,7 @@ class Past(Struct, frozen=True, kw_only=True):
         Check that the newest revisions are stored, so that the previous one is known.
 
         Raises:
-            SignatureError: They are not, or no revision is verified.
+            SignatureError: They are not stored, or no revision is verified.
         """
         for one in self.revisions:
             if one.is_outdated:
@@ -89,14 +89,14 @@ class Past(Struct, frozen=True, kw_only=True):
 
     def pick(self, revision: int | None) -> Standing:
         """
-        Choose the revision to restore: the given one, else the previous one.
+        Choose the revision to restore: the given one, or the previous one if none is given.
 
-        The previous one is the newest that differs from the current one. After a rollback, the search starts before the
+        The previous revision is the newest that differs from the current one. After a rollback, the search starts before the
         restored revision, so that repeated rollbacks go further back.
 
         Raises:
             NotFoundError: The revision is not stored, or there is no other one.
-            SignatureError: It is not verified.
+            SignatureError: The revision is not verified.
         """
         if revision is not None:
             for one in self.stood:
@@ -136,8 +136,8 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
     Find the revisions of an assignment, current or removed, by name and scope.
 
     Raises:
-        NotFoundError: There never was one.
-        UsageError: The name has several scopes, and none was given.
+        NotFoundError: There is no such assignment.
+        UsageError: The name has several scopes, and no scope was given.
     """
     if not scope and not known.named(name):
         near = did_you_mean(name, (one.name for one in known.standing))
@@ -166,13 +166,13 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
 
 async def verify_newest(fleet: Fleet, standing: Standing) -> Verified[None]:
     """
-    The proof of the current revision of an assignment, as the base of the next one.
+    Return the proof of the current revision of an assignment, as the base of the next one.
 
-    Its own signature is not enough: an earlier revision that was written again has a valid one.
+    A valid signature is not sufficient, because an earlier revision that was written again also has one.
 
     Raises:
-        SignatureError: It is not verified, or it is older than another revision that is kept.
-        RevisionError: It was written since it was read.
+        SignatureError: It is not verified, or it is older than another stored revision.
+        RevisionError: It was changed after it was read.
     """
     proof = standing.verified()
     history = await read_history(fleet, fleet.assignments, ASSIGNMENTS, standing.key, "assignment", LISTING)
@@ -204,13 +204,13 @@ async def check_there(fleet: Fleet, standing: Standing) -> None:
 
 
 def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
-    """Return an old revision as a new one, without a deadline that has passed, because no node would start."""
+    """Return an old revision as a new one. A deadline that has passed is removed, because no node would start."""
     now = fleet.clock.now()
     deadline = old.assignment.deadline
     is_kept = newest.assignment.next is not None and old.number == newest.number
     assignment = msgspec.structs.replace(
         old.assignment,
-        # the nodes that an aborted rollout has not reached have this revision
+        # nodes that the aborted rollout has not reached already have this revision
         number=old.number if is_kept else 0,
         next=None,
         rollout="",
@@ -223,7 +223,7 @@ def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
 
 
 def is_same(one: Assignment, other: Assignment) -> bool:
-    """Whether both assign the same to the same nodes, regardless of author, time and git commit."""
+    """Whether both assign the same content to the same nodes, regardless of author, time and git commit."""
 
     def bare(assignment: Assignment) -> Assignment:
         return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The rollouts that bring the next revision of assignments to nodes: how far they are, and waiting for them."""
+"""The rollouts that bring the next revisions of assignments to nodes: read their states, and wait for them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History, UnknownRunError
 
 LOOK_S = 1.0
-"""How often the state of a rollout is read while a command waits for it."""
+"""How often, in seconds, the state of a rollout is read while a command waits for it."""
 
 
 class BringingRollout(Struct, frozen=True, kw_only=True):
     """
-    The rollout that an assignment names for its next revision.
+    The rollout that brings the next revision of an assignment.
 
     Attributes:
         run: Its run.
-        state: Its state; None: it is not on record.
-        nodes: How many nodes it is for; 0: it is not on record.
+        state: Its state. None: it is not recorded.
+        nodes: The number of its nodes. 0: it is not recorded.
     """
 
     run: str
@@ -34,17 +34,17 @@ class BringingRollout(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """It is in progress or paused, so the next revision may reach more nodes."""
+        """Whether it is in progress or paused, so that the next revision may reach more nodes."""
         return self.state is not None and self.state.phase is not Phase.ABORTED
 
     @property
     def is_paused(self) -> bool:
-        """It waits for an operator."""
+        """Whether it waits for an operator."""
         return self.state is not None and self.state.phase is Phase.PAUSED
 
 
 async def read_bringing(fleet: Fleet, standings: Iterable[Standing]) -> dict[str, BringingRollout]:
-    """The rollouts of the next revisions of assignments, by the key of the assignment; empty where there are none."""
+    """Return the rollouts of the next revisions of assignments, by the key of the assignment."""
     found = {}
     for standing in standings:
         following = standing.following
@@ -67,16 +67,16 @@ async def wait_bringing(
     on_look: Callable[[RolloutState], None],
 ) -> float:
     """
-    Wait until no rollout brings a revision to further nodes by itself: each is over, or paused.
+    Wait until each rollout has ended or is paused.
 
     Args:
         fleet: The bus.
         bringing: The rollouts.
-        seconds: How long to wait at most.
-        on_look: Called with the state of each rollout, each time it was read.
+        seconds: The maximum time to wait.
+        on_look: Called with the state of each rollout after each read.
 
     Returns:
-        The seconds that are left.
+        The remaining seconds.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

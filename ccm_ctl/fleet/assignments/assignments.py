@@ -1,8 +1,9 @@
 """
 Assignments in CCM_ASSIGNMENTS: desired state for nodes until it is removed.
 
-Of several assignments with one name, a node uses the one for itself, then one for a fact, then the one for all nodes; then the
-newest wins. Revisions of a name are counted over all its scopes, so a revision identifies one scope.
+If several assignments have the same name, a node uses the one for the node itself, then one for a fact, then the one for all
+nodes. Among equals, the newest takes precedence. The revisions of a name are counted over all its scopes, so a revision
+identifies one scope.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 LISTING = "ccmctl assignment list"
 
 LATEST = 1 << 62
-"""Instead of a bucket's revision: later than all stored ones."""
+"""In place of a bucket revision: later than all stored revisions."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -55,14 +56,14 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its key.
-        revision: Its stamp's count: the revision as people know it.
-        number: The revision as nodes know it: its stamp's number, or that of the revision which was written again.
-        stamp: Its stamp's number.
+        revision: The count in its stamp: the revision that operators see.
+        number: The revision that nodes use: the number in its stamp, or the number of the revision that a rollback restored.
+        stamp: The number in its stamp.
         written: The bucket's revision, which orders writes of different keys.
         assignment: Its content.
         written_by, time: Author and time.
         message: The author's reason.
-        proof: Whether its signature is valid; None: it is not stored.
+        proof: The result of checking its signature. None: it is not stored.
     """
 
     key: str
@@ -78,12 +79,12 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> str:
-        """Why its signature is not valid; "": it is, or it is not stored."""
+        """The reason why its signature is not valid. "": it is valid, or the assignment is not stored."""
         return self.proof.reason if self.proof is not None else ""
 
     def verified(self) -> Verified[None]:
         """
-        Its proof, as the base of what is made from it.
+        The proof of its signature, as the base of new objects.
 
         Raises:
             SignatureError: It is not verified.
@@ -102,12 +103,12 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The precedence: of one name, a node uses the assignment with the highest rank."""
+        """The precedence. Among assignments with one name, a node uses the one with the highest rank."""
         return assignment_rank(self.assignment.scope, self.written)
 
     @property
     def following(self) -> Standing | None:
-        """The next revision, as it is on nodes that a rollout has released it to; None: no rollout brings one."""
+        """The next revision, in the form used by nodes to which a rollout has released it. None: no rollout brings one."""
         following = self.assignment.next
         if following is None:
             return None
@@ -121,11 +122,11 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 class Assignments:
     """
-    All stored assignments, and which of them apply to a node.
+    All stored assignments, with their precedence on each node.
 
     Attributes:
-        standing: All of them, by name, by precedence.
-        unreadable: Keys without a valid assignment; agents refuse them.
+        standing: All assignments, by name, in order of precedence.
+        unreadable: Keys without a valid assignment. Agents refuse these entries.
     """
 
     def __init__(self, standing: Iterable[Standing], unreadable: Sequence[str] = ()) -> None:
@@ -136,15 +137,15 @@ class Assignments:
         self._is_for_all = all(one.assignment.scope == ALL for one in self.standing)
 
     def named(self, name: str) -> list[Standing]:
-        """Those of a name, by precedence."""
+        """Return the assignments with this name, in order of precedence."""
         return [one for one in self.standing if one.name == name]
 
     def need(self, name: str) -> list[Standing]:
         """
-        Those of a name, by precedence.
+        Return the assignments with this name, in order of precedence.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such assignment.
         """
         found = self.named(name)
         if not found:
@@ -154,10 +155,10 @@ class Assignments:
 
     def one(self, name: str, scope: str = "") -> Standing:
         """
-        Find an assignment by name, and by scope where the name has several scopes.
+        Find an assignment by name, and by scope if the name has several scopes.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such assignment.
             UsageError: There are several, and no scope was given.
         """
         found = [one for one in self.need(name) if scope in ("", one.assignment.scope)]
@@ -171,7 +172,7 @@ class Assignments:
         return found[0]
 
     def of_node(self, node: Node) -> dict[str, Standing]:
-        """Return the assignments that apply to a node by name, as far as its facts are known."""
+        """Return the assignments that apply to a node, by name, using the known facts of the node."""
         found = self._of_node.get(node.name)
         if found is None:
             found = self._of_node[node.name] = self._look_up(node)
@@ -193,17 +194,17 @@ class Assignments:
         return found
 
     def with_one(self, standing: Standing) -> Assignments:
-        """Return the assignments with one added, or replaced by key."""
+        """Return the assignments with one added or replaced."""
         rest = [one for one in self.standing if one.key != standing.key]
         return Assignments([*rest, standing], self.unreadable)
 
     def without(self, keys: Iterable[str]) -> Assignments:
-        """Return the assignments without some of them."""
+        """Return the assignments without those with these keys."""
         gone = set(keys)
         return Assignments([one for one in self.standing if one.key not in gone], self.unreadable)
 
     async def fill_in(self, fleet: Fleet, inventory: Inventory) -> None:
-        """Read the facts that selectors need and that are not in the nodes' short records."""
+        """Read the facts that selectors need but the nodes' short records do not contain."""
         selectors = [selector for meant in self._meant.values() for selector in meant.selectors]
         where = "".join(one.assignment.where for one in self.standing)
         self._of_node.clear()
@@ -211,7 +212,7 @@ class Assignments:
 
 
 def _on_node(standing: Standing, node: Node) -> Standing:
-    """The revision of an assignment that a node has: the next one, if the node reports that it was released there."""
+    """Return the revision of an assignment that a node has: the next one, if the node reports its release there."""
     following = standing.following
     told = node.record.assignments.get(standing.name) if node.record and following else None
     is_there = (
@@ -223,7 +224,7 @@ def _on_node(standing: Standing, node: Node) -> Standing:
 
 
 class _Meant:
-    """Matches the nodes of an assignment besides its scope; an invalid selector matches none, because agents refuse it."""
+    """Matches nodes by the selectors of an assignment. An invalid selector matches no node, because agents refuse it."""
 
     def __init__(self, assignment: Assignment) -> None:
         from ccm_agent.templates.selector import parse_targets, parse_where
@@ -239,7 +240,7 @@ class _Meant:
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it has no selector, so that facts decide nothing."""
+        """Whether it has no selector, so that facts do not matter."""
         return not self.selectors and self._where is None
 
     def means(self, name: str, facts: Mapping[str, Any]) -> bool:
@@ -268,7 +269,7 @@ async def read_assignments(fleet: Fleet) -> Assignments:
 
 
 def build_standing(document: StoredDocument) -> Standing | None:
-    """Decode the assignment in a document; None if it is not one, or belongs to another key."""
+    """Decode the assignment in a document. Returns None if the content is not an assignment, or belongs to another key."""
     if document.is_plain or document.is_foreign or document.body is None:
         return None
     try:
@@ -301,13 +302,13 @@ async def store_assignment(
     Args:
         fleet: The bus.
         assignment: The assignment.
-        known: The assignments as they were when the operator confirmed the change.
-        base: What the assignment was made from.
+        known: The assignments at the time when the operator confirmed the change.
+        base: The signed objects from which the assignment was made.
         message: The operator's reason.
 
     Raises:
-        RevisionError: It was written since by another operator.
-        BusDeniedError: This operator may not assign there.
+        RevisionError: Another operator has changed it since.
+        BusDeniedError: This operator may not write assignments in this scope.
     """
     key = assignment_key(assignment.scope, assignment.name)
     before = next((one for one in known.standing if one.key == key), None)
@@ -343,20 +344,20 @@ async def store_assignment(
 
 async def remove_assignment(fleet: Fleet, standing: Standing, message: str = "") -> None:
     """
-    Remove an assignment, for a reason that its history shows.
+    Remove an assignment, with a reason for its history.
 
     Raises:
-        BusDeniedError: This operator may not assign there.
+        BusDeniedError: This operator may not write assignments in this scope.
     """
     await remove_key(fleet, standing.key, message)
 
 
 async def remove_key(fleet: Fleet, key: str, message: str = "") -> None:
     """
-    Write the signed deletion of an assignment, whether the bucket still holds it or not.
+    Write the signed deletion of an assignment, even if the bucket no longer contains the assignment.
 
     Raises:
-        BusDeniedError: This operator may not assign there.
+        BusDeniedError: This operator may not write assignments in this scope.
     """
     try:
         await Documents(fleet, fleet.assignments, ASSIGNMENTS).remove(key, message)
@@ -374,10 +375,10 @@ def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:
 
 def parse_scope(words: str) -> str:
     """
-    Parse a scope as people write it: `all`, `node=web1` or `role=web`.
+    Parse a scope as operators write it: `all`, `node=web1` or `role=web`.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: It has none of these forms.
     """
     key, equal, value = words.partition("=")
     if words == ALL:
@@ -388,10 +389,10 @@ def parse_scope(words: str) -> str:
 
 
 def find_layer(scope: str) -> str:
-    """`node`, `fact` or `all`."""
+    """Return `node`, `fact` or `all`."""
     return scope.partition(".")[0]
 
 
 def _list_scopes(node: Node) -> set[str]:
-    """List the scopes of a node, including those of assigned facts that it has not received yet."""
+    """Return the scopes of a node, including those of assigned facts that it has not received yet."""
     return set(scopes_of(node.name, node.routed | dict(flat_facts(node.assigned))))

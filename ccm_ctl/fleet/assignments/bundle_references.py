@@ -1,7 +1,7 @@
 """
-The stored bundles, and what on the broker needs each of them: assignments and their history, schedules, runs and rollouts.
+The stored bundles, and the objects on the broker that need them: assignments and their history, schedules, runs and rollouts.
 
-A run that has ended needs its bundle as long as it is on record: it can be sent again, and a plan that was saved can be applied.
+A recorded run needs its bundle even after its end, because it can be sent again, and its saved plan can be applied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ccm_ctl.fleet.runs.find_run import read_schedules
 from ccm_ctl.fleet.runs.history import History
 
 SHORT_DIGEST = 12
-"""How many characters of a digest are shown."""
+"""The number of characters of a digest that are shown."""
 
 _LEAST = 4
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -40,11 +40,11 @@ ROLLOUT = "rollout"
 
 class BundleReference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    Something that needs a bundle.
+    An object that needs a bundle.
 
     Attributes:
         kind: `assignment`, `revision` (an earlier one of an assignment), `schedule`, `run`, `ended run` or `rollout`.
-        name: Name of the assignment or schedule, or id of the run.
+        name: The name of the assignment or schedule, or the ID of the run.
         revision: Revision of the assignment.
         scope: Scope of the assignment or schedule.
     """
@@ -57,10 +57,10 @@ class BundleReference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class BundleReferences:
     """
-    What needs the stored bundles.
+    The objects that need the stored bundles.
 
     Attributes:
-        unreadable: What could not be read, and so may need any bundle.
+        unreadable: Objects that could not be read, and so may need any bundle.
     """
 
     def __init__(self) -> None:
@@ -68,29 +68,30 @@ class BundleReferences:
         self._found: dict[str, list[BundleReference]] = {}
 
     def add(self, digest: str, reference: BundleReference) -> None:
-        """Note that something needs a bundle."""
+        """Record that an object needs a bundle."""
         self._found.setdefault(digest, []).append(reference)
 
     def of(self, digest: str) -> list[BundleReference]:
-        """What needs a bundle, in the order in which it was found."""
+        """Return the objects that need a bundle, in the order in which they were found."""
         return self._found.get(digest, [])
 
 
 async def find_bundles(fleet: Fleet) -> list[StoredObject]:
     """
-    Find the stored bundles, the newest first.
+    Find the stored bundles, newest first.
 
-    An object whose name is not a digest is not a bundle: the store may also contain manifest sources, which nodes fetch by name.
+    An object whose name is not a digest is not a bundle. The store may also contain manifest sources, which nodes fetch by
+    name.
     """
     return [one for one in reversed(await fleet.manifests.all()) if _DIGEST.fullmatch(one.name)]
 
 
 def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:
     """
-    Find a bundle by its digest, or by the beginning of it.
+    Find a bundle by its digest or a prefix of the digest.
 
     Raises:
-        UsageError: It is not the beginning of a digest, or several bundles begin so.
+        UsageError: It cannot be a prefix of a digest, or it is ambiguous.
         NotFoundError: There is no such bundle.
     """
     prefix = word.lower()
@@ -112,7 +113,7 @@ def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:
 
 
 async def read_references(fleet: Fleet) -> BundleReferences:
-    """Read what needs the stored bundles."""
+    """Read the objects that need the stored bundles."""
     found = BundleReferences()
     await _add_assignments(fleet, found)
     left_out: list[str] = []
@@ -127,7 +128,7 @@ async def read_references(fleet: Fleet) -> BundleReferences:
 
 
 async def _add_assignments(fleet: Fleet, found: BundleReferences) -> None:
-    """Add all stored revisions, also of assignments that were removed: `ccmctl rollback` restores them."""
+    """Add all stored revisions, including those of removed assignments, because `ccmctl rollback` restores them."""
     for newest in await fleet.assignments.matching([">"], deletions=True):
         for entry in await fleet.assignments.history(newest.key):
             if not entry.value:
@@ -162,24 +163,23 @@ async def _add_runs(fleet: Fleet, found: BundleReferences) -> None:
 
 async def find_unused(fleet: Fleet, older_than_s: float) -> list[StoredObject]:
     """
-    Find the bundles that nothing on the broker needs, the newest first.
+    Find the bundles that no object on the broker needs, newest first.
 
-    They are listed before what needs them is read: a bundle that a command stores meanwhile has another revision than the listed
-    one, so `Objects.remove` keeps it.
+    The bundles are listed before the objects that need them are read. If a command stores one of these bundles in the meantime,
+    its revision changes, so `Objects.remove` keeps it.
 
     Args:
         fleet: The bus.
-        older_than_s: Only bundles that were not stored within this time: a command stores a bundle first, and then what needs it.
+        older_than_s: Skip bundles stored within this time, because a command stores a bundle before the object that needs it.
 
     Raises:
-        ProtocolError: Something that may need a bundle cannot be read.
+        ProtocolError: An object that may need a bundle cannot be read.
     """
     bundles = await find_bundles(fleet)
     oldest = await fleet.assignments.now() - timedelta(seconds=older_than_s)
     for bucket in (fleet.assignments, fleet.runs):
-        await bucket.matching(
-            [">"], obeyed=True, deletions=True
-        )  # a copied entry could hide one that needs a bundle
+        # a copied entry could hide another entry that needs a bundle
+        await bucket.matching([">"], obeyed=True, deletions=True)
     references = await read_references(fleet)
     if references.unreadable:
         more = len(references.unreadable) - 1
@@ -191,7 +191,7 @@ async def find_unused(fleet: Fleet, older_than_s: float) -> list[StoredObject]:
     return [
         one
         for one in bundles
-        # An unreadable description does not say which chunks are the bundle's.
+        # an unreadable description does not show which chunks belong to the bundle
         if one.digest == one.name and one.time < oldest and not references.of(one.name)
     ]
 
@@ -201,7 +201,7 @@ def _requested(request: ManifestRequest) -> Bundle | None:
 
 
 def _recorded_digest(request: dict[str, object]) -> str:
-    """The digest of the bundle in the record of a request; "" if its manifest was sent inline."""
+    """Return the digest of the bundle in the record of a request, or "" if its manifest was sent inline."""
     part = request.get("part")
     bundle = (part if isinstance(part, dict) else request).get("bundle")
     digest = bundle.get("digest") if isinstance(bundle, dict) else ""

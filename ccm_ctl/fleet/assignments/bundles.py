@@ -1,8 +1,8 @@
 """
-The content of a stored bundle as far as it is known without a node: its files, and the resources that its manifest names.
+The content of a stored bundle that is known without a node: its files, and the resources that its manifest declares.
 
-A name with a template is known only on the node, and a manifest whose list is a template names no resources here. Nothing is
-unpacked to disk. An unreadable bundle counts as empty; agents refuse it with a reason.
+Only the node knows a name that contains a template, and no resources are known if a template generates the list of resources.
+Nothing is unpacked to disk. An unreadable bundle is treated as empty, because agents refuse it with a reason.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from ccm_ctl.fleet.nodes.nodes import Inventory
 from ccm_ctl.fleet.ports import Fleet
 
 _UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048
-"""The files, with a header and padding for each."""
+"""The maximum unpacked size: the files, with a header and padding for each."""
 
 TEXT_LIMIT = 256 * 1024
 """A larger file, in bytes, is compared by its digest only."""
 
 _ASSIGNED = re.compile(r"^(\s*(?:- )?[\"']?([\w.-]{1,100})[\"']?\s*[:=]\s*)\S.*")
-"""A line that gives a key a value, as in YAML, INI and shell files."""
+"""A line that sets a key to a value, as in YAML, INI and shell files."""
 
 _INLINE = re.compile(
     r"""\b([\w.-]{1,100})(["']?\s{0,8}[:=]\s{0,8})("[^"]{0,4096}"|'[^']{0,4096}'|[^\s,{}\[\]]{1,4096})"""
 )
-"""A key and its value within a line, as in YAML's flow form and JSON."""
+"""A key and its value within a line, as in flow-style YAML and JSON."""
 
 _BLOCK = re.compile(r"^(\s*(?:- )?)[\"']?([\w.-]{1,100})[\"']?\s*:\s+[|>][-+\d]{0,2}\s*(?:#.*)?$")
-"""A key whose value are the deeper lines below it, as in YAML."""
+"""A key whose value consists of the more deeply indented lines below it, as in YAML."""
 
 _DEFAULTS = "defaults"
 _MARKERS = ("{{", "${")
@@ -51,12 +51,12 @@ _MARKERS = ("{{", "${")
 
 class Inside(Struct, frozen=True, kw_only=True):
     """
-    What a bundle holds.
+    The content of a bundle.
 
     Attributes:
-        files: SHA-256 (hex) of each file by its path.
-        texts: The content of each text file by its path, without secrets; of files above TEXT_LIMIT none.
-        resources: `type#name` of each resource, names with templates as they are written.
+        files: SHA-256 (hex) of each file, by path.
+        texts: The content of each text file by path, without secrets. Files above TEXT_LIMIT are not included.
+        resources: `type#name` of each resource. Names with templates are unchanged.
     """
 
     files: dict[str, str] = {}
@@ -100,7 +100,7 @@ def look_into(packed: bytes, manifest: str) -> Inside:
 
 
 async def read_inside(fleet: Fleet, bundle: Bundle) -> Inside:
-    """Read the content of a stored bundle; empty if it is missing or damaged."""
+    """Read the content of a stored bundle. Empty if it is missing or damaged."""
     try:
         packed = await fleet.manifests.get(bundle.digest, SIZE_LIMIT_BYTES)
     except BusError:
@@ -109,7 +109,7 @@ async def read_inside(fleet: Fleet, bundle: Bundle) -> Inside:
 
 
 def resources_in(manifest: bytes | str) -> tuple[str, ...]:
-    """`type#name` of the resources that a manifest names, in order; none when it does not parse."""
+    """Return `type#name` of the resources that a manifest declares, in order. Empty if it does not parse."""
     try:
         document = decode_document(manifest)
     except InputError:
@@ -148,7 +148,7 @@ async def overlaps(
 
 
 def managing(known: Assignments, inventory: Inventory, node: str) -> list[Standing]:
-    """The assignments that change a node. A plan manages nothing."""
+    """Return the assignments that change a node. Assignments that only plan are left out."""
     return [one for one in known.of_node(inventory.nodes[node]).values() if one.assignment.mode != "plan"]
 
 
@@ -156,7 +156,8 @@ async def find_assigned(
     fleet: Fleet, inventory: Inventory, nodes: Sequence[str], resources: Collection[str]
 ) -> dict[str, list[tuple[str, list[str]]]]:
     """
-    Find the assignments that apply resources again: by name, each resource with its nodes.
+    Find assignments that will apply the same resources again. The result contains, by assignment name, each resource with its
+    nodes.
 
     Assignments that cannot be read are skipped, because a missing warning must not fail a run.
     """
@@ -175,12 +176,12 @@ async def find_assigned(
 
 
 def _contents(raw: bytes) -> dict[str, bytes]:
-    """Files by path; of a symlink its target."""
+    """Return the files by path. For a symlink, the content is its target."""
     found: dict[str, bytes] = {}
     left = _UNPACKED_LIMIT_BYTES
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
         for entry in tar:
-            left -= entry.size  # of a sparse file more than there are bytes
+            left -= entry.size  # for a sparse file, this is more than its stored bytes
             if len(found) >= FILES_LIMIT or left < 0:
                 break
             if entry.issym():
@@ -191,7 +192,7 @@ def _contents(raw: bytes) -> dict[str, bytes]:
 
 
 def _read_text(content: bytes) -> str | None:
-    """A file as text in which the values of keys such as `password` are masked; None if it is not text."""
+    """Return a file as text with the values of keys such as `password` masked, or None if it is not text."""
     if len(content) > TEXT_LIMIT or b"\0" in content:
         return None
     try:
@@ -202,7 +203,7 @@ def _read_text(content: bytes) -> str | None:
 
 
 def _mask_lines(lines: list[str]) -> Iterator[str]:
-    block = -1  # how deep the key of a secret block stands
+    block = -1  # the indentation of the secret block's key, or -1
     for line in lines:
         depth = len(line) - len(line.lstrip())
         if 0 <= block < depth and line.strip():

@@ -1,4 +1,4 @@
-"""The state of nodes for the assignment that applies to them: each node's report, compared with the assignment."""
+"""The state of nodes for the assignment that applies to them: the comparison of each node's report with the assignment."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ EXPIRED = "expired"
 REFUSED = "refused"
 
 LOOK_AGAIN_S = 1.0
-"""Seconds between reads of nodes' records, because their changes cause no notification."""
+"""Seconds between reads of nodes' records, because the broker does not notify of their changes."""
 
 SAID_GOODBYE_MOST = 200
-"""The most offline nodes whose goodbye events are read; with more, the whole fleet is probably offline."""
+"""The maximum number of offline nodes whose goodbye events are read. With more, the whole fleet is probably offline."""
 
 
 PENDING_NAMED = 3
-"""The most pending refreshes that are named."""
+"""The maximum number of pending refreshes that a message names."""
 
 
 class AbsentSince(Struct, frozen=True):
     """
-    Since when a node is offline, in words.
+    The time since which a node is offline.
 
     Attributes:
-        since: The time; None: not known.
-        is_exact: It sent a goodbye then; otherwise it was last seen then, and disconnected later without one.
+        since: The time, or None if unknown.
+        is_exact: Whether the node sent a goodbye then. Otherwise it was last seen then, and disconnected later without one.
     """
 
     since: datetime | None = None
@@ -76,20 +76,20 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     Attributes:
         node: The node.
         wanted: The assignment that applies to it.
-        state: "converged", "waiting", "disabled", "offline", or how its last run with this revision ended: "failed", "refused",
-            "expired" …
-        reason: Why it is not converged; for a converged node, a further note.
-        code: The error's code, where an error is the reason.
-        revision: The revision that it reports, as people count it; 0: it has not reported one.
-        digest, data_revision: What it applied last; "" when it has not applied this name.
-        data_revisions: Where data are followed, the revision of each document in CCM_DATA that its last run has read, by key.
-        older_data: Those of them that are not the newest.
-        since: Since when it is in this state.
+        state: "converged", "waiting", "disabled", "offline", or the end of its last run with this revision: "failed",
+            "refused", "expired" …
+        reason: Why it is not converged; for a converged node, an additional note.
+        code: The error's code, if an error is the reason.
+        revision: The revision that it reports, in the numbers that operators see. 0: it has not reported one.
+        digest, data_revision: The content that it applied last; "" if it has not applied an assignment with this name.
+        data_revisions: For followed data, the revision of each document in CCM_DATA that its last run read, by key.
+        older_data: The documents of `data_revisions` that are not the newest.
+        since: When it entered this state.
         run: The last run.
-        next_time: When it tries again.
-        away: It is offline, and since when; None: it is present.
-        unverified: Which of the node's entries it did not sign, where they were judged; "" for none.
-        has_drifted: The assignment only plans, and its last plan would change something.
+        next_time: When it will try again.
+        away: The time since which it is offline. None: it is present.
+        unverified: The node's entries that it did not sign, if this was checked; else "".
+        has_drifted: Whether the assignment only plans, and its last plan found changes.
     """
 
     node: str
@@ -121,7 +121,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it will converge by itself; a node that failed with older data tries again with the newest."""
+        """Whether it will converge without an operator. A node that failed with older data tries again with the newest."""
         return self.state == WAITING or (self.state == NodeState.FAILED and bool(self.older_data))
 
 
@@ -139,7 +139,7 @@ def judge_all(
     Args:
         inventory, assignments, standing, now: The nodes, the assignments, the one in question, and the time.
         newest: The newest revisions of followed documents, by key.
-        away: Since when nodes are offline, as far as known.
+        away: The known times since which nodes are offline.
     """
     found = []
     for node in inventory.nodes.values():
@@ -163,9 +163,9 @@ async def wait_standings(
     Args:
         fleet: The bus.
         name: The assignment's name.
-        seconds: How long to wait at most.
+        seconds: The maximum time to wait.
         read: Reads nodes and assignments.
-        on_look: Called with the state of all nodes and the seconds that are left, each time before the wait goes on.
+        on_look: Called with the state of all nodes and the remaining seconds, before each further wait.
     """
     woken, data = asyncio.Event(), FollowedData(fleet.data)
     stop = await fleet.assignments.watch_changes(">", lambda _key, _revision: woken.set())
@@ -199,7 +199,7 @@ async def read_standings(
     name: str,
     data: FollowedData | None = None,
 ) -> list[NodeStanding]:
-    """Return the state of every node that the assignments of a name target, by node."""
+    """Return the state of each node to which an assignment with this name applies."""
     meant = [node for node in inventory.nodes.values() if name in assignments.of_node(node)]
     away = await read_away(fleet, (node for node in meant if not node.is_present))
     newest = await (data or FollowedData(fleet.data)).newest(followed_keys(meant, assignments))
@@ -210,13 +210,13 @@ async def read_standings(
 async def read_away(
     fleet: Fleet, nodes: Iterable[Node], goodbyes_most: int = SAID_GOODBYE_MOST
 ) -> dict[str, AbsentSince]:
-    """Return since when offline nodes are offline; of so many of them, their goodbye events are read."""
+    """Return the times since which nodes are offline. Goodbye events are read for at most `goodbyes_most` nodes."""
     found: dict[str, AbsentSince] = {}
     gone = list(nodes)
     goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:goodbyes_most])
     for node in gone:
         goodbye, started = goodbyes.get(node.name), node.record.started if node.record else None
-        # A start after the goodbye means that it disconnected again later. Both times are from its own clock.
+        # A start after the goodbye means that the node disconnected again later. Both times are from the node's own clock.
         is_last = goodbye is not None and (started is None or started <= goodbye)
         found[node.name] = AbsentSince(goodbye, is_exact=True) if is_last else AbsentSince(_last_heard(node))
     return found
@@ -232,7 +232,7 @@ def judge(
         node: The node.
         standing: The assignment.
         now: The time.
-        away: Since when it is offline; None when it is present.
+        away: The time since which it is offline. None: it is present.
         newest: The newest revisions of followed documents, by key.
     """
     record = node.record
@@ -305,7 +305,7 @@ def _format_unreported(told: AssignmentState, standing: Standing) -> str:
 
 
 def _format_pending(told: AssignmentState) -> list[str]:
-    """Return the sentence about pending refreshes; "" without any."""
+    """Return the sentence about pending refreshes, or an empty list."""
     if not told.refresh_pending:
         return []
     named = ", ".join(told.refresh_pending[:PENDING_NAMED])
@@ -321,7 +321,7 @@ def _behind(
     has = ""
     if told is not None and told.key == standing.key:
         count = told.count or told.revision
-        # a recreated broker counts from 1 again
+        # the count restarts at 1 on a recreated broker
         has = f"knows of {'an earlier ' if count == standing.revision else ''}revision {count}"
     deadline = standing.assignment.deadline
     if record is None:

@@ -1,4 +1,4 @@
-"""Data that assignments follow: which revisions nodes have applied, and which are the newest."""
+"""Data that assignments follow: the revisions that nodes have applied, and the newest revisions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.nodes.nodes import Node
 
 REPORTED_LIMIT = 100
-"""Revisions of at most this many documents are taken from one node's record."""
+"""The maximum number of documents whose revisions are read from one node's record."""
 
 KEYS_AT_ONCE = 500
-"""The broker gives up on questions about more than about a thousand subjects."""
+"""The broker rejects requests about more than roughly a thousand subjects."""
 
 NAMED = 3
-"""At most this many documents are named in a sentence."""
+"""The maximum number of documents that a message names."""
 
 
 class FollowedData:
@@ -37,11 +37,14 @@ class FollowedData:
         self._known: set[str] = set()
 
     async def newest(self, keys: Iterable[str]) -> Mapping[str, int]:
-        """The newest revision of each document that is there; a removed one has none, because nodes keep the last they had."""
+        """
+        Return the newest revision of each stored document. A removed document is left out, because nodes keep its last
+        revision.
+        """
         wanted = sorted(set(keys))
         if not wanted:
             return {}
-        # a command that reads once need not ask how far the bucket has come
+        # a command that reads only once does not need the bucket's revision
         sequence = await self._bucket.revision() if self._known else 0
         if not self._known or sequence != self._sequence or not self._known.issuperset(wanted):
             self._newest = await self._read(wanted)
@@ -57,7 +60,9 @@ class FollowedData:
 
 
 def reported(standing: Standing, told: AssignmentState | None) -> dict[str, int]:
-    """The revisions of documents in CCM_DATA, by key, that a node says its last run under an assignment has read."""
+    """
+    Return the revisions of documents in CCM_DATA, by key, that a node's last run under an assignment read, as the node reports.
+    """
     if told is None or told.key != standing.key or standing.assignment.data_revision:
         return {}
     found = {}
@@ -69,7 +74,7 @@ def reported(standing: Standing, told: AssignmentState | None) -> dict[str, int]
 
 
 def followed_keys(nodes: Iterable[Node], assignments: Assignments) -> set[str]:
-    """The documents that nodes say they have read under assignments that follow data."""
+    """Return the documents that nodes reported to have read under assignments that follow data."""
     found: set[str] = set()
     for node in nodes:
         for name, standing in assignments.of_node(node).items():
@@ -80,13 +85,13 @@ def followed_keys(nodes: Iterable[Node], assignments: Assignments) -> set[str]:
 def older_data(
     standing: Standing, told: AssignmentState | None, newest: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """By key, the revision that a node has applied and the newest one, where they differ."""
+    """Return the revision that a node has applied and the newest one, by key, for documents in which they differ."""
     has = reported(standing, told)
     return {key: (has[key], newest[key]) for key in sorted(has) if newest.get(key, has[key]) != has[key]}
 
 
 def format_older_data(older: Mapping[str, tuple[int, int]]) -> list[str]:
-    """The sentence about documents of which a node has an older revision, if there are any."""
+    """Return the message about documents of which a node has an older revision, or an empty list."""
     if not older:
         return []
     named = [f"revision {has} of {key}, not {newest}" for key, (has, newest) in islice(older.items(), NAMED)]
@@ -96,10 +101,10 @@ def format_older_data(older: Mapping[str, tuple[int, int]]) -> list[str]:
 
 def followers(nodes: Iterable[Node], assignments: Assignments, key: str) -> dict[str, list[Node]]:
     """
-    Which nodes read a document again when it changes, by name of the assignment that follows it.
+    Return the nodes that read a document again when it changes, by the name of the assignment that follows it.
 
-    A node says which documents its last run has read. Of a node that has not said, the assignment's URLs decide; a template in
-    one may name any document.
+    A node reports the documents that its last run read. If a node has not reported them, the assignment's URLs are used. A
+    template in a URL may match any document.
     """
     found: dict[str, list[Node]] = {}
     for node in nodes:

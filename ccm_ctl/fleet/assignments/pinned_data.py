@@ -1,4 +1,4 @@
-"""The data that an assignment reads, and whether pinned revisions are still stored."""
+"""The data that an assignment reads, and whether its pinned revisions are still stored."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 URL_PREFIX = f"kv://{DATA}/"
 
-# no possessive groups: those of Python 3.11.2, of Debian 12, match too little
+# no possessive groups: in Python 3.11.2 (Debian 12), they match too little
 _TEMPLATE = re.compile(r"\{\{(?:(?!\}\}|\{\{).)*\}\}|\$\{(?:(?!\$\{)[^}\n])*\}")
 
 
 def reads(assignment: Assignment, key: str) -> bool:
-    """Whether it reads a document, or may: a template in a URL can give any key."""
+    """Whether the assignment reads a document, or may read it because a template in a URL can result in any key."""
     return any(_pattern(url).fullmatch(f"{URL_PREFIX}{key}") for url in assignment.data)
 
 
 async def read_documents(bucket: DocumentBucket, assignment: Assignment) -> dict[str, int]:
-    """Revision of each document that an assignment reads, as it reads it; those that a template names are left out."""
+    """Return the revision of each document that an assignment reads. Documents that are named by a template are left out."""
     found = {}
     for key in _plain_keys(assignment.data):
         kept = [entry for entry in await bucket.history(key) if is_seen(assignment, entry.revision)]
@@ -42,7 +42,7 @@ async def read_documents(bucket: DocumentBucket, assignment: Assignment) -> dict
 
 
 async def absent_data(bucket: DocumentBucket, assignment: Assignment) -> list[str]:
-    """Return the keys of missing documents that it pins; none for followed data."""
+    """Return the keys of missing documents that the assignment pins. Empty for followed data."""
     if not assignment.data_revision and await bucket.revision():
         return []
     there = await read_documents(bucket, assignment)
@@ -50,12 +50,12 @@ async def absent_data(bucket: DocumentBucket, assignment: Assignment) -> list[st
 
 
 def is_seen(assignment: Assignment, revision: int) -> bool:
-    """An assignment reads what was written with this revision, unless something newer took its place."""
+    """Whether an assignment reads the text of this revision, provided that no newer revision replaced it."""
     return not assignment.data_revision or revision <= assignment.data_revision
 
 
 async def lost_data(bucket: DocumentBucket, assignment: Assignment) -> list[str]:
-    """Return the keys whose pinned revision is no longer stored; keys from templates are not checked."""
+    """Return the keys whose pinned revision is no longer stored. Keys from templates are not checked."""
     if not assignment.data_revision:
         return []
     lost = []
@@ -72,10 +72,10 @@ async def check_pinned(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     Check that the documents that an assignment pins are verified.
 
     Returns:
-        Their numbers, by key. Keys from templates, and documents without a number, are left out.
+        The numbers of the documents, by key. Keys from templates, and documents without a number, are left out.
 
     Raises:
-        SignatureError: One is not.
+        SignatureError: A document is not verified.
     """
     numbers: dict[str, int] = {}
     if not assignment.data_revision:
@@ -114,6 +114,6 @@ def _pattern(url: str) -> re.Pattern[str]:
     first, *rest = (re.escape(part) for part in _TEMPLATE.split(url))
     if not rest:
         return re.compile(first)
-    # each part matches at its first possible place, without backtracking
+    # each part matches at its first possible position, without backtracking
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
     return re.compile(f"{first}{middle}.*{rest[-1]}")

@@ -1,4 +1,4 @@
-"""What differs between two revisions of an assignment: its description, and the lines of the text files of its bundle."""
+"""The differences between two revisions of an assignment: its description, and the lines of the text files in its bundle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ccm_ctl.fleet.assignments.staging import is_first
 from ccm_ctl.fleet.ports import Fleet
 
 DIFF_LINES = 500
-"""The most lines of a difference that are shown."""
+"""The maximum number of lines of a difference that are shown."""
 
 
 class TextChange(Struct, frozen=True, kw_only=True):
@@ -27,9 +27,9 @@ class TextChange(Struct, frozen=True, kw_only=True):
     A text that differs between two revisions.
 
     Attributes:
-        path: The file in the bundle; "": the description of the assignment.
+        path: The file in the bundle. "": the description of the assignment.
         action: "create", "change" or "remove".
-        before, after: Its content without secrets. Both may be equal: only masked values differ.
+        before, after: The content without secrets. If both are equal, only masked values differ.
     """
 
     path: str
@@ -43,10 +43,10 @@ class ComparedRevisions(Struct, frozen=True, kw_only=True):
     Two revisions of an assignment that are compared.
 
     Attributes:
-        old: The earlier content; None: there is none.
+        old: The earlier content. None: there is no earlier content.
         new: The later content.
-        before: The number of the earlier revision; 0: there is none.
-        unverified: Revisions that were passed over, because they are not verified.
+        before: The number of the earlier revision. 0: there is no earlier revision.
+        unverified: Revisions that were skipped because they are not verified.
     """
 
     old: Assignment | None
@@ -59,12 +59,12 @@ async def compare_assignments(
     fleet: Fleet, old: Assignment | None, new: Assignment, held: Inside, inside: Inside
 ) -> list[TextChange]:
     """
-    The differences between two revisions: the description first, then each text file by its path.
+    Return the differences between two revisions: first the description, then each text file by path.
 
     Args:
         fleet: The bus.
-        old, held: The earlier revision, and the content of its bundle; None: there is none, so that all is new.
-        new, inside: The later one.
+        old, held: The earlier revision, and the content of its bundle. If None, all content is new.
+        new, inside: The later revision, and the content of its bundle.
     """
     before, after = await _describe(fleet, old, held), await _describe(fleet, new, inside)
     found = [TextChange(path="", before=before, after=after)] if before != after else []
@@ -79,7 +79,7 @@ async def compare_assignments(
 
 async def compare_revisions(fleet: Fleet, pair: ComparedRevisions) -> list[TextChange]:
     """
-    The differences between two stored revisions; see `compare_assignments`.
+    Return the differences between two stored revisions. See `compare_assignments`.
 
     Raises:
         NotFoundError: A bundle is no longer stored.
@@ -91,10 +91,10 @@ async def compare_revisions(fleet: Fleet, pair: ComparedRevisions) -> list[TextC
 
 def find_change(past: Past, number: int) -> ComparedRevisions:
     """
-    A revision, and the verified one before it. Of one that begins a rollout: what the rollout brings.
+    Return a revision and the verified one before it. If the revision begins a rollout, the new content is that of the rollout.
 
     Raises:
-        NotFoundError: It is not kept.
+        NotFoundError: It is not stored.
         SignatureError: It is not verified.
     """
     place, new = _find(past, number)
@@ -107,11 +107,11 @@ def find_change(past: Past, number: int) -> ComparedRevisions:
 
 async def find_rollback(fleet: Fleet, past: Past, number: int) -> ComparedRevisions:
     """
-    What nodes have now, and what a rollback to a revision gives them.
+    Return the content that nodes have now and the content after a rollback to a revision.
 
     Raises:
-        NotFoundError: It is not kept, or cannot be restored.
-        SignatureError: It is not verified.
+        NotFoundError: The revision is not stored, or cannot be restored.
+        SignatureError: The revision is not verified.
     """
     old = past.pick(number)
     await check_there(fleet, old)
@@ -120,7 +120,7 @@ async def find_rollback(fleet: Fleet, past: Past, number: int) -> ComparedRevisi
 
 
 def _find(past: Past, number: int) -> tuple[int, Standing]:
-    """The revision with a number and its place; one that is not verified may have the number of a genuine one."""
+    """Return the revision with a number, and its position. An unverified revision may have the number of a genuine one."""
     found = [
         (place, one.standing)
         for place, one in enumerate(past.revisions)
@@ -134,7 +134,9 @@ def _find(past: Past, number: int) -> tuple[int, Standing]:
 
 
 def _newest_verified(revisions: Sequence[Revision]) -> tuple[Standing | None, list[int]]:
-    """The newest verified revision, None if that is a removal; and the numbers of those after it that are not verified."""
+    """
+    Return the newest verified revision (None for a removal), and the numbers of the later revisions, which are not verified.
+    """
     unverified: list[int] = []
     for one in reversed(revisions):
         if not one.unverified:

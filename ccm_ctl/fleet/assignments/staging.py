@@ -1,9 +1,9 @@
 """
 The next revision of an assignment, which a rollout brings to nodes wave after wave (ADR 48).
 
-The document holds the current revision where it always is, and the new one in `next`. Nodes keep the current one until a
-request releases the next one to them. When all waves have ended, the next revision becomes the current one, under the number
-that nodes know it by, so that no node converges because of the write.
+The document contains the current revision in the usual place, and the new one in `next`. Nodes use the current one until a
+request releases the next one to them. When all waves have ended, the next revision becomes the current one. It keeps the number
+that nodes already use, so this write makes no node converge again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NOWHERE = "false"
-"""The condition of a first revision that no node has before its rollout releases it."""
+"""The condition of a first revision, with which it applies to no node until its rollout releases it."""
 
 
 def next_number(now: datetime, before: Standing | None) -> int:
-    """A number for a new revision, by which nodes know it, and which no earlier revision of the key has."""
+    """Return a number for a new revision, for use by nodes. No earlier revision of the key has this number."""
     known = [int(now.timestamp() * 1000)]
     if before is not None:
         following = before.following
@@ -42,10 +42,10 @@ def next_number(now: datetime, before: Standing | None) -> int:
 
 def hold_back(before: Standing | None, new: Assignment, number: int, run: str) -> Assignment:
     """
-    The document that holds the current revision and, as `next`, the new one.
+    Return the document that contains the current revision and, as `next`, the new one.
 
     Args:
-        before: The assignment as it is stored; None when there is none.
+        before: The stored assignment, or None.
         new: The new revision.
         number: Its number, from `next_number`.
         run: The rollout that brings it.
@@ -58,12 +58,12 @@ def hold_back(before: Standing | None, new: Assignment, number: int, run: str) -
 
 async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None:
     """
-    Make the next revision the current one; nothing is written if it is already.
+    Make the next revision the current one. Does nothing if it already is.
 
     Raises:
-        RunError: The assignment was written or removed by another operator meanwhile.
-        SignatureError: The stored assignment is not signed by an operator who may assign there.
-        BusDeniedError: This operator may not assign there.
+        RunError: Another operator changed or removed the assignment in the meantime.
+        SignatureError: The stored assignment is not signed by an operator with the right to write it.
+        BusDeniedError: This operator may not write assignments in this scope.
     """
 
     def promote(body: Any) -> Any:
@@ -90,11 +90,11 @@ async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_abort
 
     Args:
         fleet: The bus.
-        standing: The assignment; None when there is none.
-        may_be_aborted: An aborted rollout, whose revision some nodes keep, is not in the way.
+        standing: The assignment, or None.
+        may_be_aborted: Whether an aborted rollout whose revision is still on some nodes is accepted.
 
     Raises:
-        UsageError: One does, or was aborted and the assignment was not rolled back.
+        UsageError: A rollout does, or was aborted and the assignment was not rolled back.
     """
     following = standing.following if standing is not None else None
     if standing is None or following is None:
@@ -114,5 +114,5 @@ async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_abort
 
 
 def is_first(standing: Standing) -> bool:
-    """Whether a document holds only the revision of a rollout that has not completed, and none before it."""
+    """Whether a document contains only the revision of an incomplete rollout, and no earlier revision."""
     return standing.assignment.next is not None and standing.assignment.where == NOWHERE

@@ -1,8 +1,8 @@
 """
-Whether hiera data would break its own rules on any node, before it is stored.
+Check whether Hiera data would break its own rules on any node, before it is stored.
 
-A rule applies to the merged data of a node: its hierarchy, its facts, and the documents that are read together with this one.
-So the check runs for every node, with all documents of the assignments that read this one.
+A rule applies to the merged data of a node, which depend on its hierarchy, its facts, and the documents that are read together.
+Therefore the check runs for every node, with all documents of the assignments that read the checked document.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Broken(Struct, frozen=True, kw_only=True):
     Attributes:
         sentence: The problem, with document and line but without values.
         nodes: The affected nodes, sorted.
-        layers: The overrides that the first of them gets.
-        assignment: The assignment that reads the document there; "" when none reads it, and it was checked alone.
+        layers: The overrides that apply to the first of these nodes.
+        assignment: The assignment that reads the document there. "": no assignment reads it, and it was checked separately.
     """
 
     sentence: str
@@ -49,7 +49,7 @@ class Broken(Struct, frozen=True, kw_only=True):
 
 class DataCheck(Struct, frozen=True, kw_only=True):
     """
-    What was found.
+    The result of a check.
 
     Attributes:
         broken: The broken rules.
@@ -86,7 +86,7 @@ async def check_data(fleet: Fleet, key: str, text: str, source: str) -> DataChec
 
     Args:
         fleet: The bus.
-        key: The key that it is to be stored under.
+        key: The key under which it will be stored.
         text: The document.
         source: Its name in messages, such as a file name.
 
@@ -95,7 +95,7 @@ async def check_data(fleet: Fleet, key: str, text: str, source: str) -> DataChec
     """
     new = _Document(source, text)
     inventory = await read_inventory(fleet)
-    if "{" in text:  # no expression, no facts
+    if "{" in text:  # without a brace there is no expression, and no facts are needed
         await read_facts(fleet, inventory, inventory.nodes)
     assignments = await read_assignments(fleet)
     await assignments.fill_in(fleet, inventory)
@@ -126,7 +126,7 @@ async def check_data(fleet: Fleet, key: str, text: str, source: str) -> DataChec
 async def _read_together(
     fleet: Fleet, urls: Sequence[str], url: str, new: _Document
 ) -> list[_Document] | None:
-    """The documents of an assignment with the new one among them; None when one of them cannot be read from here."""
+    """Return the documents of an assignment, including the new one, or None if one of them cannot be read from here."""
     bucket = Documents(fleet, fleet.data, BUCKET)
     found = []
     for each in urls:
@@ -178,7 +178,7 @@ def _try(
 
 
 def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
-    """The same error again, with its place: looking for places costs as much as everything else."""
+    """Return the same error with its position, which is computed only now because it doubles the work."""
     try:
         resolve.resolve_values(document.root, facts, document.name, document.text)
     except CcmError as err:
@@ -187,7 +187,7 @@ def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
 
 
 def _layers(documents: Sequence[_Document], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Return the overrides that a node gets, as far as they are known."""
+    """Return the known overrides that apply to a node."""
     for document in documents:
         try:
             hierarchy, layers = read_layers(document.root, facts, document.name)

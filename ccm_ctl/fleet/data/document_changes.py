@@ -1,4 +1,4 @@
-"""What a revision of a data document changed, value by value and without secrets."""
+"""The changes in a revision of a data document, value by value and without secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ccm_agent.model.secret import MASK
 from ccm_ctl.fleet.data.hiera_explain import mask_data, masker_of
 
 VALUE_CHARACTERS = 2000
-"""Characters of one value that are given."""
+"""The maximum number of characters shown of one value."""
 _MISSING = object()
 
 
@@ -22,9 +22,9 @@ class DocumentChange(Struct, frozen=True, kw_only=True):
     A value that differs between two revisions.
 
     Attributes:
-        path: Its place in the document, such as `data.db.port`.
+        path: The path of the value in the document, such as `data.db.port`.
         kind: `added`, `removed` or `changed`.
-        before, after: The values, secrets masked; None where there is none.
+        before, after: The values, with secrets masked. None: there is no value.
     """
 
     path: str
@@ -35,18 +35,18 @@ class DocumentChange(Struct, frozen=True, kw_only=True):
 
 def find_changes(before: str | None, after: str | None, *, is_protected: bool) -> list[DocumentChange]:
     """
-    The values that differ between two texts of a document, in the order of the document. Blocking.
+    Return the values that differ between two texts of a document, in the order of the document. Blocking.
 
     Args:
-        before, after: The texts; None: there is none.
-        is_protected: All values are masked.
+        before, after: The texts. None: there is no document.
+        is_protected: Whether all values are masked.
 
     Raises:
-        DocumentError: A text cannot be read.
+        DocumentError: A text cannot be parsed.
     """
     old, new = _read(before), _read(after)
     secret = tuple({*_secret_keys(old), *_secret_keys(new)})
-    # one masker for both: a value may have been an ordinary one before it became a secret
+    # use one masker for both texts, because a value may have become a secret later
     masker = masker_of([*_layers(old), *_layers(new)], secret)
     shown_old, shown_new = masker.value(_masked(old, secret)), masker.value(_masked(new, secret))
     found = []
@@ -77,7 +77,7 @@ def _secret_keys(root: Mapping[str, Any]) -> list[str]:
 
 
 def _layers(root: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of a document whose keys are those of data."""
+    """Return the parts of a document whose keys are keys of data."""
     for name, value in root.items():
         if name == "data" and isinstance(value, dict):
             yield value
@@ -103,7 +103,7 @@ def _masked(root: Mapping[str, Any], secret: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _paths(value: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The place of each value that is not a mapping with something in it."""
+    """Return the path of each value that is not a non-empty mapping."""
     for name, inner in value.items():
         path = (*above, str(name))
         if isinstance(inner, dict) and inner:
@@ -123,7 +123,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    if value is _MISSING:  # a key that is itself a secret
+    if value is _MISSING:  # the key itself is a secret
         return MASK
     text = value if isinstance(value, str) else ""
     return f"{text[:VALUE_CHARACTERS]} …" if len(text) > VALUE_CHARACTERS else value

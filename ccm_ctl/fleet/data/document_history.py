@@ -1,4 +1,4 @@
-"""The earlier revisions of a document that the broker keeps."""
+"""The earlier revisions of a document that are stored on the broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ async def read_history(
     fleet: Fleet, bucket: DocumentBucket, name: str, key: str, what: str, listing: str
 ) -> list[StoredDocument]:
     """
-    Read the stored revisions of a document, oldest first, with what their signatures prove; a removal has no body.
+    Read the stored revisions of a document, oldest first, with the results of checking their signatures. A removal has no body.
 
     Raises:
-        NotFoundError: There never was one; `listing` is the command that shows which there are.
+        NotFoundError: The document has no revisions. `listing` is the command that lists the existing documents.
     """
     entries = await bucket.history(key)
     judged, gap = await StoredSnapshot(fleet, await open_reader(fleet)).judge_history(name, key, entries)
@@ -32,16 +32,16 @@ async def read_history(
 
 
 async def read_facts_history(fleet: Fleet, node: str) -> list[StoredDocument]:
-    """The facts that were assigned to a node; see `read_history`."""
+    """Read the facts that were assigned to a node. See `read_history`."""
     return await read_history(fleet, fleet.facts, FACTS, node, "node with assigned facts", "ccmctl node list")
 
 
 def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
     """
-    Find one by its revision.
+    Find a document by its revision.
 
     Raises:
-        NotFoundError: It is not stored; the error lists the stored ones.
+        NotFoundError: It is not stored. The error lists the stored revisions.
     """
     for document in history:
         if document.revision == revision:
@@ -52,11 +52,11 @@ def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDoc
 
 def before_newest(history: Sequence[StoredDocument]) -> StoredDocument:
     """
-    The newest verified revision with a body before the newest of all.
+    Return the newest verified revision with a body before the newest of all.
 
     Raises:
-        NotFoundError: There is none.
-        SignatureError: The newest revisions are missing, so it is not known which is the one before.
+        NotFoundError: There is no such revision.
+        SignatureError: The newest revisions are missing, so the previous one is unknown.
     """
     for document in history:
         if document.is_outdated:

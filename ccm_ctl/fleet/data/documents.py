@@ -1,14 +1,14 @@
 """
-Documents that agents obey: assigned facts and hiera data, each naming its own key and a number that only grows.
+Documents for agents: assigned facts and Hiera data. Each contains its own key and a number that only increases.
 
-An agent refuses a document of another key or a lower number, so a replayed old revision has no effect. A plain document, as
-stored with the `nats` program, is read unchanged.
+An agent refuses a document with another key or a lower number, so a replayed old revision has no effect. A plain document,
+stored with the `nats` program, is read as it is.
 
-The number is at least the time of writing in milliseconds. So a new document is newer even for nodes that remember more than a
-broker that was recreated or restored from a backup. The version that people see is separate.
+The number is at least the time of writing in milliseconds. So a new document has a higher number even if the broker was
+recreated or restored from a backup and nodes remember later numbers. The version that operators see is separate.
 
-The signature of each document is checked when it is read (`verified_reader`). Numbers come from verified documents only, and a
-new document is computed from a verified one, or from what the operator wrote.
+The signature of each document is checked when it is read (`verified_reader`). Numbers are taken only from verified documents,
+and a new document is computed from a verified one, or from the operator's input.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 _TRIES = 10
 
 NUMBERS_LIMIT = 200
-"""The most document numbers in a node's credentials."""
+"""The maximum number of document numbers in a node's credentials."""
 
 NUMBER_LIMIT = 1 << 53
-"""From here on, not every JSON parser represents numbers exactly. The time in the year 9999 is far below this."""
+"""From this value on, not every JSON parser represents numbers exactly. The time in the year 9999 is far below this."""
 
 
 WAY_OUT = "write it again from your own files or arguments: `data put`, `facts set --replace`, `assign` or `group set`"
-"""What to do about a document that is not verified, from which no new content is computed."""
+"""The advice for a document that is not verified. New content is never computed from such a document."""
 
 LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
 """Shown for a node's own document whose text is missing."""
@@ -60,15 +60,15 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its key.
-        body: Its content; None when there is none.
-        number: Its number; 0 if it is plain or absent.
-        count: Its version as shown to people; 0 if it is plain or absent.
-        revision: The bucket's revision; 0 when there is none.
-        written_by, time: Author and time in the document, else the broker's time.
-        message: The author's reason; "" for none.
-        is_plain: It has no stamp.
-        is_foreign: Its stamp is that of another key; agents refuse it.
-        proof: Whether its signature is valid; None: there is no document, or its signature was not checked.
+        body: Its content. None: there is no document.
+        number: Its number. 0: the document is plain or absent.
+        count: The version that operators see. 0: the document is plain or absent.
+        revision: The bucket's revision. 0: there is no document.
+        written_by, time: Author and time in the document. Without an author, the broker's time.
+        message: The author's reason, or "".
+        is_plain: Whether it has no stamp.
+        is_foreign: Whether its stamp contains another key. Agents refuse such a document.
+        proof: The result of checking its signature. None: there is no document, or its signature was not checked.
     """
 
     key: str
@@ -85,23 +85,23 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> str:
-        """Why its signature is not valid; "" if it is valid or was not checked."""
+        """The reason why its signature is not valid. "": it is valid or was not checked."""
         return self.proof.reason if self.proof is not None else ""
 
     @property
     def is_outdated(self) -> bool:
-        """Its signature is valid, and a newer revision exists that the broker does not show."""
+        """Whether its signature is valid but a newer revision exists that the broker does not show."""
         return isinstance(self.proof, Unverified) and self.proof.is_outdated
 
     def verified(self, way_out: str) -> Verified[None]:
         """
-        Return its proof, as the base of a new document that is made from it.
+        Return the proof of its signature, as the base of a new document.
 
         Args:
-            way_out: For the error: what to do instead.
+            way_out: The advice for the error message.
 
         Raises:
-            SignatureError: It is not verified.
+            SignatureError: The document is not verified.
         """
         if isinstance(self.proof, Verified):
             return self.proof
@@ -111,14 +111,14 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
 
 
 class _RemovalNote(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who removed a document, and why."""
+    """The author of a removal and the reason."""
 
     written_by: str = ""
     message: str = ""
 
 
 class Documents:
-    """The documents of one bucket, written in the operator's name."""
+    """The documents of one bucket. Changes are written in the operator's name."""
 
     def __init__(self, fleet: Fleet, bucket: DocumentBucket, name: str) -> None:
         self._fleet = fleet
@@ -129,14 +129,14 @@ class Documents:
         self._snapshot: StoredSnapshot | None = None
 
     async def read(self, key: str) -> StoredDocument:
-        """The document of a key; one without a body when there is none."""
+        """Return the document with a key. Without a document, the result has no body."""
         entry = await self._bucket.get(key)
         if entry is None:
             return StoredDocument(key=key)
         return judged_document((await self._reader()).document(self._name, entry))
 
     async def read_all(self, prefix: str = "") -> list[StoredDocument]:
-        """All documents whose key starts with a prefix, sorted by key."""
+        """Return all documents whose key starts with a prefix, sorted by key."""
         entries = await self._bucket.entries(prefix)
         reader = await self._reader()
         return [judged_document(reader.document(self._name, entry)) for entry in entries]
@@ -154,7 +154,7 @@ class Documents:
         return kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
 
     async def read_matching(self, patterns: Sequence[str]) -> list[StoredDocument]:
-        """All documents whose key fits a pattern, sorted by key."""
+        """Return all documents whose key matches a pattern, sorted by key."""
         entries = await self._bucket.matching(patterns)
         reader = await self._reader()
         return [judged_document(reader.document(self._name, entry)) for entry in entries]
@@ -170,21 +170,23 @@ class Documents:
         message: str = "",
     ) -> tuple[StoredDocument, StoredDocument]:
         """
-        Write a document; nothing is written if it does not change.
+        Write a document. Does nothing if the content stays the same.
 
         Args:
             key: The key.
-            change: Computes the new body from the old one (None when there is none); may be called again.
-            base: What the new body is made from, if not from the old one. Without it, the old one must be verified.
-            revision: Write only if this revision is the newest; None: any revision, but never over an unseen one.
+            change: Computes the new body from the old one (None if there is none). It may be called again.
+            base: The signed objects from which the new body is made. If empty, it is made from the old body, which must be
+                verified.
+            revision: Write only if this revision is the newest. None: any revision, but an unseen revision is never
+                overwritten.
             above: The new number and count are also higher than those of these documents.
-            message: Why it is changed.
+            message: The reason for the change.
 
         Returns:
-            The old document and the new one; the same twice when nothing changed.
+            The old document and the new one. Without a change, both are the same.
 
         Raises:
-            RevisionError: The revision is not the newest, or other operators keep writing it.
+            RevisionError: The revision is not the newest, or other operators keep writing the document.
             SignatureError: The new body would be made from a document that is not verified.
         """
         for _ in range(_TRIES):
@@ -205,7 +207,7 @@ class Documents:
         raise RevisionError(f"{key}: another operator keeps writing it; try again")
 
     def _base_of(self, key: str, kept: Sequence[StoredDocument], gap: str) -> Sequence[Base]:
-        """Return the newest document as the base of a new one; for a purged or new key, the operator's arguments."""
+        """Return the newest document as the base of a new one, or the operator's arguments for a purged or new key."""
         if not kept and gap:
             raise SignatureError(f"{key}: {gap}; {WAY_OUT}")
         return [kept[-1].verified(WAY_OUT)] if kept else [Authored.from_arguments()]
@@ -218,7 +220,7 @@ class Documents:
         before: Sequence[StoredDocument],
         message: str,
     ) -> StoredDocument:
-        """Replace an old body; RevisionError when it is no longer the newest."""
+        """Replace an old body. Raises RevisionError if the document is no longer the newest."""
         number, count = await self._next(before)
         stamped = Stamped(
             bucket=self._name,
@@ -244,11 +246,11 @@ class Documents:
 
     async def remove(self, key: str, message: str = "") -> None:
         """
-        Make a document absent. Like a document, the deletion has a number, and later documents have higher numbers.
+        Delete a document. Like a document, the deletion has a number, and later documents have higher numbers.
 
         Args:
             key: The key.
-            message: Why; the history shows it with the operator's name.
+            message: The reason, which the history shows with the operator's name.
         """
         kept, _ = await self._read_kept(key)
         number, _ = await self._next(kept)
@@ -258,7 +260,7 @@ class Documents:
         )
 
     async def _read_kept(self, key: str) -> tuple[list[StoredDocument], str]:
-        """The stored revisions of a key, oldest first, and why newer ones are missing; a removal has no body."""
+        """Return the stored revisions of a key, oldest first, and why newer ones are missing. A removal has no body."""
         entries = await self._bucket.history(key)
         if self._snapshot is None:
             self._snapshot = StoredSnapshot(self._fleet, await self._reader())
@@ -267,13 +269,14 @@ class Documents:
 
     async def _next(self, before: Sequence[StoredDocument]) -> tuple[int, int]:
         """
-        Return number and count of the next revision: higher than those of verified ones, because agents remember the number.
+        Return number and count of the next revision, higher than those of verified revisions, because agents remember the
+        number.
 
-        A purge removes the history and leaves only a marker. Its revision is then used, because the bucket's revision is never
-        lower than a document's count.
+        A purge removes the history and leaves only a marker. In this case the marker's revision is used, because the bucket's
+        revision is never lower than a document's count.
 
         Raises:
-            ProtocolError: In unsigned operation, a number leaves no room for a higher one.
+            ProtocolError: In unsigned operation, a document has the highest possible number.
         """
         known = [one for one in before if isinstance(one.proof, Verified)]
         marked = max((one.revision for one in known), default=0)
@@ -294,9 +297,9 @@ class Documents:
 
     async def _moment(self) -> int:
         """
-        The time in milliseconds: this machine's or the broker's, whichever is earlier.
+        Return the time in milliseconds, from this machine or the broker, whichever is earlier.
 
-        Otherwise a clock far in the future would give agents a number that no broker reaches for years.
+        Otherwise a clock far in the future would give agents a number that the broker's clock does not reach for years.
         """
         if not self._now_ms:
             now = min(self._fleet.clock.now(), await self._bucket.now())
@@ -306,9 +309,9 @@ class Documents:
 
 async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
     """
-    Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older one.
+    Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older ones.
 
-    Only verified documents are included, because with a forged number, the node would refuse all documents of that key.
+    Only verified documents are included. With a forged number, the node would refuse all documents with that key.
     """
     found: dict[str, int] = {}
     reader = await open_reader(fleet)
@@ -320,7 +323,7 @@ async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
     for name, bucket, patterns in sources:
         for entry in await bucket.matching(patterns):
             if name == "CCM_DATA" and owner_of(entry.key) not in ("", node):
-                continue  # it cannot read them
+                continue  # the node cannot read them
             number = number_of(entry)
             is_counted = number and isinstance(reader.document(name, entry), Verified)
             if is_counted and len(found) < NUMBERS_LIMIT:
@@ -329,14 +332,14 @@ async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
 
 
 def judged_document(judged: Judged) -> StoredDocument:
-    """Decode a document, or a deletion, with what its signature proves."""
+    """Decode a document or a deletion, with the result of checking its signature."""
     entry = judged.value
     document = decode_document(entry) if entry.value else decode_removal(entry)
     return msgspec.structs.replace(document, proof=judged.derive(lambda _: None))
 
 
 def decode_removal(entry: KeyValueEntry) -> StoredDocument:
-    """Decode a deletion; without author and message if it has no note, or if its signature is not for this note."""
+    """Decode a deletion. Author and message are missing if it has no note, or if its signature is not for this note."""
     note = _RemovalNote()
     try:
         is_signed = not entry.signature or (

@@ -1,4 +1,4 @@
-"""Change assigned facts by path, and wait until present nodes have received them."""
+"""Change assigned facts by path, and wait until online nodes have received them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 LISTING = "ccmctl facts show NODE --assigned"
 
 TAKEN_WITHIN_S = 5.0
-"""Seconds to wait for present nodes; a busy or distant node receives its facts a moment later."""
+"""Seconds to wait for online nodes. A busy or distant node may receive its facts later."""
 
 LOOK_AGAIN_S = 0.25
-"""Seconds between two looks at the records of nodes: the broker does not announce that a record was written."""
+"""Seconds between two reads of nodes' records, because the broker does not notify of changes to records."""
 
 AT_ONCE = 500
-"""Records per request."""
+"""Records read per request."""
 
 
 def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return facts with others set, each by its dotted path.
+    Return the facts with changed values, each by its dotted path.
 
     Raises:
         InputError: A path is not valid, or leads through a fact that is not a mapping.
@@ -53,10 +53,10 @@ def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> d
 
 def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict[str, Any]:
     """
-    Facts without some of them, each by its dotted path; mappings that become empty go too.
+    Return the facts without those at the given dotted paths. Mappings that become empty are also removed.
 
     Raises:
-        InputError: One of them is not assigned.
+        InputError: A path is not assigned.
     """
     changed = _copied(facts or {})
     for path in paths:
@@ -68,11 +68,11 @@ def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict
 
 async def wait_taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """
-    Wait until nodes route their assigned facts; returns the nodes that did not in time.
+    Wait until nodes route their assigned facts. Returns the nodes that did not do so in time.
 
     Args:
         fleet: The bus.
-        wanted: By node the facts that were assigned, all of them.
+        wanted: All assigned facts of each node.
     """
     open_nodes = {node: dict(flat_facts(facts)) for node, facts in wanted.items()}
     try:
@@ -104,7 +104,7 @@ async def _taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[
 
 
 def flat_facts(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """What of assigned facts is routed, by path: text, integers and booleans."""
+    """Return the routed values of assigned facts, by path: text, integers and booleans."""
     found: list[tuple[str, Any]] = []
     for key, value in facts.items():
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
 """
-The git commit of the directory that a manifest was read from, for the history of an assignment.
+The git commit of a manifest's directory, for the history of an assignment.
 
-Nothing that a repository contains is run: git only names the commit and lists its files. Hooks, filters and the programs that a
-repository's configuration names take no part, because git does not look at the files of the work tree; they are compared here.
+No content of the repository is run: git only returns the commit and lists its files. It does not read the files of the work
+tree; they are compared here. Therefore hooks, filters and programs in the repository's configuration are not used.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from msgspec import Struct
 from ccm_ctl.fleet.content import Content
 
 _LIMIT_S = 10
-"""A repository on a slow file system is left out rather than waited for."""
+"""The time limit for git. A repository on a slow file system is left out."""
 
 _KEPT = ("HOME", "PATH", "SUDO_UID", "XDG_CONFIG_HOME")
 """
-Variables that git gets. Its own are left out, such as GIT_DIR of a hook that runs `ccmctl`.
+Environment variables that git gets. Git's own variables are left out, such as GIT_DIR in a hook that runs `ccmctl`.
 
 The configuration of the user and the system is read, because `safe.directory` is in it.
 """
 
 _SETTINGS = {
     "LC_ALL": "C",
-    "GIT_ALLOW_PROTOCOL": "none",  # objects that a partial clone lacks are not fetched
+    "GIT_ALLOW_PROTOCOL": "none",  # objects that are missing in a partial clone are not fetched
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -58,11 +58,11 @@ _LINK, _EXECUTABLE, _FILE = "120000", "100755", "100644"
 
 class GitCommit(Struct, frozen=True, kw_only=True):
     """
-    The commit that a directory was at.
+    The commit of a directory.
 
     Attributes:
-        commit: Its id, in hex.
-        is_dirty: The bundle differs from the commit.
+        commit: Its ID, in hex.
+        is_dirty: Whether the bundle differs from the commit.
     """
 
     commit: str
@@ -71,15 +71,15 @@ class GitCommit(Struct, frozen=True, kw_only=True):
 
 async def read_commit(content: Content, path: Path) -> GitCommit | None:
     """
-    The commit that is checked out where a manifest was read from.
+    Return the commit that is checked out in a manifest's directory.
 
     Args:
         content: The packed manifest.
-        path: The file or directory that it was read from.
+        path: The file or directory from which it was read.
 
     Returns:
-        None if git is not installed or does not answer in time, if the path is not in a repository that git trusts, or if the
-        commit has none of the packed files.
+        None if git is not installed or does not answer in time, if git finds no trusted repository for the path, or if the
+        commit contains none of the packed files.
     """
     git, folder, name = await asyncio.to_thread(_look, path)
     if git is None:
@@ -97,14 +97,14 @@ async def read_commit(content: Content, path: Path) -> GitCommit | None:
 
 
 def _look(path: Path) -> tuple[str | None, Path, str]:
-    """Where git is, the directory of a manifest, and the manifest's name if it is a single file. Blocking."""
+    """Return the path of git, the directory of a manifest, and the manifest's name if it is a single file. Blocking."""
     whole = path.absolute()
     git = shutil.which("git")
     return (git, whole.parent, whole.name) if whole.is_file() else (git, whole, "")
 
 
 def _is_dirty(packed: bytes, folder: Path, name: str, tracked: Mapping[str, tuple[str, str]]) -> bool | None:
-    """Whether a bundle differs from the files of a commit; None if the commit has none of them. Blocking."""
+    """Whether a bundle differs from the files of a commit. None if the commit contains none of them. Blocking."""
     digits = len(next(iter(tracked.values()))[1]) if tracked else 0
     bundle = _packed_ids(packed, digits)
     if name:
@@ -112,17 +112,17 @@ def _is_dirty(packed: bytes, folder: Path, name: str, tracked: Mapping[str, tupl
         bundle = {name: only}
     if not bundle.keys() & tracked.keys():
         return None
-    # What is there and not in the bundle is left out by .ccmignore.
+    # .ccmignore excludes files that exist but are not in the bundle
     gone = [path for path in tracked.keys() - bundle.keys() if not os.path.lexists(folder / path)]
     return bool(gone) or any(tracked.get(path) != one for path, one in bundle.items())
 
 
 async def _git(git: str, folder: Path, *words: str) -> bytes:
     """
-    What git prints.
+    Return the output of git.
 
     Raises:
-        ValueError: It failed.
+        ValueError: Git failed.
     """
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     process = await asyncio.create_subprocess_exec(
@@ -148,7 +148,7 @@ async def _git(git: str, folder: Path, *words: str) -> bytes:
 
 
 def _parse(listed: bytes) -> dict[str, tuple[str, str]]:
-    """Mode and id of each file that `git ls-tree -z` listed; submodules are left out."""
+    """Return mode and ID of each file that `git ls-tree -z` listed, except submodules."""
     found = {}
     for line in listed.split(b"\0"):
         about, tab, name = line.partition(b"\t")
@@ -159,7 +159,7 @@ def _parse(listed: bytes) -> dict[str, tuple[str, str]]:
 
 
 def _packed_ids(packed: bytes, digits: int) -> Mapping[str, tuple[str, str]]:
-    """Mode and id of each packed file, as git would store it without filters. Blocking."""
+    """Return mode and ID of each packed file, as git would store it without filters. Blocking."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(packed))) as tar:
         for entry in tar:

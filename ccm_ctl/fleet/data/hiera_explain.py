@@ -1,4 +1,4 @@
-"""Which layer of which document gives a node a value: the node's facts and the documents, fetched and put together."""
+"""Find which layer of which document sets a value on a node. Fetches the node's facts and the documents, and combines them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ async def explain_value(
     fleet: Fleet, key: str, node: str, urls: Sequence[str], texts: Mapping[str, str]
 ) -> Explained:
     """
-    Where the value of a key on a node comes from, with the facts that the node told last.
+    Explain where the value of a key on a node comes from, with the facts that the node last reported.
 
     Args:
         fleet: The bus.
         key: Its dotted path.
         node: The node's name.
-        urls: The documents, each merged over those before it.
-        texts: Of those that are no keys of CCM_DATA, what they say.
+        urls: The documents. Each is merged over the previous ones.
+        texts: The text of each document that is not a key of CCM_DATA.
 
     Raises:
         NoTargetError: There is no such node.
-        CcmError: A document is not there, or cannot be resolved with the node's facts.
+        CcmError: A document does not exist, or cannot be resolved with the node's facts.
     """
     sources = [
         SourceDocument(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url)
@@ -53,11 +53,11 @@ async def explain_value(
 
 async def list_keys(fleet: Fleet, node: str, urls: Sequence[str]) -> list[str]:
     """
-    The dotted paths of the data of a node, sorted, at most KEYS_LISTED.
+    Return the dotted paths of a node's data, sorted, at most KEYS_LISTED.
 
     Raises:
         NoTargetError: There is no such node.
-        CcmError: A document is not there, or cannot be resolved with the node's facts.
+        CcmError: A document does not exist, or cannot be resolved with the node's facts.
     """
     sources = [await _read_stored(fleet, url) for url in urls]
     merged = await asyncio.to_thread(merged_data, sources, await _read_node_facts(fleet, node))
@@ -66,12 +66,12 @@ async def list_keys(fleet: Fleet, node: str, urls: Sequence[str]) -> list[str]:
 
 async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequence[str]) -> dict[str, Any]:
     """
-    The data that stored documents give a node, with each secret replaced by `***`, and each value of a protected document.
+    Return a node's data from stored documents. Secrets, and all values of a protected document, are replaced by `***`.
 
-    What is computed from these data cannot contain a secret, nor a part of one.
+    Values that are computed from the result cannot contain a secret or a part of one.
 
     Raises:
-        CcmError: A document is not there, or cannot be resolved with these facts.
+        CcmError: A document does not exist, or cannot be resolved with these facts.
     """
     sources = [await _read_stored(fleet, url) for url in urls]
     is_protected = [await fleet.data.is_kept_apart(url.removeprefix(PREFIX)) for url in urls]
@@ -80,13 +80,13 @@ async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequenc
 
 
 def mask_data(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[str, Any]:
-    """Data in which each secret is masked, as `masked` does it, also where it is a part of another value or a key."""
+    """Return the data with secrets masked as in `masked`, including secrets within another value or a key."""
     found: dict[str, Any] = masker_of([data], declared).value(_masked_layer(data, declared))
     return found
 
 
 def masker_of(layers: Sequence[Mapping[str, Any]], declared: tuple[str, ...]) -> Masker:
-    """A masker that knows the secrets of these data."""
+    """Return a masker for the secrets in these data."""
     masker = Masker()
     for layer in layers:
         for secret in _hidden(layer, _masked_layer(layer, declared)):
@@ -99,7 +99,7 @@ def _masked_layer(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[st
 
 
 def _hidden(value: object, shown: object) -> Iterator[str | float]:
-    """Each text and number that is masked."""
+    """Return each masked text and number."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _hidden(inner, shown[name] if isinstance(shown, dict) else MASK)
@@ -119,7 +119,9 @@ def _blanked(value: Any) -> Any:
 
 
 async def list_sources(fleet: Fleet, node: str) -> dict[str, list[str]]:
-    """The documents that each assignment of a node reads, by the assignment's name; those without data are left out."""
+    """
+    Return the documents that each assignment of a node reads, by the assignment's name. Assignments without data are left out.
+    """
     inventory, assignments = await require_nodes(fleet, [node]), await read_assignments(fleet)
     await assignments.fill_in(fleet, inventory)
     found = assignments.of_node(inventory.need(node))
@@ -134,7 +136,7 @@ async def _read_node_facts(fleet: Fleet, node: str) -> dict[str, Any]:
 
 
 async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
-    """A document of CCM_DATA as it is now."""
+    """Return the current version of a document in CCM_DATA."""
     if not url.startswith(PREFIX) or url == PREFIX:
         raise InputError(f"{url}: cannot be read from here; write {PREFIX}KEY, or a file")
     document = await Documents(fleet, fleet.data, BUCKET).read(url.removeprefix(PREFIX))
@@ -150,12 +152,12 @@ def has_value(one: Candidate) -> bool:
 
 def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
     """
-    Mask secrets in a value: by the names of keys in its path and within it, and passwords and tokens in URLs.
+    Mask secrets in a value: values of keys with secret names, and passwords and tokens in URLs.
 
     Args:
         key: The path to the value.
         value: The value.
-        declared: Keys that the documents declare secret.
+        declared: Keys that the documents declare as secret.
     """
     if value is not None and (is_secret_key(key, declared) or any(map(looks_secret, key.split(".")))):
         return MASK
@@ -167,7 +169,7 @@ def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
 
 
 def layer_fields(explained: Explained, shown: Callable[[object], object]) -> list[dict[str, Any]]:
-    """The layers for programs; a layer that has the key has its value as `shown` gives it."""
+    """Return the layers for JSON output. The value of a layer with the key is formatted by `shown`."""
     found = []
     for one in explained.candidates:
         fields: dict[str, Any] = msgspec.to_builtins(one)

@@ -1,7 +1,7 @@
 """
-CCM_DATA as an operator sees it: documents that one node alone may read are stored apart, and shown like all others.
+CCM_DATA from an operator's view. Documents that only one node may read are stored separately, but shown like all others.
 
-See `ccm_agent.bus.node_data` for what is stored where.
+See `ccm_agent.bus.node_data` for the storage locations.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ Judge = Callable[
 
 REUSE_AFTER = timedelta(minutes=10)
 """
-A slot that no index entry names is written again only after this.
+A slot without an index entry is reused only after this time.
 
-Another operator may have stored a text there whose index entry is still to come, or which a lagging replica does not show yet.
+Another operator may have stored a text there without having written the index entry, or a lagging replica may not show it yet.
 """
 
 SLOTS_LIMIT = 1000
-"""Of one document: all revisions that are kept, at most 64, and those of a busy ten minutes."""
+"""Maximum number of slots per document: all stored revisions (at most 64), and those of a busy period of ten minutes."""
 
 HISTORIES_AT_ONCE = 32
-"""Each node may have a document of its own, and one history after the other would take a round trip each."""
+"""Histories read at the same time. Each node may have its own document, and each history takes a round trip."""
 
 _TEXTS_AT_ONCE = 500
-"""The broker gives up on questions about more than about a thousand subjects."""
+"""The broker rejects requests about more than roughly a thousand subjects."""
 
 
 class IndexBucket(SignableBucket, Protocol):
-    """A bucket whose past can be removed."""
+    """A bucket whose older revisions can be removed."""
 
     async def purge_before(self, key: str, revision: int) -> None:
         """
-        Remove what is stored of a key before a revision.
+        Remove the stored revisions of a key before a given revision.
 
         Raises:
-            BusDeniedError: Only operators with `--admin` may.
+            BusDeniedError: The operator lacks `--admin`.
         """
         ...
 
@@ -83,13 +83,13 @@ class OperatorData(NodeData):
         self, index: IndexBucket, texts: SignableBucket, nodes: KeyValue, signatory: Signatory | None
     ) -> None:
         """
-        Take the buckets.
+        Store the buckets.
 
         Args:
             index: CCM_DATA as it is stored.
             texts: CCM_NODE_DATA.
-            nodes: CCM_NODES, which says what each node can read.
-            signatory: Signs documents; None where the credentials hold no key.
+            nodes: CCM_NODES, which contains what each node can read.
+            signatory: Signs documents. None: the credentials contain no key.
         """
         super().__init__(index, texts)
         self._entries = index
@@ -98,7 +98,7 @@ class OperatorData(NodeData):
         self._nodes = nodes
 
     async def write(self, key: str, value: bytes, revision: int, base: Sequence[Base]) -> int:
-        """See `DocumentBucket.write`; a document that its node can read apart is stored apart."""
+        """See `DocumentBucket.write`. A document is stored separately if its node can read it there."""
         if not await self.is_kept_apart(key):
             return await self._signed.write(key, value, revision, base)
         used = _used_slots(await self._entries.history(key))
@@ -113,7 +113,7 @@ class OperatorData(NodeData):
         """
         Whether a new document is stored where only its node can read it.
 
-        It is not if its key does not name a node, or if the node reports that its version or credentials do not allow it.
+        False if its key does not contain a node name, or if the node reports that its version or credentials do not allow it.
         """
         owner = owner_of(key)
         if not owner:
@@ -143,7 +143,7 @@ class OperatorData(NodeData):
         ]
 
     async def history(self, key: str) -> list[KeyValueEntry]:
-        """See `KeyHistory.history`; revisions that were moved out of CCM_DATA are among them."""
+        """See `KeyHistory.history`. Includes the revisions that were moved out of CCM_DATA."""
         history = await self._entries.history(key)
         if not any(read_index_entry(entry) for entry in history):
             return history
@@ -169,7 +169,7 @@ class OperatorData(NodeData):
         Count the revisions under `node/NAME` that every node can read, by document.
 
         Args:
-            prefix: Only of keys that begin so.
+            prefix: Only keys with this prefix are counted.
         """
         found = await self._entries.matching([">"], deletions=True)
         keys = [entry.key for entry in found if owner_of(entry.key) and entry.key.startswith(prefix)]
@@ -182,7 +182,7 @@ class OperatorData(NodeData):
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {key: group.create_task(count_exposed(key), name=f"exposed:{key}") for key in keys}
-        except ExceptionGroup as failed:  # they are alike, and the first one says it
+        except ExceptionGroup as failed:  # all are alike, so the first one is reported
             raise failed.exceptions[0] from None
         return {key: task.result() for key, task in tasks.items() if task.result()}
 
@@ -190,8 +190,8 @@ class OperatorData(NodeData):
         """
         Move all revisions of a document to where only its node can read them.
 
-        The document keeps its text, its author and its number; what assignments pinned stays readable. Revisions that are not
-        verified are removed: no node accepts them.
+        The document keeps its text, author and number, and pinned revisions stay readable. Revisions that are not verified are
+        removed, because no node accepts them.
 
         Args:
             key: The key.
@@ -199,10 +199,11 @@ class OperatorData(NodeData):
 
         Raises:
             SignatureError: The newest revision is not verified.
-            BusDeniedError: Only operators with `--admin` may.
-            RevisionError: The document was written meanwhile.
+            BusDeniedError: The operator lacks `--admin`.
+            RevisionError: The document was changed in the meantime.
         """
-        await self._entries.purge_before(key, 1)  # removes nothing, and shows now whether this operator may
+        # removes nothing, but fails now if this operator lacks the right
+        await self._entries.purge_before(key, 1)
         history = await self._entries.history(key)
         exposed = _exposed(history)
         if not exposed:
@@ -218,7 +219,7 @@ class OperatorData(NodeData):
         moved = {place.at for place in _places([one.value for one in verified])}
         genuine = [one.value for one in verified if one.value in exposed]
         if genuine and all(entry.revision in moved for entry in genuine):
-            # an earlier call was interrupted before it purged
+            # an earlier call was interrupted before its purge
             last = max(one.value.revision for one in verified if _moves(one.value))
         else:
             last = await self._move(key, newest, verified)
@@ -227,7 +228,7 @@ class OperatorData(NodeData):
     async def _move(
         self, key: str, newest: Verified[KeyValueEntry], verified: Sequence[Verified[KeyValueEntry]]
     ) -> int:
-        """Write an index entry that says what all verified revisions held, and return its revision."""
+        """Write an index entry with the places of all verified revisions, and return its revision."""
         places = {place.at: place for place in _places([one.value for one in verified])}
         for one in verified:
             entry = one.value
@@ -243,9 +244,8 @@ class OperatorData(NodeData):
         now = msgspec.structs.replace(places[last.revision], at=0)
         body = _index_entry(key, last.value, now, earlier)
         revision = await self._signed.write(key, body, last.revision if last.value else 0, verified)
-        if (
-            not last.value
-        ):  # it was deleted, and is again; what it said before stays readable for pinned assignments
+        # the document was deleted and remains deleted; its earlier text stays readable for pinned assignments
+        if not last.value:
             await self._signed.remove(key, [Authored.removal()])
         return revision
 
@@ -281,7 +281,7 @@ class OperatorData(NodeData):
         return {entry.key: entry for entry in found}
 
     async def _at(self, entry: KeyValueEntry, place: TextPlace) -> KeyValueEntry:
-        """As `NodeData._at`; where the text is lost the index entry itself, so that the document can be stored again."""
+        """See `NodeData._at`. If the text is lost, returns the index entry, so that the document can be stored again."""
         try:
             return await super()._at(entry, place)
         except RevisionGoneError:
@@ -289,7 +289,7 @@ class OperatorData(NodeData):
 
 
 def _places(history: Sequence[KeyValueEntry]) -> list[TextPlace]:
-    """Where the texts of a document's revisions are, each with its revision."""
+    """Return where the texts of a document's revisions are stored, each with its revision."""
     found: list[TextPlace] = []
     for entry in history:
         index = read_index_entry(entry)
@@ -299,7 +299,7 @@ def _places(history: Sequence[KeyValueEntry]) -> list[TextPlace]:
 
 
 def _moves(entry: KeyValueEntry) -> bool:
-    """It says what revisions before it held, all of those that were kept when it was written."""
+    """Whether the entry contains the places of all earlier revisions that were stored when it was written."""
     found = read_index_entry(entry)
     return found is not None and bool(found.earlier)
 
@@ -309,12 +309,12 @@ def _used_slots(history: Sequence[KeyValueEntry]) -> set[int]:
 
 
 def _exposed(history: Sequence[KeyValueEntry]) -> list[KeyValueEntry]:
-    """Revisions that CCM_DATA itself holds, where every node can read them."""
+    """Return the revisions that are in CCM_DATA itself, where every node can read them."""
     return [entry for entry in history if entry.value and read_index_entry(entry) is None]
 
 
 def _shown(entry: KeyValueEntry, place: TextPlace, texts: dict[str, KeyValueEntry]) -> KeyValueEntry:
-    """The document of an index entry; the entry itself where the text is lost."""
+    """Return the document of an index entry, or the entry itself if the text is lost."""
     if not place.revision:
         return msgspec.structs.replace(entry, value=b"")
     text = texts.get(slot_key(entry.key, place.slot))
@@ -322,7 +322,7 @@ def _shown(entry: KeyValueEntry, place: TextPlace, texts: dict[str, KeyValueEntr
 
 
 def _index_entry(key: str, value: bytes, place: TextPlace, earlier: Sequence[TextPlace] = ()) -> bytes:
-    """The index entry of a document: what its stamp says, without its text."""
+    """Return the index entry of a document: its stamp without its text."""
     stamped = read_stamp(value)
     return msgspec.json.encode(
         Stamped(

@@ -14,6 +14,6 @@ from ccm_ctl.fleet.doctor.stream_checks import stream_checks
 
 
 def all_checks(server: ServerInfo | None) -> list[Check]:
-    """Every check that applies to this broker; without a connection those that need one give `unknown`."""
+    """Return every check that applies to this broker. Without a connection, checks that need the broker return `unknown`."""
     own = [*broker_checks(), *key_checks(), *signer_checks(), *audit_checks()]
     return [*own, *stream_checks(server), *node_checks(), *secret_checks()]

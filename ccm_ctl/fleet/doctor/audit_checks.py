@@ -1,4 +1,4 @@
-"""The check of `ccmctl doctor` on the audit trail: whether the fleet has one, and whether this operator's actions get into it."""
+"""The check of `ccmctl doctor` for the audit trail: whether the fleet has one, and whether this operator can write to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TRAIL = "audit.trail"
 
 
 async def check_trail(context: DoctorContext) -> Sequence[CheckResult]:
-    """Whether the audit streams are there and these credentials may write; a fleet without credentials has no trail."""
+    """
+    Check that the audit streams exist and these credentials may write to them. A fleet without credentials has no audit trail.
+    """
     if context.trust is None and not context.is_secured and context.connection is not None:
         sentence = "The fleet has no audit trail: without credentials, nothing proves who did something."
         return [warning(TRAIL, sentence, "ccmctl init --security")]
@@ -50,5 +52,5 @@ def _is_forbidden(creds: str, subject: str) -> bool:
 
 
 def audit_checks() -> list[Check]:
-    """The check."""
+    """Return the check."""
     return [Check(ids=(TRAIL,), look=check_trail)]

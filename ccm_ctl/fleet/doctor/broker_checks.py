@@ -1,4 +1,4 @@
-"""Checks of `ccmctl doctor` on the broker: authentication, TLS, accounts, servers, clock."""
+"""Checks of `ccmctl doctor` for the broker: authentication, TLS, accounts, servers, clock."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ SECURE = "ccmctl init --security"
 RELOAD = "nats-server --signal reload"
 
 CERTIFICATE_DAYS = 30
-"""A certificate that expires sooner is worth a warning."""
+"""A certificate that expires in fewer days causes a warning."""
 
 _GLOBAL_ACCOUNT = "$G"
-"""Where a server puts all users when its configuration has no accounts."""
+"""The account of all users if a server's configuration has no accounts."""
 
 
 async def check_server(context: DoctorContext) -> Sequence[CheckResult]:
-    """What the server said when it was connected to."""
+    """Check the information that the server sent when connecting."""
     server = context.server
     if server is None:
         raise MissingError("the server's description is missing")
@@ -93,7 +93,7 @@ def _dotted(version: tuple[int, int, int]) -> str:
 
 
 async def check_clock(context: DoctorContext) -> Sequence[CheckResult]:
-    """The clock of this host and that of the broker: nodes refuse requests whose time is wrong."""
+    """Compare the clocks of this host and the broker, because nodes refuse requests with a wrong time."""
     if context.connection is None or context.fleet is None:
         raise MissingError("there is no connection to the broker")
     answer = await call(context.connection, f"STREAM.INFO.KV_{NODES}")
@@ -106,7 +106,7 @@ async def check_clock(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 def judge_clock(off_s: float) -> CheckResult:
-    """Judge by how many seconds the broker's clock is ahead of this host's."""
+    """Judge a clock difference: the seconds by which the broker's clock is ahead of this host's."""
     off = abs(off_s)
     if off < CLOCK_WARNING_S:
         return ok("broker.clock", "The clocks of this host and of the broker agree.")
@@ -118,7 +118,7 @@ def judge_clock(off_s: float) -> CheckResult:
 
 
 async def check_accounts(context: DoctorContext) -> Sequence[CheckResult]:
-    """Whether nodes and operators live in accounts of their own, apart from the streams."""
+    """Check that nodes and operators have their own accounts, separate from the streams."""
     if not context.is_secured:
         return []
     if not context.settings.creds and not context.settings.nkey:
@@ -128,7 +128,7 @@ async def check_accounts(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 def judge_accounts(keys: Keys, context: DoctorContext) -> CheckResult:
-    """Judge the accounts by the folder with the keys. Blocking."""
+    """Check the accounts in the folder with the keys. Blocking."""
     migrate = f"{SECURE} --migrate{context.keys_option}"
     if keys.has_one_account:
         sentence = "All users share one account: a node can reach every stream."
@@ -144,7 +144,7 @@ def judge_accounts(keys: Keys, context: DoctorContext) -> CheckResult:
 
 
 async def _configured_accounts(context: DoctorContext) -> CheckResult:
-    """Of a broker whose users are in its configuration file: it tells a user's account."""
+    """Check the accounts of a broker whose users are in its configuration file. Such a broker reports the user's own account."""
     assert context.connection is not None
     answer = msgspec.json.decode((await context.connection.request("$SYS.REQ.USER.INFO")).body)
     if answer.get("data", {}).get("account") != _GLOBAL_ACCOUNT:
@@ -156,7 +156,7 @@ async def _configured_accounts(context: DoctorContext) -> CheckResult:
 
 
 async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
-    """Whether each server runs with the newest `nats-security.conf`: an older one accepts revoked credentials."""
+    """Check that each server uses the newest `nats-security.conf`, because an older one accepts revoked credentials."""
     if not context.is_secured:
         return []
     keys = await asyncio.to_thread(context.fleet_keys)
@@ -188,11 +188,11 @@ def _outdated(keys: Keys, context: DoctorContext) -> CheckResult:
 
 def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: Keys) -> CheckResult:
     """
-    Judge what the servers say about the accounts.
+    Judge the servers' answers about the accounts.
 
     Args:
         wanted: The accounts' JWTs in the folder, by public key.
-        answers: A server's answer about an account, each.
+        answers: One answer of a server about one account each.
         keys: The folder.
     """
     answered = [msgspec.json.decode(body) for body in answers]
@@ -214,7 +214,7 @@ def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: 
 
 
 async def check_old_credentials(context: DoctorContext) -> Sequence[CheckResult]:
-    """Users that are connected to the account of the streams with credentials of the old layout."""
+    """Check for users that are connected to the account of the streams with credentials of the old layout."""
     if not context.is_secured:
         return []
     keys = await asyncio.to_thread(context.fleet_keys)
@@ -228,7 +228,7 @@ def _old_credentials(keys: Keys, connected: Mapping[str, str], context: DoctorCo
 
 
 def judge_old_credentials(left: Sequence[Left], context: DoctorContext, *, is_moving: bool) -> CheckResult:
-    """Judge the users whose credentials are of the old layout; while the fleet moves they are expected."""
+    """Judge the users with credentials of the old layout. During a migration they are expected."""
     id_, fix = "broker.old-credentials", f"{SECURE} --migrate{context.keys_option}"
     if not left:
         return ok(id_, "No user has credentials of the old one-account layout.")
@@ -238,7 +238,7 @@ def judge_old_credentials(left: Sequence[Left], context: DoctorContext, *, is_mo
 
 
 def broker_checks() -> list[Check]:
-    """The checks on the broker."""
+    """Return the checks for the broker."""
     return [
         Check(
             ids=("broker.authentication", "broker.tls", "broker.certificate", "broker.version"),
@@ -252,5 +252,5 @@ def broker_checks() -> list[Check]:
 
 
 def no_connection(err: BusError) -> CheckResult:
-    """The result in the place of a connection."""
+    """Return the result for a failed connection."""
     return problem("broker.connection", err.message)

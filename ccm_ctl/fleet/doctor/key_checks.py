@@ -25,7 +25,7 @@ from ccm_ctl.fleet.doctor.results import (
 )
 
 EXPIRY_DAYS = 14
-"""Credentials that expire sooner are worth a warning."""
+"""Credentials that expire in fewer days cause a warning."""
 
 _OTHERS = 0o077
 _OTHERS_WRITE = 0o022
@@ -33,7 +33,7 @@ _CREDS_LIMIT_BYTES = 1 << 20
 
 
 def look_at_credentials(context: DoctorContext) -> Sequence[CheckResult]:
-    """The credentials file. Blocking."""
+    """Check the credentials file. Blocking."""
     settings = context.settings
     path = Path(settings.creds or settings.nkey)
     if not (settings.creds or settings.nkey):
@@ -81,7 +81,7 @@ def _trust(text: str, path: Path, context: DoctorContext) -> CheckResult:
 
 
 def _renewal(context: DoctorContext) -> str:
-    """The command that makes new credentials; without an entry in the signers list, which role is left open."""
+    """Return the command that makes new credentials. Without an entry in the signers list, the command contains no role."""
     signatory = context.fleet.signatory if context.fleet is not None else None
     entry = find_signer_entry(signatory.public_key, context.trust) if signatory is not None else None
     if entry is not None:
@@ -91,7 +91,7 @@ def _renewal(context: DoctorContext) -> str:
 
 
 def look_at_keys(context: DoctorContext) -> Sequence[CheckResult]:
-    """The folder with the fleet's keys; nothing where there is none. Blocking."""
+    """Check the folder with the fleet's keys. Returns nothing if there is no folder. Blocking."""
     keys = context.keys
     if not keys.exist():
         return []
@@ -142,7 +142,7 @@ def _in_thread(look: Callable[[DoctorContext], Sequence[CheckResult]], *ids: str
 
 
 def key_checks() -> list[Check]:
-    """The checks that need no broker."""
+    """Return the checks that do not need the broker."""
     return [
         _in_thread(look_at_credentials, "credentials.file", "credentials.expiry", "credentials.trust"),
         _in_thread(look_at_keys, "keys.folder", "keys.seeds", "keys.root"),

@@ -1,8 +1,8 @@
 """
-Checks of `ccmctl doctor` on nodes, by what each node says about itself in CCM_NODES.
+Checks of `ccmctl doctor` for nodes, using the records of the nodes in CCM_NODES.
 
-A node writes its own record, so a stolen node key can make its own record look healthy, and no other. Names, versions and times
-are data of others: what is shown of them is bounded.
+A node writes its own record. So a stolen node key can make this node's record look healthy, but no other record. Names,
+versions and times are untrusted data, so the length of the output is limited.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDS = (
 )
 
 READ_S = 60.0
-"""Records of ten thousand nodes are read in several seconds."""
+"""The time limit. Reading the records of ten thousand nodes takes several seconds."""
 
 VERSIONS_SHOWN = 4
 VERSION_LENGTH = 32
@@ -53,7 +53,7 @@ _NUMBERS = re.compile(r"\d{1,9}")
 
 
 async def check_nodes(context: DoctorContext) -> Sequence[CheckResult]:
-    """All checks on nodes: they share one reading of the records."""
+    """Run all checks for nodes with one read of the records."""
     if context.fleet is None:
         raise MissingError("there is no connection to the broker")
     inventory = await read_inventory(context.fleet)
@@ -65,7 +65,7 @@ def judge_nodes(nodes: Sequence[Node], version: str) -> list[CheckResult]:
     Judge the nodes.
 
     Args:
-        nodes: All nodes of the fleet; those that were never seen have no record.
+        nodes: All nodes of the fleet. Nodes that were never seen have no record.
         version: The version of this program.
     """
     records = {node.name: node.record for node in nodes if node.record is not None}
@@ -190,7 +190,7 @@ def _policy(records: Records) -> CheckResult:
 
 
 def _share(names: Sequence[str], of: Sized) -> str:
-    """`2 of 5 nodes (web1, web2)`."""
+    """Format a share, such as `2 of 5 nodes (web1, web2)`."""
     nodes = "node" if len(of) == 1 else "nodes"
     return f"{len(names)} of {len(of)} {nodes} ({listed(names)})"
 
@@ -200,10 +200,10 @@ def _short(version: str) -> str:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """A version for comparison; digits beyond a bound are those of a hostile record."""
+    """Return a version for comparison. Digits beyond a limit are ignored, because the record may be hostile."""
     return tuple(int(part) for part in _NUMBERS.findall(version[:VERSION_LENGTH])[:4])
 
 
 def node_checks() -> list[Check]:
-    """The checks on nodes."""
+    """Return the checks for nodes."""
     return [Check(ids=IDS, look=check_nodes, limit_s=READ_S)]

@@ -1,4 +1,4 @@
-"""The command lines that give an operator new credentials of the same role."""
+"""Command lines that give an operator new credentials with the same role."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer, SignersList, Trus
 from ccm_agent.bus.subjects import format_scope
 
 VALID = "90d"
-"""What a suggested command line asks for."""
+"""The validity in a suggested command line."""
 
 
 def renew_command(signer: Signer, option: str) -> str:
     """
-    New credentials of an operator, of the same role, that expire.
+    Return the command that issues new, expiring credentials with the same role to an operator.
 
     Args:
         signer: The operator's entry in the signers list.
-        option: What names the folder with the keys, with a leading space.
+        option: The option that names the folder with the keys, with a leading space.
     """
     name = quote(signer.name)
     role = "".join(
@@ -35,12 +35,12 @@ def renew_command(signer: Signer, option: str) -> str:
 
 
 def replace_command(signer: Signer, option: str) -> str:
-    """The same, where the credentials that the operator has must end."""
+    """Return the same command, for the case that the operator's current credentials must become void."""
     return f"ccmctl operator revoke {quote(signer.name)}{option} && {renew_command(signer, option)}"
 
 
 def find_signer_entry(key: str, trust: Trust | None) -> Signer | None:
-    """The entry of a public key in the list that credentials carry. It is not verified: it is for a suggestion only."""
+    """Return the entry of a public key in the list within the credentials. It is not verified and only used for a suggestion."""
     if trust is None or trust.signers is None:
         return None
     try:
@@ -51,5 +51,5 @@ def find_signer_entry(key: str, trust: Trust | None) -> Signer | None:
 
 
 def _scope(scope: str) -> str:
-    """A scope as `operator add` takes it."""
+    """Format a scope as an argument of `operator add`."""
     return quote("all" if scope == EVERYWHERE else format_scope(scope))

@@ -1,4 +1,4 @@
-"""What a check of `ccmctl doctor` finds, and how checks run: side by side, each with a time limit."""
+"""The results of `ccmctl doctor` checks, and the concurrent execution of checks with time limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.ports import Fleet
 
 NAMES_SHOWN = 8
-"""Nodes and operators that one sentence names; `names` of the record has up to NAMES_KEPT."""
+"""The number of nodes and operators that one sentence names. `names` of the record has up to NAMES_KEPT."""
 
 NAMES_KEPT = 1_000
 
@@ -29,7 +29,7 @@ DAY_S = 86_400
 
 
 class CheckState(StrEnum):
-    """How a check ended. What could not be asked is unknown."""
+    """The result of a check. It is unknown if the check could not be made."""
 
     OK = "ok"
     WARNING = "warning"
@@ -39,15 +39,15 @@ class CheckState(StrEnum):
 
 class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What one check of `ccmctl doctor` found: the record `check` of `ccmctl doctor --json`.
+    The result of one check of `ccmctl doctor`: the record `check` of `ccmctl doctor --json`.
 
     Attributes:
         id: The check: a group, a dot and a name, such as `broker.tls`. It does not change between versions.
-        state: How it ended.
-        sentence: What was found; for `unknown`, why it could not be asked or what is missing.
-        fix: The command that fixes it; "" when the sentence says what to do.
-        names: Nodes or operators that it concerns, at most 1,000.
-        count: How many it concerns.
+        state: The result.
+        sentence: The finding; for `unknown`, why the check could not be made or what is missing.
+        fix: The command that fixes the problem. "": the sentence describes the fix.
+        names: The affected nodes or operators, at most 1,000.
+        count: The number of affected nodes or operators.
     """
 
     id: str
@@ -60,15 +60,15 @@ class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class DoctorContext(Struct, frozen=True, kw_only=True):
     """
-    What checks look at.
+    The inputs of the checks.
 
     Attributes:
-        settings: How the operator reaches the broker.
+        settings: The broker settings of the operator.
         keys: The folder with the fleet's keys, which may not exist.
-        keys_option: What names that folder on a command line, with a leading space; "" for the default folder.
+        keys_option: The command-line option that names this folder, with a leading space. "": the default folder.
         now: The time on this host.
-        fleet, connection, server: The broker; None without a connection.
-        trust_bucket: CCM_TRUST; None without a connection.
+        fleet, connection, server: The broker. None: there is no connection.
+        trust_bucket: CCM_TRUST. None: there is no connection.
         trust: The trust block of the operator's credentials.
         version: The version of this program.
     """
@@ -91,15 +91,15 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 
     @property
     def is_secured(self) -> bool:
-        """The broker requires credentials."""
+        """Whether the broker requires credentials."""
         return self.server is not None and self.server.asks_credentials
 
     def fleet_keys(self) -> Keys:
         """
-        The folder with the keys of this fleet. Blocking.
+        Return the folder with the keys of this fleet. Blocking.
 
         Raises:
-            MissingError: There is none, or its keys belong to another fleet.
+            MissingError: The folder does not exist, or its keys belong to another fleet.
         """
         if not self.keys.exist():
             raise MissingError(
@@ -115,18 +115,18 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 
 
 class MissingError(NotFoundError):
-    """A check cannot be made, because something that it needs is not available."""
+    """A check is not possible because a required resource is not available."""
 
 
 class Check(Struct, frozen=True, kw_only=True):
     """
-    One question, and the results that it gives.
+    A check, which returns one or more results.
 
     Attributes:
-        ids: The results that become `unknown` when the question cannot be asked.
-        look: Asks. A result that does not apply here is left out.
-        limit_s: How long it may take.
-        needs_broker: It cannot be asked without a connection.
+        ids: The results that become `unknown` if the check is not possible.
+        look: Runs the check. Results that do not apply are left out.
+        limit_s: The time limit.
+        needs_broker: Whether the check requires a connection.
     """
 
     ids: tuple[str, ...]
@@ -141,14 +141,14 @@ async def run_checks(
     on_progress: Callable[[int, Sequence[str]], None] = lambda done, pending: None,
 ) -> list[CheckResult]:
     """
-    The results of all checks, in the order of the checks.
+    Run the checks, and return all results in the order of the checks.
 
-    A check that fails, or exceeds its limit, gives `unknown`; the others go on.
+    A check that fails or exceeds its limit returns `unknown`. The other checks continue.
 
     Args:
         checks: The checks.
-        context: What they look at.
-        on_progress: Called with the number of finished checks and the ids of the others.
+        context: Their inputs.
+        on_progress: Called with the number of finished checks and the IDs of the others.
     """
     found: dict[int, Sequence[CheckResult]] = {}
 
@@ -182,22 +182,22 @@ def _unknown(check: Check, why: str) -> list[CheckResult]:
 
 
 def ok(id_: str, sentence: str) -> CheckResult:
-    """A check that passed."""
+    """Return a result for a passed check."""
     return CheckResult(id=id_, state=CheckState.OK, sentence=sentence)
 
 
 def warning(id_: str, sentence: str, fix: str = "", names: Sequence[str] = ()) -> CheckResult:
-    """Something that an operator should change."""
+    """Return a result for a condition that an operator should change."""
     return _named(id_, CheckState.WARNING, sentence, fix, names)
 
 
 def problem(id_: str, sentence: str, fix: str = "", names: Sequence[str] = ()) -> CheckResult:
-    """Something that is not secure or does not work."""
+    """Return a result for a condition that is not secure or does not work."""
     return _named(id_, CheckState.PROBLEM, sentence, fix, names)
 
 
 def unknown(id_: str, sentence: str) -> CheckResult:
-    """Something that could not be asked."""
+    """Return a result for a check that was not possible."""
     return CheckResult(id=id_, state=CheckState.UNKNOWN, sentence=sentence)
 
 
@@ -207,16 +207,16 @@ def _named(id_: str, state: CheckState, sentence: str, fix: str, names: Sequence
 
 
 def listed(names: Sequence[str]) -> str:
-    """`web1, web2 and 3 more`."""
+    """Format names, such as `web1, web2 and 3 more`."""
     shown = ", ".join(names[:NAMES_SHOWN])
     return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown
 
 
 def days_until(moment: datetime, now: datetime) -> int:
-    """Whole days; negative once it is over."""
+    """Return the number of whole days, which is negative after the time has passed."""
     return int((moment - now).total_seconds() // DAY_S)
 
 
 def read_mode(path: Path) -> int:
-    """The permission bits of a file or folder. Blocking; OSError when it cannot be looked at."""
+    """Return the permission bits of a file or folder. Blocking. Raises OSError if they cannot be read."""
     return path.stat().st_mode & 0o777

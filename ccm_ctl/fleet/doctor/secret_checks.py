@@ -1,4 +1,4 @@
-"""The checks of `ccmctl doctor` on secrets: who must not know one any longer, and who lacks one."""
+"""Checks of `ccmctl doctor` for secrets: nodes that must no longer know a secret, and nodes that lack one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ ROTATED = "secrets.rotated"
 
 
 async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
-    """Whether nodes know secrets that are not for them any longer, or lack theirs; nothing for a fleet without secrets."""
+    """
+    Check whether nodes know secrets that they no longer may know, or lack some. Returns nothing if the fleet has no secrets.
+    """
     if context.fleet is None:
         raise MissingError("there is no connection to the broker")
     try:
         secrets = SecretRotation(context.fleet)
         stored = await secrets.read_all()
     except (BusSetupError, NoRespondersError):
-        return []  # no credentials, or a broker of an earlier version, whose missing bucket another check reports
+        return []  # there are no credentials, or the broker lacks the bucket, which another check reports
     if not stored:
         return []
     stale = {one.head.name: one.stale for one in stored if one.stale}
@@ -64,5 +66,5 @@ def _nodes(found: dict[str, list[str]]) -> list[str]:
 
 
 def secret_checks() -> list[Check]:
-    """The checks."""
+    """Return the checks for secrets."""
     return [Check(ids=(STALE, SEALED, ROTATED), look=check_secrets)]

@@ -1,4 +1,4 @@
-"""Checks of `ccmctl doctor` on the signers list: is it published, is it the newest, what does it allow."""
+"""Checks of `ccmctl doctor` for the signers list: whether it is published and the newest, and its content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RENEW = "ccmctl signers renew"
 
 
 async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
-    """The list that nodes read, verified by the root key that is known here."""
+    """Check the list that nodes read, verified with the known root key."""
     if context.trust_bucket is None:
         raise MissingError("there is no connection to the broker")
     trust, own, why = await asyncio.to_thread(_known, context)
@@ -77,7 +77,7 @@ async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 def _known(context: DoctorContext) -> tuple[Trust | None, SignersList | None, str]:
-    """The known root key, the list in the folder, and why that list is missing. Blocking."""
+    """Return the known root key, the list in the folder, and why that list is missing. Blocking."""
     try:
         signers = context.fleet_keys().signers
         return context.trust or signers.trust(), signers.read(), ""
@@ -86,7 +86,7 @@ def _known(context: DoctorContext) -> tuple[Trust | None, SignersList | None, st
 
 
 def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckResult:
-    """Judge the published list beside the one in the folder."""
+    """Compare the published list with the list in the folder."""
     if newest.number == own.number:
         return ok("signers.published", "The nodes have the newest signers list.")
     if newest.number > own.number:
@@ -97,7 +97,7 @@ def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckRes
 
 
 async def check_timestamp(newest: SignersList, context: DoctorContext) -> CheckResult:
-    """Judge who confirmed the list last, and when."""
+    """Check who confirmed the list last, and when."""
     assert context.trust_bucket is not None
     if not newest.max_age_s:
         sentence = (
@@ -114,7 +114,7 @@ async def check_timestamp(newest: SignersList, context: DoctorContext) -> CheckR
 
 
 def judge_timestamp(newest: SignersList, confirmed: Timestamp | None, now_ms: int) -> CheckResult:
-    """Judge a timestamp beside the list that it should confirm."""
+    """Compare a timestamp with the list that it should confirm."""
     issued = confirmed.issued if confirmed is not None and confirmed.signers == newest.number else 0
     moment = max(newest.issued, issued)
     said = f"The signers list was last confirmed {format_moment(datetime.fromtimestamp(moment / 1000, UTC))}"
@@ -131,7 +131,7 @@ def judge_timestamp(newest: SignersList, confirmed: Timestamp | None, now_ms: in
 
 
 def judge_unsigned(newest: SignersList, context: DoctorContext) -> CheckResult:
-    """Judge whether nodes accept what is not signed for now."""
+    """Check whether nodes currently accept unsigned messages."""
     if not newest.allows_unsigned(context.now_ms):
         return ok("signers.unsigned", "Nodes accept nothing that is not signed.")
     until = datetime.fromtimestamp(newest.allow_unsigned_until / 1000, UTC)
@@ -142,7 +142,7 @@ def judge_unsigned(newest: SignersList, context: DoctorContext) -> CheckResult:
 
 
 def judge_expiry(newest: SignersList, context: DoctorContext) -> CheckResult:
-    """Judge whether operators' keys expire."""
+    """Check whether operators' keys expire."""
     lasting = [one for one in newest.signers if not one.expires]
     if not lasting:
         return ok("signers.expiry", "Every operator's key expires.")
@@ -153,7 +153,7 @@ def judge_expiry(newest: SignersList, context: DoctorContext) -> CheckResult:
 
 
 def judge_own_key(newest: SignersList, key: str, context: DoctorContext) -> CheckResult:
-    """Judge whether nodes obey the key in the operator's credentials."""
+    """Check whether nodes accept the key in the operator's credentials."""
     found = newest.by_key(key, context.now_ms)
     if found is not None:
         return ok("credentials.signer", f"Nodes obey requests that you sign, as {found.name}.")
@@ -164,5 +164,5 @@ def judge_own_key(newest: SignersList, key: str, context: DoctorContext) -> Chec
 
 
 def signer_checks() -> list[Check]:
-    """The checks on the signers list."""
+    """Return the checks for the signers list."""
     return [Check(ids=IDS, look=check_signers)]

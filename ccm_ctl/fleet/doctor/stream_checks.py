@@ -1,4 +1,4 @@
-"""Checks of `ccmctl doctor` on streams and buckets: their settings beside those that `ccmctl init` makes, and their copies."""
+"""Checks of `ccmctl doctor` for streams and buckets: whether their settings match those of `ccmctl init`, and their replicas."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ CHOSEN = {
     "CCM_DATA": {"max_msgs_per_subject"},
     "CCM_ASSIGNMENTS": {"max_msgs_per_subject"},
 }
-"""Settings that options of `ccmctl init` choose: another value may be wanted."""
+"""Settings that depend on options of `ccmctl init`. Another value may be intended."""
 
 
 def wanted_streams(server: ServerInfo | None) -> list[WantedStream]:
-    """What `ccmctl init` would make on this broker; with `--security` where the broker asks for credentials."""
+    """Return the streams that `ccmctl init` would create on this broker, with `--security` if the broker requires credentials."""
     is_secured = server is not None and server.asks_credentials
     with_schedules = server is None or server.version >= SCHEDULES_VERSION
     return plan(LayoutOptions(secure=True if is_secured else None), with_schedules=with_schedules)
 
 
 async def check_stream(wanted: WantedStream, context: DoctorContext) -> Sequence[CheckResult]:
-    """One stream or bucket."""
+    """Check one stream or bucket."""
     if context.connection is None:
         raise MissingError("there is no connection to the broker")
     id_, init = f"stream.{wanted.name}", init_command(context)
@@ -58,7 +58,7 @@ async def check_stream(wanted: WantedStream, context: DoctorContext) -> Sequence
 
 
 async def check_copies(context: DoctorContext) -> Sequence[CheckResult]:
-    """The copies of all streams in a cluster; nothing on a single server."""
+    """Check the replicas of all streams in a cluster. Returns nothing for a single server."""
     if context.connection is None or context.server is None:
         raise MissingError("there is no connection to the broker")
     if not context.server.cluster:
@@ -66,7 +66,8 @@ async def check_copies(context: DoctorContext) -> Sequence[CheckResult]:
     found: dict[str, Mapping[str, Any]] = {}
 
     async def ask(connection: Connection, wanted: WantedStream) -> None:
-        with contextlib.suppress(BusError):  # a stream that is missing or silent has a check of its own
+        # another check reports a stream that is missing or does not answer
+        with contextlib.suppress(BusError):
             found[wanted.name] = await call(connection, f"STREAM.INFO.{wanted.config['name']}")
 
     async with asyncio.TaskGroup() as group:
@@ -77,11 +78,11 @@ async def check_copies(context: DoctorContext) -> Sequence[CheckResult]:
 
 def judge_copies(infos: Mapping[str, Mapping[str, Any]], init: str) -> CheckResult:
     """
-    Judge the copies of streams in a cluster.
+    Judge the replicas of streams in a cluster.
 
     Args:
         infos: Answers to STREAM.INFO, by the stream's name.
-        init: The command that creates the copies.
+        init: The command that creates the replicas.
     """
     if not infos:
         return unknown(COPIES, "no stream answers")
@@ -99,22 +100,22 @@ def judge_copies(infos: Mapping[str, Mapping[str, Any]], init: str) -> CheckResu
 
 
 def _behind(info: Mapping[str, Any]) -> list[str]:
-    """The servers whose copy is offline or not up to date."""
+    """Return the servers whose replica is offline or not up to date."""
     replicas = (info.get("cluster") or {}).get("replicas") or []
     return [str(one.get("name", "")) for one in replicas if one.get("offline") or not one.get("current")]
 
 
 def init_command(context: DoctorContext) -> str:
-    """The command that restores the settings."""
+    """Return the command that restores the settings."""
     return f"ccmctl init --security{context.keys_option}" if context.is_secured else "ccmctl init"
 
 
 def judge_stream(wanted: WantedStream, info: Mapping[str, Any], init: str) -> CheckResult:
     """
-    Judge a stream by what the broker says about it; of several findings the worst comes first.
+    Compare a stream with the expected settings. If there are several findings, the worst comes first.
 
     Args:
-        wanted: What it should be.
+        wanted: The expected settings.
         info: The answer to STREAM.INFO.
         init: The command that restores its settings.
     """
@@ -145,7 +146,7 @@ def _format_differences(found: Sequence[Difference]) -> str:
 
 
 def stream_checks(server: ServerInfo | None) -> list[Check]:
-    """A check for each stream, so that one that does not answer leaves the others."""
+    """Return a separate check for each stream, so that a stream that does not answer does not affect the others."""
     settings = [
         Check(ids=(f"stream.{wanted.name}",), look=partial(check_stream, wanted))
         for wanted in wanted_streams(server)

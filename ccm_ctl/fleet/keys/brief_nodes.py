@@ -1,12 +1,12 @@
 """
-Nodes that leave when they are away for too long: those that joined with a token of `--ephemeral`.
+Removal of nodes that joined with a token of `--ephemeral` and are away for too long.
 
-A node is away in a scan in which its presence, which the node signs and the broker lets expire, is not there. Only time in which
-this process looked counts: each scan adds the time since the scan before, and at most two intervals. So neither a clock that
-is set, nor a process that was stopped, nor a broker that was down removes a node. A restart begins anew.
+A node is away in a scan if its presence is missing. The node signs the presence, and the broker lets it expire. Only time that
+this process has observed is counted: each scan adds the time since the previous scan, but at most two intervals. So a changed
+clock, a stopped process or a broker outage does not remove a node. The count restarts when the process restarts.
 
-Nodes that all lost the broker are no different from nodes that are gone. So a scan that finds no node of the fleet present counts
-nothing, and one scan removes a tenth of these nodes at most.
+If all nodes lose the broker, they look like nodes that are gone. Therefore a scan that finds no node of the fleet present
+counts no time, and one scan removes at most a tenth of these nodes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, v
 log = logging.getLogger(__name__)
 
 SCAN_S = 60.0
-"""Between two scans."""
+"""Seconds between two scans."""
 
 SHARE = 10
-"""One scan removes one of so many nodes."""
+"""One scan removes at most one node out of this number."""
 
 
 class BriefNodeWatch:
@@ -37,7 +37,7 @@ class BriefNodeWatch:
 
     Args:
         fleet: The bus, with the credentials of an operator with `--join`.
-        on_left: Receives each node that was removed.
+        on_left: Called with each removed node.
     """
 
     def __init__(self, fleet: Fleet, on_left: Callable[[BriefNode], None]) -> None:
@@ -57,13 +57,13 @@ class BriefNodeWatch:
 
     async def scan(self) -> None:
         """
-        Look once, and remove the nodes that were away for too long.
+        Scan once, and remove the nodes that were away for too long.
 
         Raises:
-            CcmError: The broker is away, or the operator may not remove something; nothing more is removed.
+            CcmError: The broker cannot be reached, or the operator lacks a right. No further nodes are removed.
         """
         began, before = self._fleet.clock.monotonic(), self._scanned
-        # a scan that fails or finds no node counts nothing, and neither does the time until the next one
+        # no time is counted for a scan that fails or finds no node, nor until the next scan
         self._scanned = None
         records = JoinRecords(self._fleet)
         nodes = await records.brief_nodes()
@@ -80,12 +80,12 @@ class BriefNodeWatch:
             self._on_left(node)
 
     async def _present(self, nodes: Sequence[BriefNode]) -> Collection[str]:
-        """These nodes as far as they are present; if none of them is, any other that is."""
+        """Return the nodes that are present. If none is, return any other present node."""
         found = await self._verified(await read_nodes(self._fleet, [node.name for node in nodes]))
         return found or (await self._verified(await read_inventory(self._fleet)) if nodes else found)
 
     async def _verified(self, inventory: Inventory) -> set[str]:
-        """The names of the nodes whose presence is verified."""
+        """Return the names of the nodes whose presence is verified."""
         verifier = await make_node_verifier(self._fleet)
         if verifier is not None:
             await verify_nodes(verifier, inventory, inventory.nodes, LeftOutReasons())

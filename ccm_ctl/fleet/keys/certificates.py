@@ -1,13 +1,13 @@
 """
-A certificate authority for one fleet and the certificate of its servers, for operators without their own.
+The certificate authority of one fleet and the certificate of its servers, for operators without their own authority.
 
-    ca.pem               the authority's certificate: agents and operators know the broker by it; not secret
+    ca.pem               the authority's certificate, with which agents and operators verify the broker; not secret
     ca.key               signs certificates of servers; mode 0600
-    server.pem           the servers' certificate, for all their names
-    server.key           its key; mode 0600
-    nats-tls.conf        what every server includes
+    server.pem           the certificate of the servers, with all their names
+    server.key           the servers' key; mode 0600
+    nats-tls.conf        the configuration that every server includes
 
-Nothing but `x509.py` is needed to make them.
+Only `x509.py` is needed to make them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ccm_ctl.fleet.whole_file import PUBLIC, write_whole
 CONFIGURATION = "nats-tls.conf"
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
-"""The longest validity that browsers accept; our programs accept more, other tools may not."""
+"""The longest validity that browsers accept. Our programs accept more, but other tools may not."""
 
 RENEW_DAYS = 90
-"""A certificate that ends sooner is made again when the command is run again."""
+"""If a certificate expires within this many days, the next use of the command makes a new one."""
 
 CLOCK_S = 86_400
-"""A certificate is valid from a day before its creation, because a node's clock may be behind."""
+"""A certificate is valid from a day before its creation, because a node's clock may be slow."""
 
 AUTHORITY = "CCM fleet authority"
 
 ALWAYS = ("localhost", "127.0.0.1", "::1")
-"""Names that each server has: operators work on the broker's own host, too."""
+"""Names of every server, because operators also work on the broker's own host."""
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?", re.IGNORECASE)
 _LONGEST_NAME = 253
@@ -46,10 +46,10 @@ _LONGEST_NAME = 253
 
 class Certificates:
     """
-    The folder of the fleet's keys, as far as TLS goes. Blocking: it reads and writes a few small files.
+    The TLS files in the folder of the fleet's keys. Blocking: it reads and writes a few small files.
 
     Attributes:
-        folder: Where they are.
+        folder: The path of the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,27 +57,28 @@ class Certificates:
 
     @property
     def authority(self) -> Path:
-        """The certificate by which agents and operators know the broker."""
+        """The certificate with which agents and operators verify the broker."""
         return self.folder / "ca.pem"
 
     @property
     def configuration(self) -> Path:
-        """What the servers include."""
+        """The configuration that the servers include."""
         return self.folder / CONFIGURATION
 
     def issue(self, names: Sequence[str]) -> bool:
         """
-        An authority, unless there is one, and a certificate for servers of these names.
+        Create an authority if there is none, and a certificate for servers with these names.
 
-        A certificate that is good for all of them for a while is kept. One that is not keeps its names and gets the new ones.
+        A certificate that covers all names and is valid long enough is kept. Otherwise a new one gets its names and the new
+        names.
 
         Returns:
-            Whether the servers' certificate is new.
+            Whether a new certificate was made for the servers.
 
         Raises:
-            UsageError: A name is neither a host nor an address.
-            NotFoundError: The authority's key is elsewhere.
-            InputError: The folder cannot be written, or holds something else under these names.
+            UsageError: A name is neither a host name nor an address.
+            NotFoundError: The authority's key is not in the folder.
+            InputError: The folder cannot be written, or contains other content under these file names.
         """
         asked = [checked_name(name) for name in names]
         try:
@@ -122,7 +123,7 @@ class Certificates:
         return x509.read_private_key(path.read_text(encoding="ascii", errors="replace"), str(path))
 
     def _server(self) -> x509.Certificate | None:
-        """Read the servers' certificate; None when there is none."""
+        """Read the servers' certificate. Returns None if there is none."""
         path = self.folder / "server.pem"
         if not path.exists():
             return None
@@ -142,7 +143,7 @@ class Certificates:
 
 def checked_name(name: str) -> str:
     """
-    A host's name or address as a certificate holds it; the first label may be `*`.
+    Return a host name or address in the form used in a certificate. The first label may be `*`.
 
     Raises:
         UsageError: It is neither.

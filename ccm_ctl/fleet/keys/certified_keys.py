@@ -1,4 +1,4 @@
-"""The keys of the nodes that a secret is for, as far as they are proven."""
+"""The proven keys of the nodes that get a secret."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ccm_ctl.fleet.trust.node_state import NodeVerifier, judge_assigned, make_no
 TARGETS_LIMIT = 20
 
 AT_ONCE = 32
-"""Nodes that are verified before others have their turn."""
+"""Nodes that are verified before other tasks may run."""
 
 
 class CertifiedKeys:
     """
-    The keys of nodes by selectors.
+    Finds the keys of nodes by selectors.
 
     Args:
         fleet: The fleet.
-        trust: Its root key.
+        trust: The fleet's root key.
     """
 
     def __init__(self, fleet: Fleet, trust: Trust) -> None:
@@ -40,11 +40,11 @@ class CertifiedKeys:
 
     async def selectors(self, targets: Sequence[str]) -> list[Selector]:
         """
-        The selectors of a secret.
+        Parse the selectors of a secret.
 
         Raises:
-            UsageError: They are too many, or one of them matches nodes that lack a fact: an attacker who withholds the
-                assigned facts of a node could give it the secret.
+            UsageError: There are too many, or one of them matches nodes that lack a fact. An attacker who withholds the
+                assigned facts of a node could otherwise give it the secret.
         """
         if len(targets) > TARGETS_LIMIT:
             raise UsageError(f"a secret has at most {TARGETS_LIMIT} selectors; use a fact or a group instead")
@@ -57,10 +57,10 @@ class CertifiedKeys:
         return selectors
 
     async def of(self, targets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The keys of the nodes that selectors match, by name; and why others have none that is proven."""
+        """Return the keys of the nodes that match the selectors, by name, and the reasons for nodes without a proven key."""
         selectors = await self.selectors(targets)
         if self._inventory is None:
-            # one command looks at many secrets
+            # one command processes many secrets, so the inventory is read once
             self._inventory = await read_inventory(self._fleet)
         verifier = await self._node_verifier()
         left = await left_keys(self._fleet)
@@ -88,7 +88,7 @@ class CertifiedKeys:
         return keys, problems
 
     async def doubt_record(self, node: Node) -> str:
-        """Why a node's record does not prove what it says; "": it does."""
+        """Return why a node's record is not proven. "": it is proven."""
         try:
             self._certified_key(await self._node_verifier(), node)
         except SignatureError as err:
@@ -97,7 +97,7 @@ class CertifiedKeys:
 
     def _certified_key(self, verifier: NodeVerifier, node: Node) -> str:
         """
-        The key of a node, as the root certified it and the node used it.
+        Return the key of a node, as the root certified it and the node used it.
 
         Raises:
             SignatureError: No key is proven.
@@ -126,7 +126,7 @@ class CertifiedKeys:
     async def _node_verifier(self) -> NodeVerifier:
         if self._verifier is None:
             self._verifier = await make_node_verifier(self._fleet)
-        assert self._verifier is not None  # it is None without a trust block only
+        assert self._verifier is not None  # it is None only without a trust block
         return self._verifier
 
 

@@ -1,8 +1,8 @@
 """
 The keys of the join service, in the folder with the fleet's keys.
 
-    certifier.seed       certifies keys of nodes and signs answers to nodes that join; secret
-    certifier.json       the root key's permission for it, until a time; not secret
+    certifier.seed       certifies keys of nodes and signs the answers to joining nodes; secret
+    certifier.json       the root key's time-limited permission for the certifying key; not secret
     node_signer.seed     signs the JWTs of nodes for the broker (`keys`)
     join.seed            the account of join tokens (`keys`); creates tokens
 
@@ -34,10 +34,10 @@ CERTIFIER = "certifier"
 _PERMISSION = "certifier.json"
 
 PERMISSION_S = 2 * 365 * 86_400
-"""How long the root key allows the join service's key to certify nodes."""
+"""How long, in seconds, the root key allows the join service's key to certify nodes."""
 
 RENEW_S = 180 * 86_400
-"""A permission that ends sooner is renewed where the root key is."""
+"""If a permission expires within this many seconds, it is renewed on the machine with the root key."""
 
 
 class CertifierPermission(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class CertifierPermission(Struct, frozen=True, kw_only=True):
     Attributes:
         key: The public key.
         signature: A signature header of kind `certifier`.
-        expires: When it ends, in seconds since 1970.
+        expires: When it expires, in seconds since 1970.
     """
 
     key: str
@@ -76,10 +76,10 @@ class Issuer:
 
     def issue(self, name: str, key: str, now_ms: int, valid_s: int) -> tuple[str, str, int]:
         """
-        A JWT and a certificate for a node's key, and when both expire, in seconds since 1970.
+        Return a JWT and a certificate for a node's key, and when both expire, in seconds since 1970.
 
         Raises:
-            InputError: The root key's permission ends.
+            InputError: The root key's permission expires too soon.
         """
         expires = min(now_ms // 1000 + valid_s, self._permission.expires)
         if expires * 1000 <= now_ms:
@@ -94,7 +94,7 @@ class Issuer:
         return jwt, certificate, expires
 
     def seal(self, subject: str, answer: JoinAnswer, now_ms: int) -> tuple[bytes, dict[str, str]]:
-        """The body and the headers of an answer."""
+        """Return the body and the headers of an answer."""
         return sign_answer(self._key, self._permission.signature, subject, answer, now_ms)
 
 
@@ -108,7 +108,7 @@ class JoinKeys:
 
     def prepare(self) -> None:
         """
-        Create the certifying key, or renew the root key's permission for it, if that is due and the root key is here.
+        Create the certifying key, or renew the root key's permission for it if that is due and the root key is in the folder.
 
         Raises:
             InputError: The folder cannot be written.
@@ -130,14 +130,14 @@ class JoinKeys:
 
     def reset(self) -> str:
         """
-        Revoke the certifying key, replace it, and put the old one aside; returns the old public key.
+        Revoke the certifying key, replace it, and rename the old file. Returns the old public key.
 
         Raises:
-            NotFoundError: The certifying key or the root key is not here.
-            InputError: The signers list is not of the root key, or the folder cannot be written.
+            NotFoundError: The certifying key or the root key is not in the folder.
+            InputError: The signers list is not signed by the root key, or the folder cannot be written.
         """
         old, path = SigningKey(self._keys.seed(CERTIFIER)).public_key, self._keys.folder / f"{CERTIFIER}.seed"
-        # first: after a kill in between, the next reset revokes the key again and replaces it
+        # revoke first: if the process is killed after this line, the next reset revokes the key again and replaces it
         self._keys.signers.revoke_nodes([old])
         try:
             path.rename(path.with_name(f"{path.name}.{old[:8]}"))
@@ -149,15 +149,15 @@ class JoinKeys:
 
     def token(self, name: str, expires: int, networks: Sequence[str]) -> Credentials:
         """
-        The credentials of a join token; see `credentials.token_credentials`.
+        Return the credentials of a join token. See `credentials.token_credentials`.
 
         Raises:
-            NotFoundError: This folder has no `join.seed`.
+            NotFoundError: The folder has no `join.seed`.
         """
         return token_credentials(self._keys.seed("join"), name, expires, networks)
 
     def added(self) -> frozenset[str]:
-        """The nodes that `ccmctl node add` added; the list is read again only if it has grown."""
+        """Return the nodes that `ccmctl node add` added. The list is read again only if it has grown."""
         path = self._keys.folder / USERS
         size = path.stat().st_size if path.exists() else 0
         if size != self._added[0]:
@@ -166,7 +166,7 @@ class JoinKeys:
 
     def issuer(self, root: str) -> Issuer:
         """
-        The keys of the join service.
+        Return the keys of the join service.
 
         Args:
             root: The fleet's root public key.

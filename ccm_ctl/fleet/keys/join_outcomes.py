@@ -1,4 +1,4 @@
-"""The results of requests of nodes that join, renew their credentials or leave: for operator, audit trail and node."""
+"""The results of requests to join, to renew credentials or to leave: for the operator, the audit trail and the node."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class JoinOutcome(Struct, frozen=True, kw_only=True):
     Attributes:
         subject: The subject of the request.
         digest: SHA-256 (hex) of its body.
-        node, key, token: What it says; "" if it cannot be read.
+        node, key, token: The content of the request; "" if it cannot be read.
         state: The result.
-        is_renewal: The node renewed its credentials.
-        is_leaving: The node leaves the fleet.
-        code, message: Why it was refused, or what it waits for.
-        repeated: For a refusal: how many others like it were not reported before.
+        is_renewal: Whether the node renewed its credentials.
+        is_leaving: Whether the node leaves the fleet.
+        code, message: The reason for a refusal or a wait.
+        repeated: For a refusal, the number of earlier refusals of this kind that were not reported.
     """
 
     subject: str
@@ -49,7 +49,7 @@ class JoinOutcome(Struct, frozen=True, kw_only=True):
     repeated: int = 0
 
     def as_action(self) -> SignedAction:
-        """Its entry in the audit trail."""
+        """Return its entry in the audit trail."""
         details = {
             "state": str(self.state),
             "node": self.node,
@@ -100,7 +100,7 @@ def digest_of(body: bytes) -> str:
 
 
 def away_outcome(node: BriefNode) -> JoinOutcome:
-    """The outcome for a node that was away for too long."""
+    """Return the outcome for a node that was away for too long."""
     return JoinOutcome(
         subject=key_subject(JOINS_BUCKET, f"brief.{node.name}"),
         digest=digest_of(node.key.encode()),

@@ -1,15 +1,15 @@
 """
-What the fleet knows of join tokens and joined nodes: documents in the bucket CCM_JOINS, signed by operators.
+Records of join tokens and joined nodes: documents in the bucket CCM_JOINS, signed by operators.
 
-    token.<id>     what a token allows; the operator who created it signed it
+    token.<id>     the rights of a token, signed by the operator who created it
     uses.<id>      the keys that have used it
-    node.<name>    the key that a name belongs to
+    node.<name>    the key that owns a name
     wait.<key>     a node that an operator must accept
-    accept.<key>   that an operator accepted it
-    brief.<name>   a node that leaves when it is away for too long
+    accept.<key>   an operator's acceptance of such a node
+    brief.<name>   a node that is removed when it is away for too long
     left.<key>     a key that left the fleet
 
-Each write is a compare-and-set, so that two join services count each use once and give a name to one key.
+Each write is a compare-and-set, so that two join services count each use once and assign a name to only one key.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from ccm_ctl.fleet.data.documents import Documents, StoredDocument
 from ccm_ctl.fleet.ports import Fleet
 
 USES_LIMIT = 5_000
-"""The most nodes for one token: their keys are in one document."""
+"""The maximum number of nodes for one token, because their keys are in one document."""
 
 _SHORT = 16
-"""Characters of a digest that stand for a key that used a token."""
+"""The number of characters of a digest that identify a key that used a token."""
 
 _Body = TypeVar("_Body")
 
 
 class TokenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What a token allows.
+    The rights of a join token.
 
     Attributes:
-        key: The public key in the token, which signs requests.
+        key: The public key in the token, which verifies requests.
         expires: When it expires, in seconds since 1970.
-        uses: How many nodes may join with it.
-        role: The fact `role` of nodes that join; "": they get none.
+        uses: The number of nodes that may join with it.
+        role: The fact `role` of nodes that join. "": it is not set.
         name: The pattern that names of nodes must match.
-        networks: The networks from which the broker accepts it; empty: all.
-        approve: An operator must accept each node.
-        ephemeral_s: Nodes that join with it leave when they are away for so many seconds; 0: they stay.
-        revoked: It was revoked.
+        networks: The networks from which the broker accepts it. Empty: all.
+        approve: Whether an operator must accept each node.
+        ephemeral_s: Nodes that join with the token are removed when they are away for this many seconds. 0: they stay.
+        revoked: Whether it was revoked.
     """
 
     key: str
@@ -72,7 +72,7 @@ class JoinedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name, key: The node and its public key.
         token: The token that it used.
         time: When, in seconds since 1970.
-        revoked: Its credentials were revoked, or it left, so its name is free.
+        revoked: Whether its credentials were revoked or it left, so that its name is free.
     """
 
     name: str
@@ -84,7 +84,7 @@ class JoinedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class BriefNode(Struct, frozen=True, kw_only=True):
     """
-    A node that leaves when it is away for too long.
+    A node that is removed when it is away for too long.
 
     Attributes:
         name, key: The node and its public key.
@@ -104,15 +104,15 @@ class UsedToken(Struct, frozen=True, kw_only=True):
 
 class KnownToken(Struct, frozen=True, kw_only=True):
     """
-    A token as it is stored.
+    A stored token.
 
     Attributes:
-        id: Its id.
-        record: What it allows.
-        used: How many nodes have used it.
+        id: Its ID.
+        record: Its rights.
+        used: The number of nodes that have used it.
         author: The operator who created it.
-        proof: What the signature proves; None: nothing, so the token is void.
-        reason: Why it is void.
+        proof: The verified signature. None: the signature does not verify, so the token is void.
+        reason: The reason why it is void.
     """
 
     id: str
@@ -124,7 +124,7 @@ class KnownToken(Struct, frozen=True, kw_only=True):
 
 
 class JoinRecords:
-    """The documents of one fleet. It keeps the signers list, so make a new one now and then."""
+    """The join documents of one fleet. The object caches the signers list, so create a new one from time to time."""
 
     def __init__(self, fleet: Fleet) -> None:
         if fleet.joins is None:
@@ -132,7 +132,7 @@ class JoinRecords:
         self._documents = Documents(fleet, fleet.joins, JOINS_BUCKET)
 
     async def add_token(self, token: str, record: TokenRecord) -> None:
-        """Store a new token. The operator signs it."""
+        """Store a new token, signed by the operator."""
         await self._documents.change(f"token.{token}", lambda _: msgspec.to_builtins(record))
 
     async def revoke_token(self, token: str) -> None:
@@ -153,12 +153,12 @@ class JoinRecords:
         await self._documents.change(f"token.{token}", change)
 
     async def find_token(self, token: str) -> KnownToken | None:
-        """A token; None if there is none."""
+        """Return a token, or None if there is none."""
         stored = await self._documents.read(f"token.{token}")
         return None if stored.body is None else _known(token, stored)
 
     async def tokens(self) -> list[KnownToken]:
-        """All tokens with their uses, sorted by id."""
+        """Return all tokens with their uses, sorted by ID."""
         found: list[KnownToken] = []
         uses = {
             stored.key.removeprefix("uses."): _body(stored, UsedToken)
@@ -174,7 +174,7 @@ class JoinRecords:
 
     async def count_use(self, token: KnownToken, key: str) -> None:
         """
-        Count a node's key as a use of a token. A key that was counted before is not counted again.
+        Count a node's key as a use of a token. Each key is counted once.
 
         Raises:
             JoinError: The token is used up.
@@ -195,15 +195,15 @@ class JoinRecords:
         await self._documents.change(f"uses.{token.id}", change)
 
     async def find_node(self, name: str) -> JoinedNode | None:
-        """The node that a name belongs to; None: it is free, or nothing verified says so."""
+        """Return the node that owns a name. None: the name is free, or no verified document assigns it."""
         return _body(await self._documents.read(f"node.{name}"), JoinedNode)
 
     async def claim(self, node: JoinedNode, base: Sequence[Base]) -> None:
         """
-        Give a name to a key.
+        Assign a name to a key.
 
         Raises:
-            JoinError: It belongs to another key.
+            JoinError: The name belongs to another key.
         """
 
         def change(old: Any) -> Any:
@@ -216,29 +216,29 @@ class JoinRecords:
         await self._write_if_new(f"node.{node.name}", change, base)
 
     async def release(self, name: str, key: str) -> None:
-        """Free the name of a node whose credentials were revoked, or that left, if the name belongs to this key."""
+        """Free the name of a node that left or whose credentials were revoked, if the name belongs to this key."""
         await self._documents.change(
             f"node.{name}",
             lambda old: {**old, "revoked": True} if old is not None and old["key"] == key else old,
         )
 
     async def add_brief(self, node: BriefNode, base: Sequence[Base]) -> None:
-        """Store that a node leaves when it is away for too long."""
+        """Store that a node is removed when it is away for too long."""
         body = msgspec.to_builtins(node)
         await self._documents.change(f"brief.{node.name}", lambda _: body, base=base)
 
     async def brief_nodes(self) -> list[BriefNode]:
-        """The nodes that leave when they are away for too long, sorted by name."""
+        """Return the nodes that are removed when they are away for too long, sorted by name."""
         found = [_body(stored, BriefNode) for stored in await self._documents.read_all("brief.")]
         return [node for node in found if node is not None]
 
     async def forget_brief(self, name: str) -> None:
-        """Remove the note that a node leaves when it is away for too long."""
+        """Remove the document that marks a node for removal when it is away for too long."""
         if (await self._documents.read(f"brief.{name}")).body is not None:
             await self._documents.remove(f"brief.{name}")
 
     async def mark_left(self, name: str, key: str, now_s: int) -> bool:
-        """Store that a key left the fleet; whether it had not left before."""
+        """Store that a key left the fleet. Returns False if it had left before."""
         if await self.has_left(key):
             return False
         body = {"name": name, "time": now_s}
@@ -246,7 +246,7 @@ class JoinRecords:
         return True
 
     async def has_left(self, key: str) -> bool:
-        """Whether a key left the fleet. Any document says so: one that is not verified gives the key no rights."""
+        """Whether a key left the fleet. An unverified document is sufficient, because it cannot give the key any rights."""
         return (await self._documents.read(f"left.{key}")).body is not None
 
     async def wait(self, node: JoinedNode, base: Sequence[Base]) -> None:
@@ -256,14 +256,14 @@ class JoinRecords:
         )
 
     async def waiting(self) -> list[JoinedNode]:
-        """The nodes that wait to be accepted, sorted by name."""
+        """Return the nodes that wait to be accepted, sorted by name."""
         accepted = {stored.key.removeprefix("accept.") for stored in await self._accepted()}
         found = [_body(stored, JoinedNode) for stored in await self._documents.read_all("wait.")]
         nodes = [node for node in found if node is not None and node.key not in accepted]
         return sorted(nodes, key=lambda node: node.name)
 
     async def accept(self, node: JoinedNode) -> None:
-        """Accept a node that waits. The operator signs it."""
+        """Accept a waiting node. The operator signs the acceptance."""
         await self._documents.change(f"accept.{node.key}", lambda _: {"name": node.name})
 
     async def is_accepted(self, name: str, key: str) -> bool:
@@ -276,13 +276,13 @@ class JoinRecords:
         return [stored for stored in found if isinstance(stored.proof, Verified)]
 
     async def _write_if_new(self, key: str, change: Callable[[Any], Any], base: Sequence[Base]) -> None:
-        """Write a document whose content comes from a request that `base` allows."""
+        """Write a document. If it is new, its content comes from a request that `base` authorizes."""
         stored = await self._documents.read(key)
         await self._documents.change(key, change, base=base if stored.body is None else ())
 
 
 async def left_keys(fleet: Fleet) -> set[str]:
-    """The keys of nodes that left the fleet, verified or not: they have no rights."""
+    """Return the keys of nodes that left the fleet, verified or not. These keys have no rights."""
     if fleet.joins is None:
         return set()
     found = await fleet.joins.matching(["left.*"])
@@ -300,7 +300,7 @@ def _known(token: str, stored: StoredDocument) -> KnownToken:
 
 
 def _body(stored: StoredDocument, kind: type[_Body]) -> _Body | None:
-    """The verified body of a document; None if there is none."""
+    """Return the verified body of a document, or None if there is none."""
     if stored.body is None or not isinstance(stored.proof, Verified):
         return None
     try:
@@ -310,7 +310,7 @@ def _body(stored: StoredDocument, kind: type[_Body]) -> _Body | None:
 
 
 def name_taken(name: str) -> JoinError:
-    """The error for a name that belongs to another node."""
+    """Return the error for a name that belongs to another node."""
     return JoinError(
         f"{name}: this name belongs to another node; choose another one with `ccm join --name`, or run "
         f"`ccmctl node revoke {name}` if that node is gone",

@@ -1,11 +1,12 @@
 """
-The join service: checks the requests of nodes that join, renew their credentials or leave, and answers them.
+The join service: checks the requests of nodes to join, to renew their credentials or to leave, and answers them.
 
-Everything in a request is from a stranger until its signatures are verified. A request has a size limit, each sender has a budget
-of answers, and the queue is bounded. What is over these limits is dropped without an answer, and the node repeats its request.
+The content of a request is untrusted until its signatures are verified. A request has a size limit, each sender has a limited
+number of answers, and the queue is bounded. Requests over these limits are dropped without an answer, and the node repeats its
+request.
 
-Each join, each renewal and each leave has one entry in the audit trail. Refusals of one sender for one reason have one entry
-a minute at most, with their number.
+Each join, renewal and leave has one entry in the audit trail. Refusals of one sender for one reason have at most one entry per
+minute, which contains their number.
 """
 
 from __future__ import annotations
@@ -58,24 +59,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALID_S = 90 * 86_400
-"""How long credentials of a node that joined are valid."""
+"""How long, in seconds, the credentials of a joined node are valid."""
 
 REFRESH_MS = 5_000
-"""How long the service relies on the signers list and on document numbers that it has read."""
+"""How long the service uses the signers list and the document numbers before it reads them again."""
 
 ANSWERS_A_MINUTE = 40
-"""Answers to one key. A node that waits to be accepted asks every five seconds."""
+"""Answers per minute to one key. A node that waits to be accepted sends a request every five seconds."""
 REFUSALS_A_MINUTE = 60
-"""Refusals to the holders of one token."""
+"""Refusals per minute to the holders of one token."""
 
 QUEUE_LIMIT = 5_000
-"""Requests that wait for an answer; a node repeats one that is dropped."""
+"""The maximum number of waiting requests. A node repeats a request that is dropped."""
 WORKERS = 8
-"""Requests that are answered at the same time."""
+"""The number of requests that are processed at the same time."""
 
 
 class _Trusted(Struct, frozen=True, kw_only=True):
-    """What the service has read from the fleet at one time."""
+    """The data that the service has read from the fleet at one time."""
 
     read_ms: int
     records: JoinRecords
@@ -87,12 +88,12 @@ class _Trusted(Struct, frozen=True, kw_only=True):
 
 class JoinService:
     """
-    Answers requests.
+    Answers the requests of nodes.
 
     Args:
         fleet: The bus, with the credentials of an operator with `--join`.
         issuer: The keys.
-        on_outcome: Receives each outcome that is to be reported.
+        on_outcome: Called with each outcome that must be reported.
         read_added: Returns the nodes that `ccmctl node add` added. Blocking.
         valid_s: How long credentials are valid.
     """
@@ -122,11 +123,11 @@ class JoinService:
         self, subject: str, body: bytes, headers: Mapping[str, str]
     ) -> tuple[bytes, dict[str, str]] | None:
         """
-        The answer to a request; None for a request that is dropped.
+        Return the answer to a request, or None for a request that is dropped.
 
         Raises:
-            BusError: The broker is away; the node repeats its request.
-            RevisionError: Other join services keep writing the same document; likewise.
+            BusError: The broker cannot be reached. The node repeats its request.
+            RevisionError: Other join services keep writing the same document. The node repeats its request.
         """
         now_ms = self._now_ms()
         if len(body) > REQUEST_LIMIT_BYTES or self._refusals.is_spent(subject, now_ms):
@@ -231,13 +232,13 @@ class JoinService:
             raise JoinError("the signature of the request is not valid", code="join.signature") from err
 
     async def _leave(self, trusted: _Trusted, request: JoinRequest, subject: str, body: bytes) -> JoinAnswer:
-        """Remove what is stored of a node whose request was verified. A request that is repeated has the same result."""
+        """Remove the stored data of a node whose request was verified. A repeated request has the same result."""
         await leave_fleet(self._fleet, trusted.records, request.name, request.key)
         self._report(request, subject, body, JoinState.LEFT)
         return JoinAnswer(protocol=JOIN_ANSWER, state=JoinState.LEFT, request=digest_of(body))
 
     def _check_certificate(self, trusted: _Trusted, request: JoinRequest) -> None:
-        """Check that the fleet certified the key before, and has not revoked it."""
+        """Check that the fleet has certified the key and has not revoked it."""
         revoked = trusted.signers.revoked_nodes if trusted.signers is not None else ()
         try:
             claims = read_certificate(request.certificate, request.name, request.key, self._issuer.root)
@@ -273,7 +274,7 @@ class JoinService:
             raise name_taken(request.name)
 
     async def _has_record(self, trusted: _Trusted, request: JoinRequest, revoked: tuple[str, ...]) -> bool:
-        """Whether a node with another key, which is not void, has stored a record under this name."""
+        """Whether a node with another valid key has stored a record under this name."""
         key = await key_of_record(self._fleet, request.name)
         if key is None or key == request.key or key in revoked:
             return False
@@ -281,9 +282,9 @@ class JoinService:
 
     async def _admit(self, trusted: _Trusted, token: KnownToken, request: JoinRequest) -> bool:
         """
-        Apply the limits of a token, and give the name to the key; False: an operator must accept the node first.
+        Apply the limits of a token, and assign the name to the key. Returns False if an operator must accept the node first.
 
-        A request that is repeated has the same result, whatever step an earlier attempt reached.
+        A repeated request has the same result, regardless of the step that an earlier attempt reached.
         """
         record, now_s = token.record, self._now_ms() // 1000
         if record.revoked:
@@ -308,7 +309,8 @@ class JoinService:
                 f"the token assigns a role, and its author {token.author} may not assign facts",
                 code="join.token_rights",
             )
-        async with self._counting:  # its workers would have to repeat each other's writes of one document
+        # otherwise the workers would have to repeat their writes of the same document
+        async with self._counting:
             await trusted.records.count_use(token, request.key)
         node = JoinedNode(name=request.name, key=request.key, token=token.id, time=now_s)
         if record.approve and not await trusted.records.is_accepted(request.name, request.key):
@@ -321,7 +323,7 @@ class JoinService:
         return True
 
     async def _assign_role(self, trusted: _Trusted, token: KnownToken, name: str) -> dict[str, int]:
-        """Assign the role that a token states; returns the number of the document, as a floor."""
+        """Assign the role of a token. Returns the number of the document, as the lowest number that the node accepts."""
         assert token.proof is not None
         role = token.record.role
         stored = await trusted.facts.read(name)
@@ -349,7 +351,7 @@ class JoinService:
             raise JoinError(
                 "the fleet has no signers list; run `ccmctl signers publish`", code="join.no_signers"
             )
-        # `all` is the name of no node
+        # no node can have the name `all`
         floors = await numbers_for(self._fleet, ALL)
         return _Trusted(
             read_ms=now_ms,
@@ -382,17 +384,17 @@ async def serve_joins(
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """
-    Answer requests until cancelled, the newest first: a node that has waited for ANSWER_S asks again, so in a burst, each answer
-    to the oldest would come too late. What is older, or does not fit into the queue, is dropped.
+    Answer requests until cancelled, the newest first. A node repeats a request after ANSWER_S, so in a burst, each answer to
+    the oldest request would be too late. Requests that are older or do not fit into the queue are dropped.
 
     Args:
         connection: The connection.
         service: The service.
-        on_ready: Called when requests are received.
-        beside: Runs meanwhile.
+        on_ready: Called when the service can receive requests.
+        beside: Runs at the same time.
 
     Raises:
-        BusDeniedError: The operator may not receive them.
+        BusDeniedError: The operator may not receive requests.
     """
     queue: asyncio.LifoQueue[tuple[float, Message]] = asyncio.LifoQueue(QUEUE_LIMIT)
     now_s = asyncio.get_running_loop().time

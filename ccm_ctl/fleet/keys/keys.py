@@ -5,12 +5,12 @@ The folder with a fleet's keys. `ccmctl init --security` creates it, and `ccmctl
     operator.seed  account.seed  ops.seed  nodes.seed  audit.seed  join.seed  system.seed   secret; mode 0600
     node_signer.seed     signs nodes with the permissions that the servers have for all nodes; secret
     root.seed            signs the signers list; secret, and independent of the broker's keys
-    sealing.seed         opens the data keys of secrets, to seal them to further nodes; secret
+    sealing.seed         opens the data keys of secrets, to seal them to more nodes; secret
     trust.json           the signers list, signed by the root key; not secret
     users.jsonl          the users that received credentials, and when; no secrets
     moving.json          start and end of a migration from one account to several
 
-Seeds that other users can read are refused, and no seed is ever overwritten.
+Seeds that other users can read are refused. An existing seed is never overwritten.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _KINDS = {
 }
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
 _EVERYBODY = "*"
-"""Instead of a public key: every user whose JWT was issued until a time."""
+"""In place of a public key: every user whose JWT was issued up to a given time."""
 
 
 class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,9 +76,9 @@ class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         kind: "node" or "operator".
         name, public_key: The user and its key.
-        time: When they were issued or revoked, in seconds since 1970.
-        revoked: They are void.
-        account: Their account; "" for the old one-account layout, whose account is CTL now.
+        time: When the credentials were issued or revoked, in seconds since 1970.
+        revoked: Whether they are void.
+        account: The account of the credentials. "": the old one-account layout, whose account is now CTL.
     """
 
     kind: str
@@ -91,11 +91,11 @@ class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Moving(Struct, frozen=True, kw_only=True):
     """
-    A migration from one account to several; times in seconds since 1970.
+    A migration from one account to several. Times are in seconds since 1970.
 
     Attributes:
-        began: Credentials that were issued before this are of the one-account layout.
-        until: When these expire at the latest.
+        began: Credentials issued before this time belong to the one-account layout.
+        until: The latest time at which these credentials expire.
     """
 
     began: int
@@ -103,7 +103,7 @@ class Moving(Struct, frozen=True, kw_only=True):
 
 
 def keys_folder(chosen: str, environ: Mapping[str, str]) -> Path:
-    """The chosen folder, else the one in the environment, else the user's default."""
+    """Return the chosen folder, or the one in the environment, or the user's default."""
     if named := chosen or environ.get("CCM_KEYS"):
         return Path(named)
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or Path.home()) / ".config")
@@ -122,7 +122,7 @@ class Keys:
         return self.folder / CONFIGURATION
 
     def exist(self) -> bool:
-        """The folder has keys."""
+        """Whether the folder has keys."""
         return (self.folder / "account.seed").exists()
 
     def make(self) -> None:
@@ -130,7 +130,7 @@ class Keys:
         Create keys, and the configuration for the servers.
 
         Raises:
-            InputError: The folder cannot be written, or holds keys already.
+            InputError: The folder cannot be written, or contains keys already.
         """
         authority = new_authority()
         for name in _KINDS:
@@ -139,7 +139,7 @@ class Keys:
 
     @property
     def signers(self) -> Signers:
-        """The signers list, which the root key of this folder signs."""
+        """Return the signers list, signed by the root key of this folder."""
         return Signers(self.folder, lambda: self.seed("root"))
 
     def make_root(self) -> None:
@@ -147,23 +147,23 @@ class Keys:
         Create a root key, independent of the broker's keys. It may be in another folder or on another machine.
 
         Raises:
-            InputError: The folder cannot be written, or holds one already.
+            InputError: The folder cannot be written, or contains a root key already.
         """
         self.write_seed("root", new_root())
 
     @property
     def has_root(self) -> bool:
-        """The root key is in this folder."""
+        """Whether the root key is in this folder."""
         return (self.folder / "root.seed").exists()
 
     @property
     def has_one_account(self) -> bool:
-        """The keys are of the old layout, with nodes and operators in the account of the streams."""
+        """Whether the keys have the old layout, with nodes and operators in the account of the streams."""
         return self.exist() and not (self.folder / "ops.seed").exists()
 
     @property
     def moving(self) -> Moving | None:
-        """The migration from one account to several; None if there is none."""
+        """Return the migration from one account to several, or None."""
         path = self.folder / _MOVING
         try:
             return decode_foreign(path.read_bytes(), Moving)
@@ -174,7 +174,7 @@ class Keys:
 
     def begin_moving(self, seconds: int) -> None:
         """
-        Create the missing accounts. Credentials issued so far stay valid until `end_moving`, or for `seconds`.
+        Create the missing accounts. Existing credentials stay valid until `end_moving`, or for `seconds`.
 
         Raises:
             InputError: The folder cannot be written.
@@ -188,7 +188,7 @@ class Keys:
 
     @property
     def is_configuration_current(self) -> bool:
-        """This version wrote the configuration for the servers, or an earlier one that writes the same accounts."""
+        """Whether this version wrote the configuration for the servers, or an earlier version that writes the same accounts."""
         try:
             text = self.configuration.read_text(encoding="utf-8")
         except OSError:
@@ -197,10 +197,10 @@ class Keys:
 
     def refresh(self) -> bool:
         """
-        Write the configuration for the servers again if an earlier version wrote it; whether it did.
+        Write the configuration for the servers again if an earlier version wrote it. Returns whether it was written.
 
         Raises:
-            InputError: A seed that this needs is not in the folder.
+            InputError: A required seed is not in the folder.
         """
         if self.is_configuration_current:
             return False
@@ -213,7 +213,7 @@ class Keys:
         if moving is None:
             return
         for user in self.of_one_account():
-            # Earlier ones are covered by the entry for every user; new ones may have been issued in the same second.
+            # The entry for every user covers earlier users. New users may have been issued in the same second.
             if user.time >= moving.began:
                 self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
         everybody = User(kind="", name=_EVERYBODY, public_key=_EVERYBODY, time=moving.began - 1, revoked=True)
@@ -222,11 +222,11 @@ class Keys:
         self._configure()
 
     def moved(self) -> list[User]:
-        """The users with valid credentials of separate accounts."""
+        """Return the users with valid credentials of separate accounts."""
         return [user for user in self._valid().values() if user.account]
 
     def of_one_account(self) -> list[User]:
-        """The users with valid credentials of the one-account layout."""
+        """Return the users with valid credentials of the one-account layout."""
         return [user for user in self._valid().values() if not user.account]
 
     def add_operator(self, name: str, role: Role, *, expires: int | None = None) -> Credentials:
@@ -234,7 +234,7 @@ class Keys:
         Issue credentials to an operator, and add the operator's key to the signers list.
 
         Raises:
-            NotFoundError, UsageError: As `add`.
+            NotFoundError, UsageError: See `add`.
         """
         made = self.add("operator", name, operator_permissions(name, role), expires=expires)
         if not self.has_root:
@@ -253,16 +253,16 @@ class Keys:
         """
         Issue credentials to a node, with the root's certificate of its key.
 
-        The servers have its permissions, if they know the scoped signing key; else the credentials contain them.
+        If the servers know the scoped signing key, they store the node's permissions. Otherwise the credentials contain them.
 
         Args:
             name: Its identity.
             permissions: Its permissions on the broker.
-            expires: When they expire, in seconds since 1970; None: never.
-            floors: For each `bucket/key` the lowest number of a document that this node accepts.
+            expires: When they expire, in seconds since 1970. None: never.
+            floors: For each `bucket/key`, the lowest number of a document that this node accepts.
 
         Raises:
-            NotFoundError, UsageError: As `add`.
+            NotFoundError, UsageError: See `add`.
         """
         if account := self.account_of_signer():
             self._require_own_name("node", name)
@@ -277,7 +277,7 @@ class Keys:
         return _with_trust(made, self.signers.for_node(name, made.public_key, expires, floors or {}))
 
     def account_of_signer(self) -> str:
-        """The public key of the nodes' account; "" when this folder's servers do not know the scoped signing key."""
+        """Return the public key of the nodes' account, or "" if the servers of this folder do not know the scoped signing key."""
         if not (self.folder / f"{_NODE_SIGNER}.seed").exists():
             return ""
         account, signing_keys = account_in_configuration(self._configuration_text(), Account.NODES)
@@ -290,8 +290,8 @@ class Keys:
         Issue credentials to a node or operator, for the broker only.
 
         Raises:
-            NotFoundError: There are no keys.
-            UsageError: The name belongs to a user of the other kind, whose replies it could then read.
+            NotFoundError: The folder has no keys.
+            UsageError: The name belongs to a user of the other kind, whose replies the new user could then read.
         """
         self._require_accounts()
         seed = self.seed(_SEEDS[permissions.account])
@@ -306,7 +306,7 @@ class Keys:
             raise UsageError(f"{name}: is the name of {_a(others[0].kind)} already; {_a(kind)} needs another")
 
     def note_joined(self, name: str, key: str) -> None:
-        """Note a node that joined with a token, unless it is known: its key can then be revoked."""
+        """Record a node that joined with a token, unless it is known, so that its key can be revoked."""
         if key not in {user.public_key for user in self.users()}:
             self._note_user("node", name, key, Account.NODES)
 
@@ -315,7 +315,7 @@ class Keys:
         self._note(User(kind=kind, name=name, public_key=key, time=now, account=account.value))
 
     def account_tokens(self) -> dict[str, str]:
-        """The JWTs of the accounts in the servers' configuration, by public key, except the system account."""
+        """Return the JWTs of the accounts in the servers' configuration, by public key, except the system account."""
         system = public_key(self.seed("system"))
         found = account_tokens(self._configuration_text())
         return {key: token for key, token in found.items() if key != system}
@@ -328,23 +328,25 @@ class Keys:
 
     @property
     def connections_subject(self) -> str:
-        """Where the servers are asked for the connections to the account of the streams."""
+        """Return the subject for querying the servers about connections to the account of the streams."""
         return connections_subject(public_key(self.seed("account")))
 
     def asker(self, name: str, subjects: Sequence[str], expires: int) -> Credentials:
-        """Credentials in the system account that may ask these questions only. They expire soon, so no list names them."""
+        """
+        Return credentials in the system account for queries on these subjects only. They expire soon, so no list contains them.
+        """
         return asker_credentials(self.seed("system"), name, subjects, expires)
 
     def audit_maker(self, name: str, expires: int) -> Credentials:
-        """Credentials that may create the audit stream and nothing else. They expire soon, so no list names them."""
+        """Return credentials that may only create the audit stream. They expire soon, so no list contains them."""
         return user_credentials(self.seed("audit"), name, audit_permissions(name), expires=expires)
 
     def revoke(self, kind: str, name: str) -> list[User]:
         """
-        Void all credentials of a name; those that were valid. Servers apply it when they get the new JWT of the account.
+        Void all credentials of a name and return those that were valid. Servers apply it when they get the account's new JWT.
 
         Raises:
-            NotFoundError: None were issued under this name, or there are no keys.
+            NotFoundError: No credentials were issued under this name, or there are no keys.
         """
         self._require_accounts()
         self._authority()
@@ -360,7 +362,7 @@ class Keys:
         return found
 
     def users(self) -> list[User]:
-        """Every user that received or lost credentials, in order of time."""
+        """Return every user that received or lost credentials, ordered by time."""
         try:
             lines = (self.folder / USERS).read_bytes().splitlines()
             return [decode_foreign(line, User) for line in lines]
@@ -370,7 +372,7 @@ class Keys:
             raise InputError(f"{self.folder / USERS}: cannot be read: {err}") from err
 
     def certified(self, kind: str) -> set[str]:
-        """The names of a kind with valid credentials from this folder; none for a folder without keys."""
+        """Return the names of a kind with valid credentials from this folder. Empty for a folder without keys."""
         return {user.name for user in self._valid().values() if user.kind == kind}
 
     def _valid(self) -> dict[str, User]:
@@ -414,10 +416,10 @@ class Keys:
 
     def _add_account(self, account: Account, effect: str) -> None:
         """
-        Create an account that a folder of an earlier version does not have.
+        Create an account that is missing in a folder of an earlier version.
 
         Raises:
-            InputError: The servers have this account already. With another key, `effect` would follow.
+            InputError: The servers already have this account. `effect` names the effect of another key in the error message.
         """
         path = self.folder / f"{account}.seed"
         if path.exists():
@@ -434,7 +436,7 @@ class Keys:
         Create the scoped signing key in a folder of an earlier version.
 
         Raises:
-            InputError: The servers know one already; another one would make all credentials void that it signed.
+            InputError: The servers already have another such key. A new one would void all credentials that the old one signed.
         """
         path = self.folder / f"{_NODE_SIGNER}.seed"
         if path.exists():
@@ -456,7 +458,7 @@ class Keys:
             )
 
     def write_seed(self, name: str, seed: Secret) -> None:
-        """Create the file of a seed; InputError if it exists or cannot be written."""
+        """Create the file of a seed. Raises InputError if it exists or cannot be written."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             create_file(self.folder / f"{name}.seed", f"{seed.reveal()}\n".encode())
@@ -464,7 +466,7 @@ class Keys:
             raise InputError(f"{err.filename}: keys cannot be written: {err.strerror}") from err
 
     def seed(self, name: str) -> Secret:
-        """A seed, by the name of its file; NotFoundError, or InputError if it is damaged or others can read it."""
+        """Read a seed by file name. Raises NotFoundError, or InputError if it is damaged or others can read it."""
         path = self.folder / f"{name}.seed"
         try:
             with path.open("rb") as file:

@@ -1,8 +1,8 @@
 """
-What goes when a node leaves: its assigned facts, the data keys of secrets, its slots, and its own entries. Its key is void then.
+Removal of a leaving node's data: its assigned facts, data keys of secrets, slots and own entries. Its key becomes void.
 
-The steps are in an order in which they can be repeated after an interruption: the key is void first, and the name is free last,
-so nothing of a node that joins under the same name is removed.
+The order of the steps allows them to be repeated after an interruption. The key is voided first, and the name is freed last. So
+no data of a new node with the same name is removed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MACHINE_KEYS = ("node", "facts", "presence")
 
 async def leave_fleet(fleet: Fleet, records: JoinRecords, name: str, key: str) -> bool:
     """
-    Remove what is stored of a node, and void its key. It can be repeated after an interruption.
+    Remove the stored data of a node, and void its key. Can be repeated after an interruption.
 
     Args:
         fleet: The bus, with the credentials of an operator with `--join`, and `--facts` if the node has assigned facts.
         records: The records of joins.
         name: The node.
-        key: Its public key, which was verified.
+        key: Its verified public key.
 
     Returns:
-        Whether anything was removed; False: it had left before.
+        Whether anything was removed. False: the node had left before.
 
     Raises:
-        BusError: The broker is away, or the operator may not remove something.
+        BusError: The broker cannot be reached, or the operator lacks a right.
     """
     is_new = await records.mark_left(name, key, int(fleet.clock.now().timestamp()))
     joined = await records.find_node(name)
@@ -58,7 +58,7 @@ async def leave_fleet(fleet: Fleet, records: JoinRecords, name: str, key: str) -
 
 
 async def key_of_record(fleet: Fleet, name: str) -> str | None:
-    """The key that a node's record names, as far as it can be read; None if there is no record."""
+    """Return the key in a node's record, if it can be read. None: there is no record."""
     entry = await fleet.nodes.get(f"node.{name}")
     if entry is None or not entry.value:
         return None
@@ -69,7 +69,7 @@ async def key_of_record(fleet: Fleet, name: str) -> str | None:
 
 
 async def remove_data_keys(fleet: Fleet, name: str) -> bool:
-    """Remove the data keys of secrets that are sealed to a node; whether there were any."""
+    """Remove the data keys of secrets that are sealed to a node. Returns whether there were any."""
     if fleet.secrets is None:
         return False
     documents = Documents(fleet, fleet.secrets, SECRETS)
@@ -80,7 +80,7 @@ async def remove_data_keys(fleet: Fleet, name: str) -> bool:
 
 
 async def _free_slots(fleet: Fleet, name: str) -> None:
-    """Remove the node's entries of slots: those that it holds and those that it waits for."""
+    """Remove the node's entries for slots that it has or waits for."""
     if fleet.slots is None:
         return
     for entry in await fleet.slots.matching([f"*.{name}"]):

@@ -27,10 +27,10 @@ class Left(Struct, frozen=True, kw_only=True, order=True):
     A node or operator that has not migrated.
 
     Attributes:
-        kind: "node" or "operator"; "" where only the broker knows of it.
+        kind: "node" or "operator". "": only the broker knows the user.
         name: The name.
-        has_new: It has received new credentials.
-        connected: It is connected with old ones.
+        has_new: Whether it has received new credentials.
+        connected: Whether it is connected with old credentials.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Left(Struct, frozen=True, kw_only=True, order=True):
 
 def who_is_left(users: Iterable[User], moved: Iterable[User], connected: Mapping[str, str]) -> list[Left]:
     """
-    The users that have not migrated, sorted by kind and name.
+    Return the users that have not migrated, sorted by kind and name.
 
     Args:
         users: The users with valid credentials of the one-account layout, according to the keys folder.
@@ -61,7 +61,7 @@ def who_is_left(users: Iterable[User], moved: Iterable[User], connected: Mapping
 
 async def connected_users(settings: BusSettings, keys: Keys) -> dict[str, str]:
     """
-    The users that are connected to the account of the streams: names by public key.
+    Return the users that are connected to the account of the streams: names by public key.
 
     Raises:
         BusError: The broker cannot be queried.

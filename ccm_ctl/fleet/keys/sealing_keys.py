@@ -1,4 +1,4 @@
-"""The fleet's sealing key, in the keys folder. It decrypts the data keys of secrets, to seal them for more nodes."""
+"""The fleet's sealing key, in the keys folder. It decrypts the data keys of secrets, so that they can be sealed to more nodes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class FleetSealingKeys(Keys):
 
     def sealing_key(self) -> SigningKey:
         """
-        The sealing key.
+        Return the sealing key.
 
         Raises:
-            NotFoundError: It is not in this folder.
+            NotFoundError: The key is not in this folder.
         """
         if not self._has_sealing:
             raise NotFoundError(

@@ -1,12 +1,13 @@
 """
-The rotation of a secret: each node takes the new revision when a rollout reaches it, and the old value goes when none uses it.
+The rotation of a secret. Each node gets the new revision when a rollout reaches it. The old value is removed when it is no
+longer used.
 
-The new revision is stored and sealed beside the old one first, as `next` in the entry of each node. A wave releases it: the
-entry then has the new data key only, and the node converges. The old value stays until the signed record of every node says
-that it uses the new revision, or none.
+First, the new revision is stored and sealed next to the old one, as `next` in the entry of each node. A wave releases it: the
+entry then contains only the new data key, and the node converges. The old value stays until the signed records of all nodes
+show that they use the new revision or none.
 
-Each step can be repeated, and what is stored says which comes next: an older revision with a value means that a rotation is on
-its way. So any later command continues one that was killed. See ADR 121.
+Each step can be repeated, and the stored data shows the next step: if an older revision still has a value, a rotation is in
+progress. So any later command continues a rotation after its process was killed. See ADR 121.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History, Recorded, UnknownRunError
 
 CONFIRM_S = 10.0
-"""How long the end of a rollout waits for the records of its nodes, which they write when a run ends."""
+"""How long, in seconds, the end of a rollout waits for the records that nodes write when a run ends."""
 
 LOOK_S = 0.5
 
 
 class NodeUse(Struct, frozen=True, kw_only=True):
     """
-    What a node's verified record says of a secret.
+    The use of a secret according to a node's verified record.
 
     Attributes:
-        revision: The revision that it uses; 0: none.
-        since: Since when.
-        doubt: Why that is not known; "": it is.
-        is_present: The node is online.
+        revision: The revision that it uses, or 0.
+        since: When it began to use the revision.
+        doubt: Why the use is unknown. "": it is known.
+        is_present: Whether the node is online.
     """
 
     revision: int = 0
@@ -65,14 +66,14 @@ class NodeUse(Struct, frozen=True, kw_only=True):
 
 class Rotation(Struct, frozen=True, kw_only=True):
     """
-    How far a rotation is.
+    The progress of a rotation.
 
     Attributes:
         name, revision: The secret, and its newest revision.
-        older: Older revisions whose values are stored.
-        purged: Those whose values were removed now.
-        waiting: The nodes that may still use one of them, each with the reason.
-        present: Those of them that are online.
+        older: Older revisions whose values are still stored.
+        purged: Revisions whose values have just been removed.
+        waiting: The nodes that may still use an older revision, each with the reason.
+        present: The waiting nodes that are online.
     """
 
     name: str
@@ -84,16 +85,16 @@ class Rotation(Struct, frozen=True, kw_only=True):
 
 
 class SecretRotation(FleetSecrets):
-    """The secrets of one fleet, and what brings their new revisions to nodes."""
+    """The secrets of one fleet, with the steps of a rotation."""
 
     async def add_revision(self, name: str, value: Secret, message: str = "") -> SealResult:
         """
-        Store a new revision, and seal it to each node beside the one that the node uses.
+        Store a new revision, and seal it to each node next to the revision that the node uses.
 
         Raises:
             UsageError: The name or the value cannot be used.
             NotFoundError: There is no such secret, or the fleet has no sealing key.
-            SignatureError: What the broker has of it is not verified.
+            SignatureError: The stored secret is not verified.
         """
         check_secret_name(name)
         check_secret_value(value)
@@ -107,10 +108,10 @@ class SecretRotation(FleetSecrets):
 
     async def seal_missing(self, name: str, sealing: SigningKey | None) -> None:
         """
-        Seal the newest revision to the nodes that lack it, because `add_revision` was interrupted or they came later.
+        Seal the newest revision to nodes that lack it, because `add_revision` was interrupted or they joined later.
 
         Raises:
-            UsageError: That needs the sealing key, and there is none.
+            UsageError: This requires the sealing key, and there is none.
         """
         missing = [one.node for one in await self.missing(await self.read(name)) if one.is_sealable]
         if not missing:
@@ -124,14 +125,14 @@ class SecretRotation(FleetSecrets):
 
     async def release(self, name: str, revision: int, nodes: Collection[str] | None = None) -> None:
         """
-        Let nodes take the newest revision, which is sealed to them beside the one that they use.
+        Let nodes use the newest revision, which is sealed to them next to the revision that they use.
 
         Args:
             name, revision: The secret.
-            nodes: The nodes; None: all that do not have it yet.
+            nodes: The nodes. None: all that do not have it yet.
 
         Raises:
-            RunError: Another revision was stored meanwhile.
+            RunError: Another revision was stored in the meantime.
             SignatureError: A node's entry is not verified.
         """
         _, head = await self._head(name)
@@ -144,7 +145,7 @@ class SecretRotation(FleetSecrets):
             if following is None or following.revision != revision or not is_meant:
                 continue
             if nodes is None and document.unverified:
-                continue  # the node would not take it from there either
+                continue  # the node would not accept it from that entry either
             proof = document.verified(f"run `ccmctl secret sync {name}`")
             taken = SealedKey(
                 node=wrap.node, revision=following.revision, key=following.key, sealed=following.sealed
@@ -157,13 +158,13 @@ class SecretRotation(FleetSecrets):
         await self._documents.change(key, lambda _: body, base=[proof], revision=revision)
 
     async def uses(self, name: str, nodes: Iterable[str]) -> dict[str, NodeUse]:
-        """Which revision nodes use, by their signed records."""
+        """Return the revision that each node uses, from the signed records."""
         names = list(nodes)
         found = (await read_nodes(self._fleet, names)).nodes
         return {one: await self._use(name, found.get(one)) for one in names}
 
     async def settle(self, name: str) -> Rotation:
-        """Remove older values that no node uses any longer, and return which nodes may use one."""
+        """Remove older values that no node uses any longer. Returns the nodes that may still use one."""
         stored = await self.read(name)
         document, head, revision = stored.document, stored.head, stored.revision
         older = tuple(one.revision for one in head.older)
@@ -173,7 +174,7 @@ class SecretRotation(FleetSecrets):
         waiting, present = await self.waiting(stored)
         if waiting:
             return Rotation(name=name, revision=revision, older=older, waiting=waiting, present=present)
-        # before the head, which says that it is left to do
+        # before the head, which shows that this step is not done yet
         for one in await self._documents.read_matching([f"value.{name}.*"]):
             number = one.key.rpartition(".")[2]
             if number.isdecimal() and int(number) < revision:
@@ -186,7 +187,10 @@ class SecretRotation(FleetSecrets):
         return Rotation(name=name, revision=revision, purged=older)
 
     async def complete(self, name: str, revision: int) -> None:
-        """All waves have ended: nodes that were offline take it when they return. Wait for those that are online, and purge."""
+        """
+        Finish after the last wave: wait for online nodes and remove old values. Offline nodes get the new revision when they
+        return.
+        """
         await self.release(name, revision)
         loop = asyncio.get_running_loop()
         until = loop.time() + CONFIRM_S
@@ -194,7 +198,7 @@ class SecretRotation(FleetSecrets):
             await asyncio.sleep(LOOK_S)
 
     async def waiting(self, stored: StoredSecret) -> tuple[dict[str, str], frozenset[str]]:
-        """The nodes that may still use an older revision, each with the reason; and those of them that are online."""
+        """Return the nodes that may still use an older revision, each with the reason, and those of them that are online."""
         name = stored.head.name
         able = [one for one in stored.nodes if one.revision]
         uses = await self.uses(name, [one.node for one in able])
@@ -231,7 +235,7 @@ class SecretRotation(FleetSecrets):
 
 
 async def find_rotation(fleet: Fleet, name: str) -> Recorded | None:
-    """The rollout of a secret that has not ended; None: there is none."""
+    """Return the rollout of a secret that has not ended, or None."""
     for state in await RolloutStore(fleet).open_rollouts():
         try:
             recorded = await History(fleet).load(state.run)
@@ -245,7 +249,7 @@ async def find_rotation(fleet: Fleet, name: str) -> Recorded | None:
 def rotation_steps(
     fleet: Fleet, record: RunRecord
 ) -> tuple[Callable[[Sequence[str]], Awaitable[None]], Callable[[], Awaitable[None]]] | None:
-    """What a rollout does for a secret before it asks nodes, and after its last wave; None for other rollouts."""
+    """Return the steps for a secret before a rollout sends requests and after its last wave. None for other rollouts."""
     stage = record.secret
     if stage is None:
         return None

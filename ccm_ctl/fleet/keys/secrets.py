@@ -1,12 +1,12 @@
 """
-Secrets, as operators see them: stored, sealed to nodes, listed and removed. See `ccm_agent.bus.signatures.sealing` and ADR 121.
+The operators' operations on secrets: store, seal to nodes, list, remove. See `ccm_agent.bus.signatures.sealing` and ADR 121.
 
-Which key belongs to a node comes from the root's certificate and the node's own signature, never from the broker's word. Which
-nodes a secret is for comes from names, which the certificate proves, and from facts that an operator assigned: a node can report
-any other fact, and would so get the secrets of another role.
+The key of a node is proven by the root's certificate and the node's own signature. The broker is never trusted for this. The
+nodes of a secret are selected by names, which the certificate proves, and by facts that an operator assigned. Other facts are
+not used, because a node can report any value and would get the secrets of another role.
 
-An interrupted command leaves nothing half done that matters: the value is stored before the head names it, and the head before a
-node gets its key. `sync` completes the rest.
+An interrupted command leaves a consistent state: the value is stored before the head names it, and the head before a node gets
+its key. `sync` completes the rest.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 _TRIES = 10
 
 REVISIONS_LISTED = 50
-"""Revisions that a head keeps, so that it stays a small message."""
+"""The number of revisions kept in a head, so that it stays a small message."""
 
 SEALED_AT_ONCE = 32
-"""Data keys that are written at the same time."""
+"""The number of data keys that are written at the same time."""
 
 WAY_OUT = "store it again with `ccmctl secret put`"
 
@@ -71,15 +71,15 @@ Body = TypeVar("Body", SealedKey, SecretHead, SealingKeys)
 
 class SecretNode(Struct, frozen=True, kw_only=True):
     """
-    A node that a secret is sealed to, was sealed to, or should be sealed to.
+    A node to which a secret is sealed, was sealed, or should be sealed.
 
     Attributes:
         node: Its name.
-        revision: The revision that it can open; 0: none.
-        next: The revision that a rotation will bring to it; 0: none.
-        known: The revision that it could open before the secret was taken away; 0: none.
-        since, by: When and by whom it was sealed or taken away.
-        problem: Why it cannot be sealed to the node, or does not verify; "" for none.
+        revision: The revision that it can open, or 0.
+        next: The revision that a rotation will bring to it, or 0.
+        known: The revision that it could open before the secret was withdrawn, or 0.
+        since, by: When and by whom it was sealed or withdrawn.
+        problem: Why the secret cannot be sealed to the node, or the entry does not verify; "" if there is no problem.
     """
 
     node: str
@@ -92,20 +92,20 @@ class SecretNode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sealable(self) -> bool:
-        """Only its data key is missing."""
+        """Whether the node lacks only its data key."""
         return self.problem == NOT_SEALED
 
 
 class SealResult(Struct, frozen=True, kw_only=True):
     """
-    What a command did for one secret.
+    The results of a command for one secret.
 
     Attributes:
         name, revision: The secret.
-        sealed: Nodes that it was sealed to now.
-        kept: Nodes that had it already.
-        removed: Nodes that it was taken away from.
-        problems: Nodes that it is for and cannot be sealed to, with the reason.
+        sealed: Nodes to which it was sealed now.
+        kept: Nodes to which it was already sealed.
+        removed: Nodes from which it was withdrawn.
+        problems: Nodes to which it should be sealed but cannot be, with the reason.
     """
 
     name: str
@@ -118,11 +118,11 @@ class SealResult(Struct, frozen=True, kw_only=True):
 
 class StoredSecret(Struct, frozen=True, kw_only=True):
     """
-    A secret as it is stored.
+    A stored secret.
 
     Attributes:
-        head: What is known about it.
-        document: Its document, with what its signature proves.
+        head: Its metadata.
+        document: Its document and the result of checking the signature.
         nodes: The nodes with a data key, sorted.
     """
 
@@ -137,20 +137,20 @@ class StoredSecret(Struct, frozen=True, kw_only=True):
 
     @property
     def stale(self) -> list[str]:
-        """The nodes that could open a revision that is stored and must not any longer: it has to be replaced."""
+        """Nodes that could open a stored revision but no longer may. That revision must be replaced."""
         oldest = self.head.older[0].revision if self.head.older else self.revision
         return [one.node for one in self.nodes if one.known and one.known >= oldest]
 
 
 class FleetSecrets:
-    """The secrets of one fleet, in an operator's name."""
+    """The secrets of one fleet, used with the rights of one operator."""
 
     def __init__(self, fleet: Fleet) -> None:
         """
-        Take a fleet.
+        Store the fleet.
 
         Raises:
-            BusSetupError: It is not one in which secrets can be kept.
+            BusSetupError: The fleet does not support secrets.
         """
         if fleet.secrets is None or fleet.trust is None or fleet.signatory is None:
             raise BusSetupError(
@@ -164,11 +164,11 @@ class FleetSecrets:
 
     async def add_sealing_key(self, public_key: str) -> bool:
         """
-        Publish a sealing key; whether it was not published before.
+        Publish a sealing key. Returns whether it is new.
 
         Raises:
-            BusDeniedError: Only operators with `--admin` may.
-            SignatureError: The published ones are not verified.
+            BusDeniedError: The operator lacks `--admin`.
+            SignatureError: The published keys are not verified.
         """
         document = await self._documents.read_newest(SEALING_KEY)
         known = _body(document, SealingKeys) if document.body is not None else SealingKeys()
@@ -185,18 +185,18 @@ class FleetSecrets:
         self, name: str, value: Secret, targets: Sequence[str] = (), message: str = ""
     ) -> SealResult:
         """
-        Store a new revision, and seal it to the nodes that it is for.
+        Store a new revision, and seal it to its target nodes.
 
         Args:
             name: Its name.
             value: The value.
-            targets: Selectors of the nodes; none: those of the revision before.
-            message: Why.
+            targets: Selectors of the nodes. Empty: those of the previous revision.
+            message: The reason for the change.
 
         Raises:
             UsageError: The name, the value or the targets cannot be used.
             NotFoundError: The fleet has no sealing key.
-            SignatureError: What the broker has of this secret is not verified, and no targets are given.
+            SignatureError: The stored secret is not verified, and no targets are given.
         """
         check_secret_name(name)
         check_secret_value(value)
@@ -216,7 +216,7 @@ class FleetSecrets:
         new = SecretHead(name=name, targets=targets, revisions=with_revision(_without_values(head), made))
         await self._store_head(new, document, base, message)
         done = await self._seal(new, made, data_key, base, is_new=True)
-        # every node that may have the secret has the key of the new revision by now
+        # every node that may have the secret has the key of the new revision now
         for one in head.revisions:
             if one.sealed:
                 await self._documents.remove(value_key(name, one.revision))
@@ -224,12 +224,12 @@ class FleetSecrets:
 
     async def sync(self, name: str, sealing: SigningKey) -> SealResult:
         """
-        Seal the newest revision to nodes that match by now, and take it away from those that no longer do.
+        Seal the newest revision to nodes that match now, and withdraw it from those that no longer match.
 
         Raises:
             NotFoundError: There is no such secret.
-            SignatureError: It is not verified.
-            ProtocolError: It is not sealed to this sealing key.
+            SignatureError: The secret is not verified.
+            ProtocolError: The secret is not sealed to this sealing key.
         """
         stored = await self.read(name)
         proof = stored.document.verified(f"{WAY_OUT} {name} --for SELECTOR")
@@ -247,15 +247,15 @@ class FleetSecrets:
         return await self._seal(stored.head, newest, unseal(sealing, sealed), [proof])
 
     async def names(self) -> list[str]:
-        """The names of all secrets, sorted."""
+        """Return the names of all secrets, sorted."""
         return [one.head.name for one in await self.read_all(with_nodes=False)]
 
     async def read(self, name: str, *, with_nodes: bool = True) -> StoredSecret:
         """
-        One secret, with its nodes or without.
+        Return one secret, with or without its nodes.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such secret.
         """
         document = await self._documents.read_newest(head_key(name))
         if document.body is None:
@@ -264,7 +264,7 @@ class FleetSecrets:
         return StoredSecret(head=_body(document, SecretHead), document=document, nodes=tuple(nodes))
 
     async def read_all(self, *, with_nodes: bool = True) -> list[StoredSecret]:
-        """All secrets, sorted by name. One that cannot be read is left out."""
+        """Return all secrets, sorted by name. Secrets that cannot be read are left out."""
         nodes = await self._wraps("wrap.>") if with_nodes else {}
         found = []
         for document in await self._documents.read_all("head."):
@@ -278,7 +278,7 @@ class FleetSecrets:
         return sorted(found, key=lambda one: one.head.name)
 
     async def missing(self, secret: StoredSecret) -> list[SecretNode]:
-        """The nodes that a secret is for, and that cannot open its newest revision."""
+        """Return the target nodes of a secret that cannot open its newest revision."""
         keys, problems = await self._node_keys.of(secret.head.targets)
         able = {
             one.node
@@ -293,7 +293,7 @@ class FleetSecrets:
         Remove a secret: the data keys of all nodes first, then its values.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such secret.
         """
         stored = await self.read(name)
         removed = [one.node for one in stored.nodes if one.revision]
@@ -306,15 +306,15 @@ class FleetSecrets:
         await self._documents.remove(head_key(name))
         return SealResult(name=name, revision=stored.revision, removed=tuple(removed))
 
-    # ---- inside ----
-
     async def _store_revision(
         self, head: SecretHead, value: Secret, keys: Sequence[str], base: Sequence[Base], message: str
     ) -> tuple[SecretRevision, bytes]:
-        """Store a value as the revision after those of a head, which does not name it yet; the revision and its data key."""
+        """
+        Store a value as the revision after those of a head, which does not name it yet. Returns the revision and its data key.
+        """
         name, last = head.name, head.newest.revision if head.newest is not None else 0
         if not last:
-            # a removed secret leaves notes of what its nodes knew; a number that is used again would look like theirs
+            # a removed secret leaves notes about its nodes' revisions; a reused revision number would match these notes
             found = await self._sealed_keys(name)
             last = max((max(wrap.last, wrap.known) for _, wrap in found.values()), default=0)
         revision, data_key = await self._store_value(name, value, last + 1, base)
@@ -331,7 +331,9 @@ class FleetSecrets:
     async def _store_head(
         self, head: SecretHead, document: StoredDocument, base: Sequence[Base], message: str = ""
     ) -> None:
-        """Store what is known about a secret in place of a document; RevisionError when it was replaced meanwhile."""
+        """
+        Store the head of a secret in place of a document. Raises RevisionError if the document was replaced in the meantime.
+        """
         body = encode_body(head)
         await self._documents.change(
             head_key(head.name), lambda _: body, base=base, revision=document.revision, message=message
@@ -340,14 +342,14 @@ class FleetSecrets:
     async def _store_value(
         self, name: str, value: Secret, revision: int, base: Sequence[Base]
     ) -> tuple[int, bytes]:
-        """Store an encrypted value under a revision that no other one has; its revision and data key."""
+        """Store an encrypted value under an unused revision. Returns the revision and its data key."""
         for _ in range(_TRIES):
             data_key, ciphertext = encrypt(name, revision, value)
             body = encode_body(SealedValue(revision=revision, ciphertext=ciphertext))
             try:
                 await self._documents.change(value_key(name, revision), _always(body), base=base, revision=0)
             except RevisionError:
-                revision += 1  # of another operator, or of a command that was interrupted
+                revision += 1  # used by another operator, or by a command that was interrupted
                 continue
             return revision, data_key
         raise RevisionError(f"{name}: other operators keep writing it; try again")
@@ -358,7 +360,7 @@ class FleetSecrets:
             raise NotFoundError(
                 "this fleet has no sealing key, with which a secret is sealed to later nodes; make one with `ccmctl secret init`"
             )
-        # of the broker's holder, it would open every new secret
+        # a key published by the holder of the broker would open every new secret
         document.verified("run `ccmctl secret init` as an operator with --admin")
         keys = _body(document, SealingKeys).keys
         if not keys or not all(map(is_public_key, keys)):
@@ -375,9 +377,10 @@ class FleetSecrets:
         is_new: bool = False,
     ) -> SealResult:
         """
-        Seal a revision to the nodes that a secret is for, and take it away from others.
+        Seal a revision to the target nodes of a secret, and withdraw it from others.
 
-        A node that uses an older one which is still stored gets it beside that: the rotation decides when the node takes it.
+        If a node uses an older revision that is still stored, it gets both. The rotation decides when the node uses the new
+        one.
         """
         keys, problems = await self._node_keys.of(head.targets)
         wraps = await self._sealed_keys(head.name)
@@ -427,17 +430,17 @@ class FleetSecrets:
         )
 
     async def _take_away(self, node: SecretNode, name: str, base: Sequence[Base]) -> None:
-        """Replace a node's data key by the note of what it knew, which the node obeys like any newer document."""
+        """Replace a node's data key by a note of the last revision. The node applies the note like any newer document."""
         body = encode_body(SealedKey(node=node.node, revision=0, known=max(node.revision, node.next)))
         await self._documents.change(wrap_key(node.node, name), lambda _: body, base=base)
 
     async def _sealed_keys(self, name: str) -> dict[str, tuple[StoredDocument, SealedKey]]:
-        """The verified data keys of a secret, by node."""
+        """Return the verified data keys of a secret, by node."""
         documents = await self._read_wraps(f"wrap.*.{name}")
         return {wrap.node: (one, wrap) for one, wrap in documents if not one.unverified}
 
     async def _wraps(self, pattern: str) -> dict[str, list[SecretNode]]:
-        """The nodes with data keys, by the name of the secret."""
+        """Return the nodes with data keys, by the name of the secret."""
         found: dict[str, list[SecretNode]] = {}
         for document, wrap in await self._read_wraps(pattern):
             found.setdefault(document.key.rpartition(".")[2], []).append(
@@ -466,7 +469,7 @@ class FleetSecrets:
 
 
 def encode_body(body: Struct) -> str:
-    """The text of a document of a secret, as agents read it."""
+    """Return the text of a secret's document, in the format that agents read."""
     return msgspec.json.encode(body).decode()
 
 
@@ -475,7 +478,7 @@ def _without_values(head: SecretHead) -> tuple[SecretRevision, ...]:
 
 
 def with_revision(revisions: tuple[SecretRevision, ...], made: SecretRevision) -> tuple[SecretRevision, ...]:
-    """The newest revisions with one more, and those whose values are stored."""
+    """Return the newest revisions with one more, and those whose values are stored."""
     every = (*revisions, made)
     return (*(one for one in every[:-REVISIONS_LISTED] if one.sealed), *every[-REVISIONS_LISTED:])
 

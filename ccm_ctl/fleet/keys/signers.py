@@ -3,7 +3,7 @@ The signers list of a fleet, in the folder with its keys: the operators whose si
 
     trust.json   the root's public key and the newest signers list, signed; not secret
 
-The list is changed where the root key is, and takes effect on nodes when it is published to the bucket CCM_TRUST.
+The list is changed on the machine with the root key. It takes effect on nodes when it is published to the bucket CCM_TRUST.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FILE = "trust.json"
 
 MAX_AGE_S = 3 * 86_400
-"""Of lists of new fleets: how long nodes rely on a list after the last timestamp. It spans a weekend."""
+"""For lists of new fleets: how long nodes rely on a list after the last timestamp. It covers a weekend."""
 
 
 class Signers:
@@ -51,26 +51,26 @@ class Signers:
 
     def __init__(self, folder: Path, root: Callable[[], Secret]) -> None:
         """
-        Take a folder.
+        Store the folder.
 
         Args:
             folder: The folder with the fleet's keys.
-            root: Reads the root's seed; NotFoundError when it is kept elsewhere.
+            root: Reads the root's seed. Raises NotFoundError if it is not in the folder.
         """
         self._path = folder / FILE
         self._root = root
 
     def exist(self) -> bool:
-        """There is a list."""
+        """Whether there is a list."""
         return self._path.exists()
 
     def trust(self) -> Trust:
         """
-        What credentials carry: the root's public key and the newest list.
+        Return the trust block of credentials: the root's public key and the newest list.
 
         Raises:
-            NotFoundError: There is none.
-            InputError: It cannot be used.
+            NotFoundError: There is no list.
+            InputError: The list is not usable.
         """
         try:
             trust = decode_foreign(self._path.read_bytes(), Trust)
@@ -86,10 +86,10 @@ class Signers:
 
     def read(self) -> SignersList:
         """
-        The list.
+        Return the list.
 
         Raises:
-            NotFoundError, InputError: As `trust`.
+            NotFoundError, InputError: See `trust`.
         """
         trust = self.trust()
         assert trust.signers is not None
@@ -100,23 +100,23 @@ class Signers:
             raise InputError(f"{self._path}: the signers list cannot be used: {err}") from err
 
     def add(self, signer: Signer) -> SignersList:
-        """Put an operator's key into the list; other keys of the same operator stay."""
+        """Add an operator's key to the list. Other keys of the same operator stay."""
         return self._change(lambda old: {"signers": (*old.signers, signer)})
 
     def remove(self, keys: Sequence[str]) -> SignersList:
-        """Take operators' keys out of the list."""
+        """Remove operators' keys from the list."""
         gone = set(keys)
         return self._change(lambda old: {"signers": tuple(one for one in old.signers if one.key not in gone)})
 
     def revoke_nodes(self, keys: Sequence[str]) -> SignersList:
-        """Make certificates of nodes void, by their public keys."""
+        """Revoke certificates of nodes, by their public keys."""
         return self._change(lambda old: {"revoked_nodes": tuple(sorted({*old.revoked_nodes, *keys}))})
 
     def allow_unsigned(self, seconds: int) -> SignersList:
         """
-        Let agents and controllers accept unsigned messages for this long.
+        Let agents and controllers accept unsigned messages for this many seconds.
 
-        0 ends it: from then on, decisions also leave out what nodes store about themselves without a signature.
+        0 ends this. From then on, decisions also ignore unsigned data that nodes store about themselves.
         """
         until = _now_ms() + seconds * 1000 if seconds else 0
         signed_state = {"signed_state": True} if not seconds else {}
@@ -124,9 +124,9 @@ class Signers:
 
     def limit_age(self, seconds: int) -> SignersList:
         """
-        Let nodes rely on the list for this long after the last timestamp; 0 ends the limit.
+        Let nodes rely on the list for this many seconds after the last timestamp. 0 removes the limit.
 
-        Administrators sign timestamps from now on, also those whose entries are of an earlier version.
+        From now on administrators sign timestamps, including those whose entries were written by an earlier version.
         """
         return self._change(
             lambda old: {
@@ -138,7 +138,10 @@ class Signers:
         )
 
     def for_node(self, node: str, key: str, expires: int | None, floors: Mapping[str, int]) -> Trust:
-        """What a node's credentials carry: a certificate of its key, and the lowest numbers that its documents may have."""
+        """
+        Return the trust block of a node's credentials: a certificate of its key, and the lowest accepted numbers of its
+        documents.
+        """
         trust = self.trust()
         certificate = certify_node(
             self._key(), node, key, issued_ms=_now_ms(), expires_ms=(expires or 0) * 1000
@@ -166,7 +169,7 @@ class Signers:
 
 
 def build_signer(name: str, key: str, role: Role, expires: int | None = None) -> Signer:
-    """An operator's entry in the list: the role that the broker knows, signed by the root."""
+    """Return an operator's entry in the list: the role that the broker also has, signed by the root."""
     return Signer(
         name=name,
         key=key,
@@ -185,7 +188,7 @@ def build_signer(name: str, key: str, role: Role, expires: int | None = None) ->
 
 
 async def published(bucket: KeyReader, at_least: int = 0) -> SignedText | None:
-    """The list that nodes read; None when none was published. `at_least` is a revision that is known to be stored."""
+    """Return the list that nodes read, or None if none was published. `at_least` is a revision that is known to be stored."""
     entry = await bucket.get(SIGNERS_KEY, at_least)
     if entry is None:
         return None
@@ -194,10 +197,10 @@ async def published(bucket: KeyReader, at_least: int = 0) -> SignedText | None:
 
 async def publish(connection: Connection, trust: Trust) -> int:
     """
-    Write the list to the bucket, for nodes to read; its revision there.
+    Write the list to the bucket, so that nodes can read it. Returns its revision.
 
     Raises:
-        BusDeniedError: This operator may not; it takes `--admin`.
+        BusDeniedError: The operator lacks `--admin`.
         BusSetupError: The bucket is missing.
     """
     assert trust.signers is not None

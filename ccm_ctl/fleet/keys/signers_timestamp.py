@@ -1,9 +1,9 @@
 """
-Renewal of the timestamp of the signers list (`ccm_agent.bus.signatures.timestamp`), and of the snapshot that it names.
+Renewal of the signers list's timestamp (`ccm_agent.bus.signatures.timestamp`), and of the snapshot that it names.
 
-Every `ccmctl` whose operator may sign timestamps renews it in passing, when half of the list's maximum age has passed. It
-confirms only a list that the root signed and that is not older than any that this operator has seen, and signs no snapshot with
-a lower number than the one before. Otherwise, a broker that was put back to a backup could have older ones confirmed.
+Every `ccmctl` whose operator may sign timestamps renews the timestamp in passing, when half of the list's maximum age has
+passed. It confirms a list only if the root signed it and this operator has not seen a newer one. It signs no snapshot with a
+lower number than the previous one. Otherwise, a broker that was restored from a backup could get older ones confirmed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 600
-"""A machine looks at most this often whether the timestamp is to be renewed: it costs two questions."""
+"""The minimum interval, in seconds, between two checks on one machine, because a check makes two requests."""
 
 LEAST_MAX_AGE_S = 3600
-"""A shorter maximum age could pass between two looks."""
+"""The minimum value of the maximum age. A shorter one could expire between two checks."""
 
 RENEW_WITHIN_S = 60.0
-"""A command that is done waits this long for the renewal, which reads all documents."""
+"""How long, in seconds, a finished command waits for the renewal, which reads all documents."""
 
 
 class RenewalState(StrEnum):
@@ -53,7 +53,7 @@ class RenewalState(StrEnum):
 
     RENEWED = "renewed"
     CURRENT = "current"
-    """It need not be renewed yet."""
+    """It does not have to be renewed yet."""
     NOT_ALLOWED = "not allowed"
     """This operator may not sign timestamps, or the list has no maximum age."""
 
@@ -62,17 +62,17 @@ async def read_newest(
     bucket: KeyReader, trust: Trust, least: int, *, now_ms: int, at_least: int = 0
 ) -> SignersList | None:
     """
-    The published signers list; None when there is none.
+    Return the published signers list, or None if there is none.
 
     Args:
         bucket: `CCM_TRUST`.
         trust: The trust block of the operator's credentials.
-        least: The highest number that was seen before.
+        least: The highest number seen so far.
         now_ms: The time.
         at_least: A revision that is known to be stored.
 
     Raises:
-        ProtocolError: The root has not signed it, or it is older than one that was seen.
+        ProtocolError: The root has not signed the list, or a newer list has been seen.
     """
     there = await published(bucket, at_least)
     if there is None:
@@ -91,10 +91,10 @@ async def read_newest(
 
 async def read_confirmed(bucket: KeyReader, signers: SignersList, *, now_ms: int) -> Timestamp | None:
     """
-    The published timestamp; None when there is none.
+    Return the published timestamp, or None if there is none.
 
     Raises:
-        ProtocolError: No operator who may sign timestamps by this list has signed it.
+        ProtocolError: It is not signed by an operator to whom this list gives the right.
     """
     entry = await bucket.get(TIMESTAMP_KEY)
     if entry is None:
@@ -118,13 +118,13 @@ async def renew(
     Args:
         fleet: The fleet.
         connection: The connection.
-        seen: What this operator has seen of the fleet.
+        seen: The newest lists and documents that this operator has seen of the fleet.
         at_least: A revision of the list that is known to be stored.
-        is_forced: Renew it now.
-        begins_anew: Take the snapshot from the stored documents alone, whatever was seen before.
+        is_forced: Whether to renew it now.
+        begins_anew: Whether to build the snapshot only from the stored documents, and ignore what was seen before.
 
     Raises:
-        BusError: The broker is away or refuses, or its signers list, timestamp or snapshot is older than one that was seen.
+        BusError: The broker is away or refuses, or its signers list, timestamp or snapshot is older than one seen before.
     """
     trust, signatory, bucket = fleet.trust, fleet.signatory, fleet.signers
     if trust is None or signatory is None or bucket is None:
@@ -151,7 +151,7 @@ async def renew(
         pieces=before.pieces if before is not None else (),
         restarted=issued if begins_anew else before.restarted if before is not None else 0,
     )
-    # a new list alone does not change the documents, of which there may be many
+    # a new list does not change the documents, of which there may be many
     bases: list[Base] = [Authored.confirmation()]
     numbers: dict[str, int] | None = None
     if is_forced or begins_anew or not is_recent or not timestamp.pieces:
@@ -171,7 +171,7 @@ async def renew(
 
 
 def _remember(seen: SeenSigners, root: str, issued: int, body: bytes, numbers: dict[str, int] | None) -> None:
-    """Keep what was signed; without numbers it was the snapshot before."""
+    """Store the signed timestamp. Without numbers, the snapshot is the previous one."""
     seen.note_timestamp(root, issued, digest_of(body))
     if numbers is not None:
         seen.note_snapshot(root, KnownSnapshot(timestamp=issued, numbers=numbers))
@@ -179,7 +179,7 @@ def _remember(seen: SeenSigners, root: str, issued: int, body: bytes, numbers: d
 
 @contextlib.asynccontextmanager
 async def renewing(fleet: Fleet, connection: Connection) -> AsyncIterator[None]:
-    """Renew the timestamp in passing: at the end of the block, and now and then while it lasts. It never fails."""
+    """Renew the timestamp in passing: at the end of the block, and at intervals during a long block. Never raises an error."""
     if fleet.trust is None or fleet.signatory is None:
         yield
         return

@@ -1,8 +1,8 @@
 """
-Connections in accounts that have no users: to ask the servers of the broker, to push accounts, and to create the audit stream.
+Connections in accounts without users: to query the servers of the broker, to push accounts, and to create the audit stream.
 
-They need `system.seed` and `audit.seed`. The credentials are made for each connection and expire a minute later. Every server
-of a cluster answers a question in the system account.
+They require `system.seed` and `audit.seed`. The credentials are made for each connection and expire a minute later. In the
+system account, every server of a cluster answers a query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.whole_file import create_file
 
 QUIET_S = 1.0
-"""A second without a further answer means that all servers have answered."""
+"""If no answer arrives for this many seconds, all servers are assumed to have answered."""
 
 _APPLIED = 200
 _ASKER = "ccmctl-servers"
@@ -55,11 +55,11 @@ async def system_connection(
     settings: BusSettings, keys: Keys, subjects: Sequence[str]
 ) -> AsyncIterator[Connection]:
     """
-    A connection in the system account that may publish on these subjects only.
+    Open a connection in the system account that may publish on these subjects only.
 
     Raises:
         BusError: The broker cannot be reached, or refuses the credentials.
-        NotFoundError, InputError: `system.seed` is not in the folder, or cannot be used.
+        NotFoundError, InputError: `system.seed` is not in the folder, or is not usable.
     """
     made = await asyncio.to_thread(keys.asker, _ASKER, subjects, int(time.time()) + _VALID_S)
     async with _connection_with(settings, made) as connection:
@@ -69,11 +69,11 @@ async def system_connection(
 @contextlib.asynccontextmanager
 async def audit_connection(settings: BusSettings, keys: Keys) -> AsyncIterator[Connection]:
     """
-    A connection in the account of the audit stream that may create this stream and nothing else.
+    Open a connection in the account of the audit stream that may only create this stream.
 
     Raises:
         BusError: The broker cannot be reached, or does not know the account yet.
-        NotFoundError, InputError: `audit.seed` is not in the folder, or cannot be used.
+        NotFoundError, InputError: `audit.seed` is not in the folder, or is not usable.
     """
     made = await asyncio.to_thread(keys.audit_maker, _AUDIT_MAKER, int(time.time()) + _VALID_S)
     async with _connection_with(settings, made) as connection:
@@ -82,21 +82,22 @@ async def audit_connection(settings: BusSettings, keys: Keys) -> AsyncIterator[C
 
 async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str]) -> list[str]:
     """
-    Give the running servers the JWTs of accounts. They apply them at once, and close connections that these no longer allow.
+    Send the JWTs of accounts to the running servers. They apply them immediately, and close connections that are no longer
+    allowed.
 
-    A server that restarts reads its configuration, and so needs `nats-security.conf` by then.
+    A server reads its configuration when it restarts, so `nats-security.conf` must be updated by then.
 
     Args:
-        settings: Where the broker is.
+        settings: The address of the broker.
         keys: The folder with the configuration.
         names: The accounts, such as `nodes`.
 
     Returns:
-        The names of the servers that applied all of them, sorted.
+        The names of the servers that applied all accounts, sorted.
 
     Raises:
         BusError: The broker cannot be reached, or refuses the credentials.
-        NotFoundError, InputError: `system.seed` is not in the folder, or cannot be used.
+        NotFoundError, InputError: `system.seed` is not in the folder, or is not usable.
     """
     tokens = await asyncio.to_thread(keys.account_tokens)
     chosen = {_claims_subject(key): token for key, token in tokens.items() if name_in_jwt(token) in names}
@@ -107,12 +108,12 @@ async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str
 
 
 def _claims_subject(account: str) -> str:
-    """The subject on which servers take a new JWT of an account; `account` is its public key."""
+    """Return the subject on which servers receive a new JWT of an account. `account` is its public key."""
     return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"
 
 
 def _server_of(body: bytes) -> str:
-    """The name of the server that applied an account's JWT; "" when it did not."""
+    """Return the name of the server that applied an account's JWT, or "" if it did not."""
     try:
         answer = decode_foreign(body, _Pushed)
     except msgspec.MsgspecError:
@@ -136,9 +137,9 @@ async def _connection_with(settings: BusSettings, made: Credentials) -> AsyncIte
 
 async def ask_servers(connection: Connection, subject: str, question: object = None) -> list[bytes]:
     """
-    The answer of each server. `question` is sent as JSON, but text as it is.
+    Return the answer of each server. `question` is sent as JSON, or unchanged if it is text.
 
-    A server without a cluster is the only one, so nothing more is waited for.
+    If the server has no cluster, it is the only one, so the function returns after its answer.
 
     Raises:
         BusUnavailableError: No server answered.

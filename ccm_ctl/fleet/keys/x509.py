@@ -1,9 +1,9 @@
 """
-X.509 certificates with ed25519 keys: as much of RFC 5280 and RFC 8410 as an authority of one fleet needs.
+X.509 certificates with ed25519 keys: the parts of RFC 5280 and RFC 8410 that the authority of one fleet needs.
 
-Written here because nothing that this program installs makes certificates: `openssl` is missing on many small hosts, and a
-library would be a compiled dependency of each agent, which ships in the same distribution. Tests ask `openssl` and Python's
-`ssl` about each field.
+This module exists because no dependency of this program can make certificates. `openssl` is missing on many small hosts, and a
+library would add a compiled dependency to each agent, because both ship in the same distribution. Tests check each field with
+`openssl` and Python's `ssl`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ccm_agent.model.errors import InputError
 _INTEGER, _BITS, _OCTETS, _OID, _UTF8, _SEQUENCE, _SET = 0x02, 0x03, 0x04, 0x06, 0x0C, 0x30, 0x31
 _UTC_TIME, _LONG_TIME, _BOOLEAN = 0x17, 0x18, 0x01
 _DNS_NAME, _IP_ADDRESS, _KEY_ID, _VERSION, _EXTENSIONS = 0x82, 0x87, 0x80, 0xA0, 0xA3
-"""Tags of DER (X.690), and of the choices within certificates."""
+"""Tags of DER (X.690), and of the alternatives in certificates."""
 
-# no possessive group: that of Python 3.11.2, of Debian 12, matches too little
+# no possessive group: in Python 3.11.2 (Debian 12), it matches too little
 _PEM = re.compile(r"-----BEGIN ([A-Z ]{1,64})-----\s([^-]*)-----END \1-----")
 _PRIVATE_KEY = bytes.fromhex("302e020100300506032b657004220420")
-"""PKCS#8 of an ed25519 key (RFC 8410, section 7) up to the 32 bytes of the key itself."""
+"""The PKCS#8 prefix of an ed25519 key (RFC 8410, section 7), before the 32 bytes of the key."""
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
     """
-    The fields of a certificate that are read.
+    The fields that are read from a certificate.
 
     Attributes:
-        names: Hosts and addresses that it is for.
+        names: The host names and addresses of the certificate.
         ends: When it expires.
     """
 
@@ -46,7 +46,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
 
 def authority(key: Ed25519Key, subject: str, begins: datetime, ends: datetime) -> str:
-    """A certificate (PEM) that signs certificates of servers and no further authorities."""
+    """Return a certificate (PEM) of an authority that may sign server certificates but no further authorities."""
     extensions = [
         _extension("2.5.29.19", _der(_SEQUENCE, _der(_BOOLEAN, b"\xff"), _number(0)), is_critical=True),
         # keyCertSign and cRLSign: bits 5 and 6
@@ -65,12 +65,12 @@ def server(
     ends: datetime,
 ) -> str:
     """
-    A certificate (PEM) for servers of some names, with which they are clients of each other as well.
+    Return a certificate (PEM) for servers with these names. The servers also use it as clients of each other.
 
     Args:
         signer, issuer: The authority's key and subject.
         public: The servers' public key.
-        names: Hosts and addresses, in ASCII.
+        names: Host names and addresses, in ASCII.
         begins, ends: Its validity.
     """
     uses = [_oid("1.3.6.1.5.5.7.3.1"), _oid("1.3.6.1.5.5.7.3.2")]
@@ -87,13 +87,13 @@ def server(
 
 
 def private_key(key: Ed25519Key) -> str:
-    """A private key as PEM."""
+    """Return a private key as PEM."""
     return _pem("PRIVATE KEY", _PRIVATE_KEY + key.raw)
 
 
 def read_private_key(text: str, source: str) -> Ed25519Key:
     """
-    A private key from its PEM.
+    Read a private key from PEM.
 
     Raises:
         InputError: It is not an ed25519 key.
@@ -106,7 +106,7 @@ def read_private_key(text: str, source: str) -> Ed25519Key:
 
 def read_certificate(text: str, source: str) -> Certificate:
     """
-    What a certificate says, from its PEM. Its signature is not checked.
+    Read the fields of a certificate from PEM. Its signature is not checked.
 
     Raises:
         InputError: It is not a certificate.
@@ -203,7 +203,7 @@ def _der(tag: int, *parts: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The tag and content of each value in some DER; ValueError when it ends too early."""
+    """Return the tag and content of each value in DER data. Raises ValueError if the data ends too early."""
     at = 0
     while at < len(data):
         tag, size, begin = data[at], data[at + 1], at + 2

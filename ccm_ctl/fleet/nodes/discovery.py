@@ -84,9 +84,8 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
     try:
         if names:
             inventory = await read_nodes(fleet, names)
-            with suppress(
-                NoTargetError
-            ):  # its message names similar nodes and counts matches, among all nodes
+            # its message names similar nodes and counts matches, among all nodes
+            with suppress(NoTargetError):
                 return inventory, await _select(fleet, inventory, wish, selectors, verifier, left_out)
             left_out = LeftOutReasons()
         inventory = await read_inventory(fleet)

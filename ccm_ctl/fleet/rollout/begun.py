@@ -1,10 +1,10 @@
 """
-The run of a start of a scheduled rollout: its ID, and whether a server has put it on record.
+The run of a scheduled rollout's start: its ID, and whether a server has already recorded it.
 
-The results of the starts are one document, which the holder of the broker can erase and every operator with `--apply` can
-overwrite. So a start does not depend on it alone. The time of its ID is that of the start, and the rest of it is derived from
-the server's key: a second run of the same start has the same ID, and nodes apply a run once. A server also looks for the record
-of the run, under the keys of all operators, which no other operator can write.
+The results of the starts are stored in one document. The holder of the broker can erase it, and every operator with `--apply`
+can overwrite it. So a start does not depend only on this document. The run's ID contains the time of the start, and the rest of
+the ID is derived from the server's key. A second run of the same start therefore has the same ID, and nodes apply a run once. A
+server also looks for the run's record under the keys of all operators, which no other operator can write.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ccm_ctl.fleet.runs.run_signatures import read_verifier, verify_record
 
 class BegunStart(Struct, frozen=True, kw_only=True):
     """
-    A start that a server has put on record.
+    A start that a server has recorded.
 
     Attributes:
-        run: Its run.
+        run: The ID of its run.
         by: The operator of the server.
         created: When the broker stored the record.
     """
@@ -42,14 +42,14 @@ class BegunStart(Struct, frozen=True, kw_only=True):
 
 
 class _Origin(Struct, frozen=True):
-    """The part of a record that says which start it is of."""
+    """The part of a record that identifies the start."""
 
     run: str = ""
     schedule: str = ""
 
 
 def run_of_start(fleet: Fleet, name: str, slot: datetime) -> str:
-    """The ID of the run of a start; "" without a key to derive it from. Other operators cannot predict it."""
+    """Return the ID of a start's run, or "" if there is no key to derive it from. Other operators cannot predict the ID."""
     if fleet.signatory is None:
         return ""
     payload = fleet.signatory.derive(f"start of schedule\n{name}\n{slot.timestamp()}")
@@ -58,12 +58,12 @@ def run_of_start(fleet: Fleet, name: str, slot: datetime) -> str:
 
 async def find_begun(fleet: Fleet, one: DueRollout, slot: datetime) -> BegunStart | None:
     """
-    Find the record of a start, by an operator who may start this rollout.
+    Find the record of a start, written by an operator who may start this rollout.
 
     Args:
         fleet: The bus.
         one: The start.
-        slot: The time of the schedule that it is for.
+        slot: The time in the schedule for which the start is due.
     """
     verifier = await read_verifier(fleet)
     for entry in await fleet.runs.matching(["*.*.request"]):

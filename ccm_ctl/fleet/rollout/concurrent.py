@@ -1,8 +1,8 @@
 """
-Rollouts and runs that are open on the nodes of another one.
+Open rollouts and runs on the nodes of another rollout.
 
-Each rollout counts only its own nodes, so the limits of two rollouts do not hold together while both are in progress on the same
-nodes. A rollout does not start or continue while another one is in progress there unless an operator agrees to that.
+Each rollout counts only its own nodes, so the limits of two rollouts do not apply together while both are in progress on the
+same nodes. A rollout does not start or continue while another one is in progress there, unless an operator agrees.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History
 
 MOST = 20
-"""So many are returned at most; each is loaded with its nodes."""
+"""The maximum number of rollouts returned. Each is loaded with its nodes."""
 
 NAMED = 3
-"""So many nodes are named."""
+"""The maximum number of nodes that a message names."""
 
 
 class ConcurrentRolloutError(RunError):
-    """Another rollout is in progress on the same nodes, so the limits of both do not hold."""
+    """Another rollout is in progress on the same nodes, so the limits of both cannot be kept."""
 
     code = "rollout.concurrent"
 
@@ -39,8 +39,8 @@ class ConcurrentRollout(Struct, frozen=True, kw_only=True):
 
     Attributes:
         record, state: Its run and its state.
-        nodes: The nodes that both have, sorted.
-        is_in_progress: It can start further nodes: it is not paused, and has a driver or waits for a rollout server.
+        nodes: The nodes that both rollouts have, sorted.
+        is_in_progress: Whether it can start further nodes: it is not paused, and it has a driver or waits for a rollout server.
     """
 
     record: RunRecord
@@ -53,18 +53,18 @@ async def find_concurrent_rollouts(
     fleet: Fleet, nodes: Collection[str], *, besides: str = ""
 ) -> list[ConcurrentRollout]:
     """
-    The open rollouts on some of these nodes, newest first. Costs one question to the broker if no rollout is open.
+    Return the open rollouts on some of these nodes, newest first. Makes one request to the broker if no rollout is open.
 
     Args:
         fleet: The bus.
         nodes: The nodes.
-        besides: The run of a rollout that is left out; "" for none.
+        besides: The run of a rollout to leave out, or "".
     """
     store, found, wanted = RolloutStore(fleet), list[ConcurrentRollout](), frozenset(nodes)
     try:
         open_runs = await store.open_runs()
     except BusDeniedError:
-        return []  # these credentials cannot see rollouts
+        return []  # these credentials cannot read rollouts
     for run in open_runs:
         if len(found) == MOST:
             break
@@ -73,7 +73,7 @@ async def find_concurrent_rollouts(
         try:
             recorded, stored = await History(fleet).load(run), await store.require(run)
         except (RunError, ProtocolError):
-            continue  # without both, no driver can take it
+            continue  # without both, no driver can continue it
         both = sorted(wanted & set(recorded.nodes))
         if both and not stored.state.phase.is_over:
             found.append(
@@ -88,7 +88,7 @@ async def find_concurrent_rollouts(
 
 
 def name_few(nodes: list[str]) -> str:
-    """The first names of a list of nodes, and how many more there are."""
+    """Return the first names of a list of nodes, and the number of the others."""
     more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return f"{', '.join(nodes[:NAMED])}{more}"
 
@@ -100,10 +100,10 @@ def _is_in_progress(state: RolloutState, now: datetime) -> bool:
 
 async def refuse_concurrent(fleet: Fleet, nodes: Collection[str], *, besides: str = "") -> None:
     """
-    See that no other rollout is in progress on these nodes.
+    Check that no other rollout is in progress on these nodes.
 
     Raises:
-        ConcurrentRolloutError: One is.
+        ConcurrentRolloutError: Another rollout is in progress.
     """
     for one in await find_concurrent_rollouts(fleet, nodes, besides=besides):
         if one.is_in_progress:

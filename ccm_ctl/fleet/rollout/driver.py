@@ -2,8 +2,8 @@
 The driver of a rollout: it follows the run, and starts the next nodes.
 
 At each turn it stores the next state before it sends a request. It holds a lease, so that two drivers cannot send at the same
-time. When a driver dies, no further node starts; another driver continues from the stored state once the lease has run out. It
-sends the request again to nodes that were asked and have not ended: an agent applies a run once.
+time. When a driver dies, no further node starts. After the lease expires, another driver continues from the stored state. It
+repeats the request for nodes that were asked and have not ended. This is safe because an agent applies a run once.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_S = 1.0
-"""How often a driver that stores nothing reads what operators ordered."""
+"""How often, in seconds, a driver that stores nothing reads the orders of operators."""
 
 SENT_AT_ONCE = 64
-"""Requests on their way to the broker at the same time."""
+"""The maximum number of requests in transit to the broker at the same time."""
 
 
 class LeaseLostError(RunError):
@@ -58,26 +58,25 @@ class LeaseLostError(RunError):
 
 
 def skip_reason(state: RolloutState) -> str:
-    """Return why a node of an ended rollout was never asked."""
+    """Return why a node of an ended rollout never got the request."""
     return f"the rollout was aborted by {state.by}: {state.reason}"
 
 
 class Driving(Struct, frozen=True, kw_only=True):
     """
-    What a driver needs.
+    The inputs of a driver.
 
     Attributes:
         fleet: The bus.
-        store: Where the state of the rollout is.
-        request: What each node is sent; its run, targets and requester are filled in.
-        base: What the request was made from.
+        store: The store with the state of the rollout.
+        request: The request that is sent to each node. Its run, targets and requester are set here.
+        base: The signed objects from which the request was made.
         scopes: The scopes of the run, for an operator who may not send to single nodes.
-        base: What the request was made from.
-        is_sent_to_scopes: Requests go to these scopes only, also if the broker allows more.
+        is_sent_to_scopes: Whether requests are sent only to these scopes, even if the broker allows more.
         order: The nodes of all waves, in the plan's order.
-        find_back: Returns those of some nodes that have come back.
-        release: Called with nodes before the request is sent to them; may be called again. None: nothing is to be done.
-        complete: Called when all waves have ended, before the rollout ends; may be called again. None: nothing is left to do.
+        find_back: Returns those of the given nodes that have come back.
+        release: Called with nodes before the request is sent to them. It may be called again. None: no action is needed.
+        complete: Called when all waves have ended, before the rollout ends. It may be called again. None: no action is needed.
     """
 
     fleet: Fleet
@@ -98,8 +97,8 @@ class RolloutDriver:
 
     Attributes:
         state: The rollout as this driver last stored or read it.
-        orders: The orders about it, as they were stored; also those that do not count.
-        disturbance: Why a state that another program wrote was not obeyed but replaced; "": there was none.
+        orders: The orders for the rollout, in stored order, including those that are not valid.
+        disturbance: Why a state that another program wrote was replaced instead of accepted, or "".
     """
 
     def __init__(self, driving: Driving, run: Run, state: RolloutState, revision: int) -> None:
@@ -118,17 +117,17 @@ class RolloutDriver:
 
     @property
     def is_over(self) -> bool:
-        """No further node starts."""
+        """Whether no further node will start."""
         return self.state.phase.is_over
 
     @property
     def is_waiting_for_operator(self) -> bool:
-        """It is paused, and all nodes that were asked have ended."""
+        """Whether the rollout is paused and all nodes that got the request have ended."""
         return self.state.phase is Phase.PAUSED and not self._asked_open()
 
     async def begin(self) -> None:
         """
-        Take the lease, and send the request again to nodes that were asked before and have not ended.
+        Acquire the lease, and repeat the request for nodes that got it before and have not ended.
 
         Raises:
             RunError: Another driver holds the rollout.
@@ -141,11 +140,11 @@ class RolloutDriver:
 
     async def turn(self) -> None:
         """
-        Do what is due.
+        Do the actions that are due.
 
         Raises:
             LeaseLostError: Another driver has taken over.
-            BusUnavailableError: The broker is away.
+            BusUnavailableError: The broker cannot be reached.
         """
         if self._run.away_since is not None:
             return
@@ -175,11 +174,11 @@ class RolloutDriver:
             await self._send(next_step.ask)
 
     async def _complete(self) -> bool:
-        """Do what is left after the last wave; False: not now, because the state is other than this driver knew."""
+        """Do the last step after the last wave. Returns False if the stored state has changed, so that it must be done later."""
         complete = self._driving.complete
         if complete is None:
             return True
-        # from here on an abort is refused, so it cannot come between this and the end
+        # from here on an abort is refused, so it cannot occur between this step and the end
         if not self.state.is_completing and not await self._try_store(
             replace(self.state, is_completing=True)
         ):
@@ -194,7 +193,7 @@ class RolloutDriver:
         return True
 
     async def _pause(self, reason: str) -> None:
-        """Pause it, because this operator cannot go on."""
+        """Pause the rollout, because this operator cannot continue it."""
         paused = replace(
             self.state, phase=Phase.PAUSED, by="", bake_until=None, is_completing=False, reason=reason
         )
@@ -205,7 +204,7 @@ class RolloutDriver:
         await self._send(nodes)
 
     async def leave(self) -> None:
-        """Give the lease back, so that another driver can continue at once."""
+        """Release the lease, so that another driver can continue immediately."""
         if self.state.phase.is_over or self.state.lease is None:
             return
         try:
@@ -226,7 +225,9 @@ class RolloutDriver:
         return [name for name in asked if not self._run.nodes[name].state.is_final]
 
     async def _evaluate(self, state: RolloutState) -> RolloutState:
-        """The state after the gate of the current wave; in a thread, because a gate may ask the broker."""
+        """
+        Evaluate the gate of the current wave and return the new state. Runs in a thread, because a gate may query the broker.
+        """
         fleet = self._driving.fleet
         loop = asyncio.get_running_loop() if fleet.services else None
         functions = BrokerFunctions(loop, lambda: VerifiedServices(fleet))
@@ -258,7 +259,7 @@ class RolloutDriver:
         self._check_lease()
 
     async def _ask_forgotten(self) -> None:
-        """Ask nodes that the stored state counts as asked and this driver did not: the answer to its last write was lost."""
+        """Send the request to nodes that only the stored state lists as asked: the reply to the last write was lost."""
         nodes = self._run.nodes
         forgotten = [
             *(
@@ -280,7 +281,7 @@ class RolloutDriver:
             )
 
     async def _try_store(self, state: RolloutState) -> bool:
-        """Store the state. If an operator or another driver stored one first, read theirs instead and return False."""
+        """Store the state. If an operator or another driver stored a state first, read that state instead and return False."""
         try:
             await self._store(state)
         except RevisionError:
@@ -299,7 +300,7 @@ class RolloutDriver:
         state = replace(state, lease=None if state.phase.is_over else lease)
         driving = self._driving
         self._revision = await driving.store.write(state, self._revision, base=driving.base)
-        # as it is stored: with the time and the serial
+        # the state as it is stored, with the time and the serial
         self.state, self._stored_at = replace(state, serial=state.serial + 1), _monotonic()
         self._stored, self._has_stored = self.state, True
 
@@ -308,7 +309,8 @@ class RolloutDriver:
         Send the request to each of these nodes.
 
         Raises:
-            BusDeniedError: The broker refuses it, now and in each attempt of this operator, so the rollout is paused.
+            BusDeniedError: The broker refuses it and would refuse every further attempt of this operator, so the rollout is
+                paused.
         """
         if not await self._try_release(nodes):
             return
@@ -320,7 +322,9 @@ class RolloutDriver:
             raise
 
     async def _try_release(self, nodes: Sequence[str]) -> bool:
-        """Do what must be done before nodes are asked; if that fails the rollout pauses, and a resume tries again."""
+        """
+        Do the necessary work before the request is sent to nodes. If it fails, the rollout pauses, and a resume tries again.
+        """
         if self._driving.release is None or not nodes:
             return True
         try:
@@ -358,7 +362,7 @@ class RolloutDriver:
                 raise failed
 
     async def _send_to_scopes(self, request: Request, nodes: Sequence[str]) -> None:
-        """Send it where the operator may, for these nodes only: agents on that scope which it does not name stay silent."""
+        """Send the request to the scopes that the operator may use, for these nodes only. Other agents in the scope ignore it."""
         names = f"node in ({','.join(nodes)})"
         targets = [f"{text},{names}" for text in request.targets] or [names]
         body = msgspec.json.encode(replace(request, targets=targets, named=list(nodes)))
@@ -369,11 +373,11 @@ class RolloutDriver:
 
 
 def _not_obeyed(found: StoredRollout, own: RolloutState) -> str:
-    """Why a driver does not obey a state that is stored in place of its own; "": it does."""
+    """Return why a driver does not accept the state that is stored in place of its own. "": it accepts it."""
     judged = found.judged
     if isinstance(judged, Unverified):
         return judged.reason
-    # unsigned ones may be of a controller of before, which counts nothing
+    # an unsigned state may be from an older controller, which writes no serial
     is_older = bool(judged.key) and judged.value.serial <= own.serial
     is_other = replace(judged.value, time=None) != replace(own, time=None)
     return "an earlier state was restored" if is_older and is_other else ""

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from ccm_agent.templates.expr.program import Program
 
 LENGTH_LIMIT = 4096
-"""Characters of a gate."""
+"""The maximum length of a gate in characters."""
 
 COUNTED = {state: state.value for state in NodeState if state.is_final and state is not NodeState.SKIPPED}
-"""The name under which a gate sees how many nodes are in a state. Nothing is skipped before a gate has been evaluated."""
+"""The name under which a gate reads the number of nodes in a state. No node is skipped before a gate is evaluated."""
 
 HEALTH = ("ok", "warning", "critical", "unknown")
-"""Results of health checks that a gate sees below `health`."""
+"""Results of health checks that a gate can read below `health`."""
 
 REGISTRATIONS = "registrations"
 
 
 def parse_gate(text: str) -> Program:
     """
-    Read a gate.
+    Parse a gate.
 
     Raises:
-        UsageError: It does not parse, names something that a gate does not have, or is not a condition.
+        UsageError: It does not parse, uses an unknown name, or is not a condition.
     """
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
@@ -53,10 +53,10 @@ def parse_gate(text: str) -> Program:
 
 def check_gate(text: str) -> None:
     """
-    Refuse a gate that cannot gate anything.
+    Refuse a gate whose result is constant.
 
     Raises:
-        UsageError: As `parse_gate`; or it names no result, so it is always true or never.
+        UsageError: It is not valid (see `parse_gate`), or it uses no result, so it is always true or always false.
     """
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
@@ -77,13 +77,13 @@ def evaluate_gate(
     registrations: Callable[..., Any],
 ) -> tuple[bool, str]:
     """
-    The result of a gate, and the values that it saw.
+    Return the result of a gate, and the values that it used.
 
     Args:
         program: From `parse_gate`.
-        states: How many nodes are in each state.
-        health: How many health checks have each result.
-        registrations: The registered services for a cluster, protocol, service and address.
+        states: The number of nodes in each state.
+        health: The number of health checks with each result.
+        registrations: Returns the registered services for a cluster, protocol, service and address.
     """
     variables = _variables(states, health)
     try:
@@ -94,7 +94,7 @@ def evaluate_gate(
 
 
 def seen(variables: Mapping[str, Any], text: str) -> str:
-    """The values of the names in a gate: `failed 2, health.critical 1`."""
+    """Return the values of the names in a gate, such as `failed 2, health.critical 1`."""
     parts = [f"{name} {value}" for name, value in variables.items() if name != "health" and name in text]
     parts += [
         f"health.{name} {value}" for name, value in variables["health"].items() if f"health.{name}" in text
@@ -118,7 +118,7 @@ def _variables(states: Mapping[NodeState, int], health: Mapping[str, int]) -> di
 
 
 def count_health(summaries: Iterable[SessionSummary]) -> dict[str, int]:
-    """How many health checks have each result, in the summaries of nodes."""
+    """Count the results of health checks in the summaries of nodes."""
     counts = dict.fromkeys(HEALTH, 0)
     for summary in summaries:
         for name in HEALTH:

@@ -1,9 +1,9 @@
 """
 The handover of a rollout to the rollout servers, signed by an operator (ADR 58).
 
-A server sends requests with its own credentials, which reach more nodes than those of most operators. So an operator signs
-what is handed over: the record with its request and nodes, and the waves. A server drives a rollout only if that operator may
-send its request, and sends it only where that operator may.
+A server sends requests with its own credentials, which reach more nodes than those of most operators. So an operator signs the
+parts of a handover: the record with its request and nodes, and the waves. A server drives a rollout only if that operator may
+send its request, and only to nodes to which that operator may send it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from ccm_ctl.fleet.runs.run_signatures import refuse_request, scopes_of_record
 from ccm_ctl.fleet.trust.verified_reader import open_reader
 
 VALID_MS = 30 * 86_400_000
-"""How long after its start a rollout can be driven by servers."""
+"""How long after its start, in milliseconds, servers can drive a rollout."""
 
 IDLE = timedelta(days=1)
-"""How long a rollout may be without a driver: so long nodes remember that they carried out its request."""
+"""The longest time that a rollout may be without a driver. Nodes remember for this time that they carried out its request."""
 
 _SIGNED_ACTIONS = {"exec": "run commands", "assign": "write assignments", "rotate": "rotate secrets"}
-"""What a server does only for an operator who signed: operators who may write rollouts need not have these rights."""
+"""
+Actions that a server takes only for a rollout signed by an operator. The right to write rollouts does not include these rights.
+"""
 
 
 def check_can_hand_over(fleet: Fleet, action: str) -> None:
     """
-    Check that a server would drive a rollout of this action for this operator.
+    Check that a server would drive a rollout with this action for this operator.
 
     Raises:
-        UsageError: It would not, because the fleet does not use signatures.
+        UsageError: A server would not, because the fleet does not use signatures.
     """
     what = _SIGNED_ACTIONS.get(action)
     if what is not None and (fleet.trust is None or fleet.signatory is None):
@@ -59,17 +61,17 @@ def hand_over(
     fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Sequence[str], *, base: Sequence[Base]
 ) -> RolloutState:
     """
-    Return the rollout as one that servers drive, signed by this operator.
+    Return the rollout in the form that servers drive, signed by this operator.
 
     Args:
         fleet: The bus.
         state: The rollout.
-        record, nodes: Its run on record, and the nodes of it.
-        base: What they were made from.
+        record, nodes: The record of its run, and its nodes.
+        base: The signed objects from which they were made.
 
     Raises:
         UsageError: Servers would not drive it.
-        RunError: The record is not the one that the rollout was started with.
+        RunError: The record is not the one with which the rollout was started.
     """
     check_can_hand_over(fleet, record.action)
     check_record(state, record, nodes)
@@ -88,12 +90,12 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
     Check that the operator who handed over a rollout may send its request.
 
     Returns:
-        Whether it may be sent to each node alone; False: only to the scopes of the record.
+        Whether the request may be sent to each node separately. False: it may be sent only to the scopes of the record.
 
     Raises:
-        SignatureError: No such operator signed it.
+        SignatureError: No operator with this right signed it.
         RunError: It was stopped, has ended, or was without a driver for too long.
-        ProtocolError: It is a command or an assignment, and the fleet does not use signatures.
+        ProtocolError: It runs a command or writes an assignment, and the fleet does not use signatures.
     """
     record = recorded.record
     what = _SIGNED_ACTIONS.get(record.action)
@@ -122,7 +124,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
 
 
 def _lacking_right(signer: Signer, record: RunRecord, server: str) -> str:
-    """Why a server may not send the request of a record for an operator; "": it may."""
+    """Return why a server may not send the request of a record for an operator. "": it may."""
     reason = refuse_request(signer, record, server)
     return f"{signer.name} handed it over, and {reason}" if reason else ""
 
@@ -131,11 +133,11 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
     """
     Check that no operator who may stop the run has stopped it, and that it has not ended.
 
-    The rollout's own document does not prove that: operators who may write it could open it again, and agents remember runs
-    for a day only. The other records do, because each is of one operator.
+    The rollout's own document does not prove this. Operators who may write it could open it again, and agents remember runs
+    only for a day. The other records do prove it, because only one operator can write each of them.
 
     Raises:
-        RunError: It was stopped, or has ended.
+        RunError: The run was stopped, or has ended.
     """
     listed = {encode_token(one.name): one for one in signers.signers} if signers is not None else {}
     for token in await History(fleet).ended_by(record.run):
@@ -151,12 +153,12 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
 
 def _check_recent(state: RolloutState, record: RunRecord, handed: datetime, now: datetime) -> None:
     """
-    Check that a rollout has not been without a driver for longer than nodes remember its request.
+    Check that the rollout was not without a driver for longer than nodes remember its request.
 
-    A broker can put back an earlier state of it. Its nodes would carry out the request again.
+    A broker can restore an earlier state of the rollout. After that time, its nodes would carry out the request again.
 
     Raises:
-        RunError: It has.
+        RunError: It was without a driver for too long.
     """
     last = max(one for one in (handed, record.time, state.time, state.start_at) if one is not None)
     if now - last > IDLE:
@@ -167,7 +169,7 @@ def _check_recent(state: RolloutState, record: RunRecord, handed: datetime, now:
 
 
 def handed_part(state: RolloutState) -> RolloutState:
-    """A rollout as it was handed over, before anybody drove it: what the signature covers."""
+    """Return a rollout as it was handed over, before a driver changed it. The signature covers this part."""
     return RolloutState(
         run=state.run,
         plan=state.plan,
@@ -184,7 +186,7 @@ def _subject(state: RolloutState) -> str:
 
 
 def _signed_body(state: RolloutState) -> bytes:
-    """What does not change while it is driven."""
+    """Return the bytes to sign, which do not change while the rollout is driven."""
     return msgspec.json.encode(
         [state.run, state.record_digest, state.plan, state.start_at, state.deadline_s], order="sorted"
     )

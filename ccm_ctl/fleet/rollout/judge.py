@@ -1,9 +1,9 @@
 """
-Whose states and orders of a rollout count.
+Decide which states and orders of a rollout are valid.
 
-Every operator with `--apply` can write the state of every rollout. So a state counts if an operator signed it who may send the
-rollout's request to all of its scopes, and an order if its author may do that, or, of a pause and an abort, may stop the run
-there. What does not count changes nothing.
+Every operator with `--apply` can write the state of every rollout. So a state is valid only if its signer may send the
+rollout's request to all of its scopes. An order is valid if its author may do that. For a pause or an abort, the right to stop
+the run is sufficient. Invalid states and orders have no effect.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
 from ccm_ctl.fleet.runs.run_signatures import refuse_protocol, refuse_request
 
 ORDER = "order"
-"""The kind of key of an order."""
+"""The kind of an order's key."""
 
 KEPT = 64
-"""So many numbers of orders that were left out are kept for each operator."""
+"""The maximum number of skipped orders that are recorded for each operator."""
 
 
 class RolloutJudge:
-    """Judges what is stored of one rollout."""
+    """Judges the stored states and orders of one rollout."""
 
     def __init__(self, verifier: Verifier, record: RunRecord | None) -> None:
         """
-        Take a rollout.
+        Store the verifier and the record.
 
         Args:
             verifier: With the newest signers list.
-            record: Its run on record; None: there is none, so nothing signed counts.
+            record: The record of its run. None: there is no record, so nothing signed is valid.
         """
         self._verifier = verifier
         self._record = record
 
     def refuse_driver(self, signer: Signer) -> str:
-        """Why an operator may not drive it; "": the operator may."""
+        """Return why an operator may not drive the rollout. "": the operator may."""
         return "has no record" if self._record is None else refuse_request(signer, self._record)
 
     def refuse_order(self, signer: Signer, kind: OrderKind) -> str:
-        """Why an operator may not give such an order; "": the operator may."""
+        """Return why an operator may not give this kind of order. "": the operator may."""
         if self._record is None:
             return "has no record"
         reason = refuse_request(signer, self._record)
@@ -76,7 +76,7 @@ class RolloutJudge:
         )
 
     def orders(self, entries: Iterable[KeyValueEntry]) -> list[GivenOrder]:
-        """Judge orders, in the order in which they were stored; what cannot be read is left out."""
+        """Judge orders, in the order in which they were stored. Orders that cannot be read are left out."""
         found = (self._order(entry) for entry in sorted(entries, key=lambda one: one.revision))
         return [order for order in found if order is not None]
 
@@ -105,14 +105,14 @@ class RolloutJudge:
 
 
 def name_author(operator: str, user: str) -> str:
-    """Who gave an order: the operator, or a user of the operator's dashboard."""
+    """Return the author of an order: the operator, or a user of the operator's dashboard."""
     if user == operator:
         return f"{operator} (dashboard)"
     return f"{user} (dashboard of {operator})" if user else operator
 
 
 def hold(state: RolloutState, reason: str) -> RolloutState:
-    """A state that does not verify, as others see it: paused, because no driver obeys it."""
+    """Return how an unverified state is shown to operators: paused, because no driver accepts it."""
     return replace(
         state,
         phase=Phase.PAUSED,
@@ -131,7 +131,7 @@ def obey(
     ends: Mapping[str, NodeState],
 ) -> RolloutState:
     """
-    Return the state after the orders that count and that it does not contain yet.
+    Return the state after applying the valid orders that it does not contain yet.
 
     Args:
         state: The state.
@@ -147,12 +147,12 @@ def obey(
             try:
                 state = apply_order(state, one.order, one.by, sequence, ends)
             except RunError:
-                continue  # it is over, or completes
+                continue  # the rollout has ended or is completing
     return state
 
 
 def _is_contained(state: RolloutState, given: GivenOrder) -> bool:
-    """Whether an order was obeyed or passed over before. A broker can deliver a halt after a later order of the same operator."""
+    """Whether an order was applied or skipped before. A broker can deliver a halt after a later order of the same operator."""
     if given.number > state.orders.get(given.token, 0):
         return False
     return not (given.order.order.is_halt and given.number in state.missing.get(given.token, ()))
@@ -164,7 +164,7 @@ def _is_outdated(state: RolloutState, order: RolloutOrder) -> bool:
 
 
 def contain(state: RolloutState, token: str, number: int) -> RolloutState:
-    """Return the state as one that contains an order of an operator."""
+    """Return the state with an operator's order marked as contained."""
     last = state.orders.get(token, 0)
     left_out = range(max(last + 1, number - KEPT), number)
     missing = [one for one in (*state.missing.get(token, ()), *left_out) if one != number][-KEPT:]
@@ -187,7 +187,7 @@ def apply_order(
     Return the state after an order.
 
     Raises:
-        RunError: The rollout is over, or cannot be aborted any more.
+        RunError: The rollout has ended, or can no longer be aborted.
     """
     if order.order is OrderKind.PAUSE:
         return replace(pause(state, by, order.why), halts=state.halts + 1)

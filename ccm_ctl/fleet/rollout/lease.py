@@ -1,7 +1,7 @@
 """
-The lease of a rollout's driver: who holds it, whether its holder is still there, and how to wait until it has run out.
+The lease of a rollout's driver: its holder, whether the holder is still alive, and how to wait until the lease expires.
 
-A driver renews its lease every few seconds. The times are those of the driver's clock.
+A driver renews its lease every few seconds. The times are from the driver's clock.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ LEASE_S = 20.0
 """Seconds after which another driver may continue the rollout of a dead driver."""
 
 RENEW_S = 5.0
-"""How often a driver writes its lease again."""
+"""How often, in seconds, a driver renews its lease."""
 
 MISSED_S = 8.0
-"""A driver that has not renewed its lease for so many seconds is probably dead."""
+"""A driver that has not renewed its lease for this many seconds is probably dead."""
 
 LOOK_S = 0.5
-"""How often the lease is read while a command waits until it has run out."""
+"""How often, in seconds, a command reads the lease while it waits for the lease to expire."""
 
 LONGEST_S = 3 * LEASE_S
-"""No command waits longer than this. A lease can be longer if the clocks differ, or if it is forged."""
+"""The maximum time that a command waits. A lease can be longer if clocks differ, or if it is forged."""
 
 
 def held(state: RolloutState, now: datetime) -> Lease | None:
-    """The lease that a process holds now; None: no process may start a node."""
+    """Return the lease that is valid now. None: no process may start a node."""
     lease = state.lease
     return lease if lease is not None and lease.until > now else None
 
 
 def silence_s(lease: Lease, now: datetime) -> float:
-    """Seconds since the driver renewed its lease, if it should have done so since; 0: it renewed in time."""
+    """Return the seconds since the driver renewed its lease, or 0 if the next renewal is not overdue."""
     since_s = LEASE_S - (lease.until - now).total_seconds()
     return since_s if since_s >= MISSED_S else 0.0
 
@@ -50,7 +50,7 @@ def check_lease(state: RolloutState, now: datetime) -> None:
     Check that no process drives a rollout now.
 
     Raises:
-        RunError: Another process does.
+        RunError: Another process drives it.
     """
     lease = held(state, now)
     if lease is None:
@@ -65,15 +65,15 @@ async def wait_out(
     store: RolloutStore, run: str, clock: Clock, tell: Callable[[Lease, int], None], *, is_needed: bool
 ) -> None:
     """
-    Wait until the lease of a dead driver has run out. Returns at once when the driver renews it, or when no process holds it.
+    Wait until the lease of a dead driver expires. Returns immediately when the driver renews it, or if there is no lease.
 
     Args:
         store: The rollouts.
         run: The rollout.
-        clock: The time.
-        tell: Called with the lease and the seconds that are left, each time it was read.
-        is_needed: The next order requires that no process drives the rollout. Otherwise a driver that renewed its lease in time
-            is taken to be alive, and will obey the order.
+        clock: The clock.
+        tell: Called with the lease and the remaining seconds after each read.
+        is_needed: Whether the next order requires that no process drives the rollout. Otherwise, a driver that renewed its
+            lease in time is considered alive, and will apply the order.
     """
     first: Lease | None = None
     while True:

@@ -1,9 +1,10 @@
 """
-Orders about rollouts: pause, resume, promote and abort, by an operator with the right to give them.
+Orders for rollouts: pause, resume, promote and abort, by an operator with the right to give them.
 
-The order is stored under the operator's own keys, signed. An operator who may drive the rollout also stores the state that comes
-of it, on the condition that no driver has stored another: so no node starts after an abort was accepted, also if the driver reads
-no orders, as those of before. For an operator who may only stop the run, the driver does it, and the next one if it is dead.
+The order is signed and stored under the operator's own keys. An operator who may drive the rollout also stores the resulting
+state, on the condition that no driver has stored another state. So no node starts after an abort was accepted, even if the
+driver is an older version that reads no orders. If the operator may only stop the run, the driver stores the state. If the
+driver is dead, the next driver does.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from ccm_ctl.fleet.runs.run_again import find_author
 from ccm_ctl.fleet.runs.run_signatures import read_verifier
 
 OBEYED_WITHIN_S = 10 * READ_S
-"""How long to wait for a driver to take up an order of an operator who cannot store the state."""
+"""How long to wait for a driver to apply an order, if the operator cannot store the state."""
 
 ABORTED_WITH_RUN = "the run was stopped"
 
 
 class Orders:
-    """What one operator orders about one rollout."""
+    """The orders of one operator for one rollout."""
 
     def __init__(self, fleet: Fleet, recorded: Recorded, ends: Mapping[str, NodeState] | None = None) -> None:
         """
-        Take a rollout.
+        Store the fleet and the run.
 
         Args:
             fleet: The bus.
-            recorded: Its run.
-            ends: How its nodes have ended so far; a resume and a promotion need it.
+            recorded: The rollout's run.
+            ends: The ends of its nodes so far, which a resume and a promotion require.
         """
         self._fleet = fleet
         self._recorded = recorded
@@ -64,13 +65,14 @@ class Orders:
         Give an order, and return the new state.
 
         Args:
-            kind: What to do.
+            kind: The kind of order.
             why: The reason.
-            user: The user of a dashboard who asks for it.
-            detaches: Whether the state is handed to the rollout servers.
+            user: The dashboard user who gives the order.
+            detaches: Returns whether the state is handed over to the rollout servers.
 
         Raises:
-            RunError: The run is not a rollout, the operator may not order this, or it is not possible now. Nothing has changed.
+            RunError: The run is not a rollout, the operator may not give this order, or it is not possible now. Nothing has
+                changed.
         """
         run = self._recorded.record.run
         may_drive = await self._check_right(kind)
@@ -94,7 +96,8 @@ class Orders:
 
         def change(state: RolloutState) -> RolloutState:
             if number and state.orders.get(token, 0) >= number:
-                return self._handed(state, detaches)  # the driver was faster, or it is obeyed on reading
+                # the driver was faster, or the order is applied on reading
+                return self._handed(state, detaches)
             changed = self._change(state, order, detaches)
             return contain(changed, token, number) if number else changed
 
@@ -102,7 +105,7 @@ class Orders:
         return await self._store.change(run, change, base=self._base(), sequence=sequence, ends=self._ends)
 
     def _is_spoiled(self, found: StoredRollout | None) -> bool:
-        """Whether the state of a rollout was replaced or removed, so that no driver goes on from it."""
+        """Whether the state of a rollout was replaced or removed, so that no driver can continue from it."""
         if self._fleet.signatory is None:
             return False
         return isinstance(found.judged, Unverified) if found is not None else self._recorded.is_on_record
@@ -123,16 +126,16 @@ class Orders:
         return hand_over(self._fleet, state, recorded.record, recorded.nodes, base=self._base())
 
     def _base(self) -> list[Base]:
-        """What is signed: this operator's words, and the record."""
+        """Return the base of the signature: this operator's own input, and the record."""
         judged = self._recorded.judged
         return [judged] if isinstance(judged, Verified) else [Authored.from_arguments()]
 
     async def _check_right(self, kind: OrderKind) -> bool:
         """
-        Check that this operator may order it; whether the operator may drive the rollout, too.
+        Check that this operator may give the order. Returns whether the operator may also drive the rollout.
 
         Raises:
-            RunError: The operator may not.
+            RunError: The operator may not give it.
         """
         signer, judge = await self._self(), await self._judge()
         if signer is None:
@@ -145,7 +148,7 @@ class Orders:
         return not judge.refuse_driver(signer)
 
     async def _self(self) -> Signer | None:
-        """This operator in the signers list; None in unsigned operation."""
+        """Return this operator's entry in the signers list, or None in unsigned operation."""
         verifier, signatory = await read_verifier(self._fleet), self._fleet.signatory
         signers = verifier.signers.signers if verifier.signers is not None else ()
         key = signatory.public_key if signatory is not None else ""
@@ -161,7 +164,7 @@ class Orders:
         return RolloutJudge(await read_verifier(self._fleet), self._recorded.record if is_sound else None)
 
     async def _wait(self, number: int) -> RolloutState:
-        """Wait until the driver has taken up an order, if there is one; the state as everybody sees it."""
+        """Wait until the driver, if there is one, has applied an order. Returns the state as operators see it."""
         run, token = self._recorded.record.run, encode_token(self._fleet.operator)
         clock = self._fleet.clock
         deadline = clock.monotonic() + OBEYED_WITHIN_S
@@ -180,7 +183,7 @@ def _is_taken_up(found: StoredRollout, token: str, number: int) -> bool:
 
 
 async def abort_with_run(fleet: Fleet, recorded: Recorded, why: str = ABORTED_WITH_RUN) -> None:
-    """End a rollout, because its run is stopped; a run that is not an open rollout stays as it is."""
+    """Abort a rollout because its run is stopped. Does nothing if the run is not an open rollout."""
     found = await RolloutStore(fleet).look(recorded.record.run)
     if found is not None and not found.state.phase.is_over:
         await Orders(fleet, recorded).give(OrderKind.ABORT, why=why)

@@ -1,8 +1,8 @@
 """
-The plan of a rollout: which nodes run in which wave, how many at once, and what stops it.
+The plan of a rollout: the nodes of each wave, the number of nodes at the same time, and the limits that stop it.
 
-A plan is made once, from the frozen list of targets, and does not change afterwards. Nodes that are offline are in no wave; a
-node that comes back before the rollout ends joins the wave that is then in progress.
+A plan is made once from the frozen list of targets, and does not change afterwards. Offline nodes are not in any wave. A node
+that comes back before the rollout ends joins the wave that is then in progress.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ccm_ctl.fleet.rollout.gate import check_gate
 from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
 
 WAVES_LIMIT = 100
-"""The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""
+"""The maximum number of waves. All are stored in one document, and an operator could not follow more."""
 
 
 _NAMED_WAVES = 5
-"""How many waves of a file are named in one line."""
+"""The maximum number of a file's waves that are named in one line."""
 
 
 class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The options of the command line; all of them are optional.
+    The rollout options of the command line. All are optional.
 
     Attributes:
-        batch: `10`, `25%`, or a list of waves such as `1,10%,50%`, whose last size repeats.
-        canary: How many nodes run first, alone.
+        batch: `10`, `25%`, or a list of waves such as `1,10%,50%`. The last size of a list repeats.
+        canary: The number of nodes that run first, before all others.
         bake_s: How long to wait after each wave except the last.
         gate: A condition that must be true after each wave.
-        failed, unreachable, lost: Budgets of the whole rollout, as written; "": the default.
+        failed, unreachable, lost: Budgets of the whole rollout, as written. "": the default.
         wave_failed, wave_unreachable, wave_lost: Budgets of each wave.
-        splay_s: Over how long the first requests of each wave are spread.
+        splay_s: The time over which the first requests of each wave are spread.
     """
 
     batch: str = ""
@@ -57,11 +57,11 @@ class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_rollout(self) -> bool:
-        """Any of them was given."""
+        """Whether at least one of the options was given."""
         return self != RolloutOptions()
 
     def __str__(self) -> str:
-        """As they are written on a command line."""
+        """Return the options in the form in which they are written on a command line."""
         words = {
             "--canary": str(self.canary or ""),
             "--bake": format_duration(self.bake_s) if self.bake_s else "",
@@ -118,10 +118,10 @@ def plan_from_options(options: RolloutOptions, total: int) -> RolloutPlan:
 
 def check_budgets(budgets: Budgets, total: int, whose: str, suffix: str = "") -> None:
     """
-    Refuse a budget that could never stop the rollout, unless it is 100%, which means no limit.
+    Refuse a budget that could never stop the rollout. The exception is 100%, which means no limit.
 
     Raises:
-        UsageError: It names the option.
+        UsageError: A budget could never stop it. The message names the option.
     """
     for kind, size in budgets.items():
         if size.count is not None and size.count >= total:
@@ -146,7 +146,7 @@ def _budgets(failed: str, unreachable: str, lost: str, suffix: str) -> Budgets:
 
 
 def _sizes(options: RolloutOptions, total: int) -> tuple[list[tuple[int, int]], int]:
-    """The nodes and slots of each wave, and how many of the waves are canaries."""
+    """Return the nodes and slots of each wave, and the number of canary waves."""
     sizes: list[tuple[int, int]] = []
     rest = total
     if options.canary:
@@ -181,12 +181,13 @@ class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     One wave in a rollout file.
 
     Attributes:
-        name: What to call it.
-        selector: Selects among the command's target nodes; without one, the wave takes all nodes that are in no other wave.
-        size: Take at most this many of the selected nodes; the rest join the wave without a selector.
-        batch: How many run at the same time.
-        bake: How long to wait afterwards, such as 10m.
-        gate: A condition that must then be true.
+        name: The name of the wave.
+        selector: Selects among the command's target nodes. Without a selector, the wave gets all nodes that are in no other
+            wave.
+        size: The maximum number of selected nodes. The rest join the wave without a selector.
+        batch: The number of nodes that run at the same time.
+        bake: How long to wait after the wave, such as 10m.
+        gate: A condition that must be true after the wave.
         max_failures, max_unreachable, max_lost: Budgets of this wave.
     """
 
@@ -206,9 +207,9 @@ class RolloutFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     A rollout file.
 
     Attributes:
-        waves: In order.
+        waves: The waves, in order.
         max_failures, max_unreachable, max_lost: Budgets of the whole rollout.
-        splay: Over how long the first requests of each wave are spread.
+        splay: The time over which the first requests of each wave are spread.
     """
 
     waves: list[WaveSpec]
@@ -225,15 +226,15 @@ def plan_from_file(
     Divide nodes into the waves of a file.
 
     Args:
-        file: What was written.
+        file: The rollout file.
         nodes: The nodes that are present, in order.
-        matches: Whether a selector (first argument) matches a node (second).
+        matches: Returns whether a selector (first argument) matches a node (second).
 
     Returns:
         The plan, and the nodes in the order of the waves.
 
     Raises:
-        UsageError: A wave is empty, two waves have a node in common, or a node is in none.
+        UsageError: A wave is empty, two waves have a node in common, or a node is in no wave.
     """
     if not 1 <= len(file.waves) <= WAVES_LIMIT:
         raise UsageError(f"a rollout has 1 to {WAVES_LIMIT} waves, not {len(file.waves)}")
@@ -269,18 +270,18 @@ def plan_from_file(
 
 class RolloutDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    How to divide nodes into waves, before the nodes are known: the options of a command line, or a rollout file.
+    How to divide nodes into waves, before the nodes are known: command-line options, or a rollout file.
 
     Attributes:
-        options: The options; without a file.
-        file: The file; None: the options count.
+        options: The options, if there is no file.
+        file: The file. None: the options apply.
     """
 
     options: RolloutOptions = RolloutOptions()
     file: RolloutFile | None = None
 
     def __str__(self) -> str:
-        """The options as they are written on a command line; of a file, its waves. The text is the author's own: escape it."""
+        """Return the options as written on a command line, or the waves of the file. The text is the author's own: escape it."""
         if self.file is None:
             return str(self.options)
         waves = self.file.waves
@@ -293,10 +294,10 @@ def make_plan(
     definition: RolloutDefinition, inventory: Inventory, resolved: TargetSet
 ) -> tuple[RolloutPlan, list[str]]:
     """
-    The waves of a run, and the nodes that are present in the order of the waves.
+    Return the waves of a run, and the present nodes in the order of the waves.
 
     Raises:
-        UsageError: The definition makes no sense for these nodes.
+        UsageError: The definition cannot be applied to these nodes.
     """
     order = resolved.present
     if not order:
@@ -320,15 +321,15 @@ def plan_again(
     plan: RolloutPlan, order: Sequence[str], nodes: Sequence[str]
 ) -> tuple[RolloutPlan, list[str]]:
     """
-    The same waves, with those of their nodes that are left, and the nodes in the order of the waves.
+    Return the same waves with the remaining nodes, and these nodes in the order of the waves.
 
     Args:
         plan: The plan of the rollout that is repeated.
-        order: Its nodes, wave after wave.
-        nodes: The nodes that are left and present; those that were in no wave join the last one.
+        order: The nodes of that rollout, wave after wave.
+        nodes: The remaining nodes that are present. Nodes that were in no wave join the last one.
 
     Raises:
-        UsageError: None is left.
+        UsageError: No nodes remain.
     """
     waves, again, begin = [], [], 0
     for index, wave in enumerate(plan.waves):
@@ -349,7 +350,7 @@ def plan_again(
 def _choose(
     specs: Sequence[WaveSpec], nodes: Sequence[str], matches: Callable[[str, str], bool]
 ) -> list[tuple[WaveSpec, str, list[str]]]:
-    """The nodes of each wave, those with a selector first."""
+    """Return the nodes of each wave. Waves with a selector are first."""
     named = [(spec, spec.name or f"wave {index + 1}") for index, spec in enumerate(specs)]
     names = [name for _, name in named]
     for name in names:
@@ -360,7 +361,7 @@ def _choose(
         raise UsageError(f"{rests[0]} and {rests[1]}: only one wave may take all remaining nodes")
     owner: dict[str, str] = {}
     found: dict[str, list[str]] = {}
-    # Waves without a selector take what the others leave, so the others choose first.
+    # waves without a selector get the remaining nodes, so the other waves choose first
     for spec, name in sorted(named, key=lambda one: (not one[0].selector, not one[0].size)):
         mine = [
             node for node in nodes if (matches(spec.selector, node) if spec.selector else node not in owner)
@@ -384,5 +385,5 @@ def _choose(
 
 
 def _is_part(named: Sequence[tuple[WaveSpec, str]], name: str) -> bool:
-    """Whether a wave takes only some of the nodes that its selector matches."""
+    """Whether a wave has only some of the nodes that its selector matches."""
     return any(bool(spec.size) for spec, each in named if each == name)

@@ -1,9 +1,9 @@
 """
 Restore a rollout whose stored state is not valid, so that it can continue.
 
-Every operator with `--apply` can replace or remove the state of every rollout. While a driver is there, it stores its own state
-again. Otherwise an operator who may drive the rollout restores it: from the copies that drivers keep under their own keys, which
-no other operator can write, and from what the nodes have reported since.
+Every operator with `--apply` can replace or remove the state of every rollout. While a driver is running, it stores its own
+state again. Otherwise, an operator who may drive the rollout restores it. The sources are the copies that drivers store under
+their own keys, which no other operator can write, and the reports of the nodes since then.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _SILENT = frozenset(
 
 async def restore(store: RolloutStore, recorded: Recorded, ends: Mapping[str, NodeState]) -> None:
     """
-    Store the newest copy of a rollout's state again, paused if it is not over. A run that is not a rollout stays as it is.
+    Store the newest copy of a rollout's state again, paused if it has not ended. Does nothing if the run is not a rollout.
 
     Args:
         store: The rollouts.
         recorded: The run.
-        ends: How its nodes stand.
+        ends: The states of its nodes.
 
     Raises:
-        RunError: There is no copy that counts, of a rollout whose state was replaced.
-        RevisionError: Another program has stored a state meanwhile.
+        RunError: The state of the rollout was replaced, and there is no valid copy.
+        RevisionError: Another program has stored a state in the meantime.
     """
     run = recorded.record.run
     found = await store.look(run)
@@ -69,7 +69,7 @@ async def restore(store: RolloutStore, recorded: Recorded, ends: Mapping[str, No
 def catch_up(
     state: RolloutState, nodes: Sequence[str], offline: Sequence[str], ends: Mapping[str, NodeState]
 ) -> RolloutState:
-    """Return an earlier state with the nodes that were asked since, as far as they have reported."""
+    """Return an earlier state, updated with the nodes that have reported since then."""
     total = state.plan.total
     heard = [
         place

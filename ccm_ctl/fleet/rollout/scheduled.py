@@ -1,8 +1,8 @@
 """
-The schedule of a rollout: what is stored on the broker, and its starts that are due.
+The schedule of a rollout: the stored definition, and its due starts.
 
-Nodes do not receive it. The broker stores a start when it is due, and a rollout server reads it there (`starter`). The body of
-both messages is the same, and so is the signature of the operator who added the schedule.
+Nodes do not receive it. The broker stores a start when it is due, and a rollout server reads the start (`starter`). The
+definition and the start have the same body and the signature of the operator who added the schedule.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition
 
 START_WITHIN_S = 3600.0
-"""Default seconds after which a start that no server has begun is skipped."""
+"""Default time in seconds after which a start is skipped if no server has begun it."""
 
 
 class ScheduledRollout(Struct, frozen=True, kw_only=True):
     """
-    What the operator signed.
+    The content of a scheduled rollout, signed by the operator.
 
     Attributes:
-        request: What each node is sent; its run and times are filled in at each start.
-        scope: The scope of the target nodes when the schedule was added, for people.
-        definition: The waves and limits. They are applied to the nodes that match when it is due.
-        start_within_s: A start that no server has begun after this many seconds is skipped.
-        deadline_s: How long after its request a node may still start.
+        request: The request that is sent to each node. Its run and times are set at each start.
+        scope: The scope of the target nodes when the schedule was added, for display.
+        definition: The waves and limits. They are applied to the nodes that match when the start is due.
+        start_within_s: Seconds after which a start is skipped if no server has begun it.
+        deadline_s: Seconds after its request until which a node may start.
     """
 
     request: ManifestRequest
@@ -45,13 +45,13 @@ class ScheduledRollout(Struct, frozen=True, kw_only=True):
 
 class DueRollout(Struct, frozen=True, kw_only=True):
     """
-    A start that is due.
+    A due start.
 
     Attributes:
-        name: The schedule.
-        due: When the broker stored it.
-        body: Its bytes, which are signed.
-        signature: The signature; "": none.
+        name: The name of the schedule.
+        due: When the broker stored the start.
+        body: The signed bytes.
+        signature: The signature, or "".
         rollout: The decoded body.
     """
 
@@ -64,7 +64,8 @@ class DueRollout(Struct, frozen=True, kw_only=True):
 
 def find_due(stored: Iterable[Stored]) -> list[DueRollout]:
     """
-    The newest due start of each schedule, unless the schedule has changed since. One with `@at` no longer exists by then.
+    Return the newest due start of each schedule, unless the schedule has changed since. A schedule with `@at` no longer exists
+    then.
 
     Args:
         stored: The newest message on each subject of `ROLLOUT_STARTS`.

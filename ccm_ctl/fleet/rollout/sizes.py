@@ -12,7 +12,7 @@ _SIZE = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,3}))?(%?)")
 
 def parse_size(text: str, option: str = "size") -> Size:
     """
-    Read `10` or `25%`.
+    Parse `10` or `25%`.
 
     Raises:
         UsageError: It is neither, or more than 100%.
@@ -30,7 +30,7 @@ def parse_size(text: str, option: str = "size") -> Size:
 
 def parse_wave_size(text: str, option: str = "size") -> Size:
     """
-    Read the size of a wave or batch, which has at least one node.
+    Parse the size of a wave or batch, which has at least one node.
 
     Raises:
         UsageError: It is not a size, or it is 0.

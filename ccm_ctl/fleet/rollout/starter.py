@@ -1,9 +1,9 @@
 """
-Starts scheduled rollouts that are due. Each rollout server does this, and one of them begins each start.
+Begin scheduled rollouts that are due. Every rollout server does this, but only one of them begins each start.
 
-A server makes the run and puts it on record under an id that no other operator knows yet. Then it claims the start: it writes the
-document of the schedule's starts, on the condition that no other server has written it since. The claim holds the whole state of
-the rollout, so any server can store it as a rollout (ADR 49).
+A server makes the run and records it under an ID that no other operator knows yet. Then it claims the start: it writes the
+document of the schedule's starts, on the condition that no other server has written it since. The claim contains the whole
+state of the rollout, so any server can store it as a rollout (ADR 49).
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from ccm_ctl.fleet.trust.verified_reader import open_reader
 log = logging.getLogger(__name__)
 
 _NO_TIME = (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError)
-"""What `schedule_slot` raises."""
+"""The errors that `schedule_slot` raises."""
 
 CLAIMED_WITHIN_S = 10.0
-"""A server that has put a start on record claims it at once."""
+"""The time in seconds within which a server claims a start that it has recorded."""
 
 AHEAD_S = 300.0
-"""A start that is due further in the future is not begun: the broker's clock, or this one, is wrong."""
+"""A start that is due further in the future than this is not begun, because the broker's clock or the local clock is wrong."""
 
 
 class RolloutStarter:
-    """Starts what is due, in one rollout server."""
+    """Begins due starts in one rollout server."""
 
     def __init__(self, fleet: Fleet, note: Callable[[str], None]) -> None:
         """
         Args:
             fleet: The bus.
-            note: Tells the operator of the server a sentence.
+            note: Shows a message to the operator of the server.
         """
         self._fleet = fleet
         self._note = note
@@ -80,10 +80,10 @@ class RolloutStarter:
 
     async def look(self) -> None:
         """
-        Start what is due, once. What cannot be started is noted, or recorded as skipped.
+        Begin the due starts once. Starts that cannot begin are noted, or recorded as skipped.
 
         Raises:
-            BusUnavailableError: The broker is away.
+            BusUnavailableError: The broker cannot be reached.
         """
         if self._fleet.due_rollouts is None:
             return
@@ -104,13 +104,13 @@ class RolloutStarter:
                 await self._attempt(one.name, self._begin(one, stored))
 
     def _is_new(self, one: DueRollout, starts: ScheduleStarts) -> bool:
-        """No server has decided about this start, and this one has not refused it."""
+        """Whether no server has decided about this start, and this server has not refused it."""
         decided = [start.due for start in starts.starts[:1]]
         decided += [moments[one.name] for moments in (self._refused, self._decided) if one.name in moments]
         return all(one.due > moment for moment in decided)
 
     async def _attempt(self, name: str, work: Awaitable[None]) -> None:
-        """Do something for a schedule; what fails is noted, and tried again later."""
+        """Run a task for a schedule. A failure is noted, and the task is repeated later."""
         try:
             await work
         except BusUnavailableError:
@@ -124,12 +124,12 @@ class RolloutStarter:
             )
         except CcmError as err:
             self._say(f"schedule {name}: not started: {err}")
-        except Exception as err:  # what an operator stored must not end the server
+        except Exception as err:  # content that an operator stored must not end the server
             log.exception("a scheduled rollout", extra={"schedule": name})
             self._say(f"schedule {name}: not started: {type(err).__name__}; --debug shows more")
 
     async def _begin(self, one: DueRollout, stored: StoredStarts) -> None:
-        """Decide about a start that is due, and begin it unless there is a reason not to."""
+        """Decide about a due start, and begin it unless there is a reason not to."""
         if stored.unverified:
             self._say(f"schedule {one.name}: the stored starts are ignored: {stored.unverified}")
         try:
@@ -166,7 +166,7 @@ class RolloutStarter:
     async def _restore(
         self, one: DueRollout, stored: StoredStarts, begun: BegunStart, signed: Verified[ManifestRequest]
     ) -> None:
-        """Store the result of a start that is on record, and not among the stored starts."""
+        """Store the result of a start that is recorded as a run but missing in the stored starts."""
         now = self._fleet.clock.now()
         if (now - begun.created).total_seconds() < CLAIMED_WITHIN_S:
             return  # another server is about to claim it
@@ -185,13 +185,13 @@ class RolloutStarter:
         self, one: DueRollout, starts: ScheduleStarts
     ) -> tuple[Verified[ManifestRequest], datetime]:
         """
-        Check that an operator who may add schedules signed this, for this time, and that the time was not taken.
+        Check that an operator who may add schedules signed this start for this time, and that no earlier start used the time.
 
         Returns:
-            The request that was signed, and the time of the schedule that this is for.
+            The signed request, and the time in the schedule for which the start is due.
 
         Raises:
-            SignatureError, ProtocolError: No such operator did, or the time is another one.
+            SignatureError, ProtocolError: No such operator signed it, or the time differs.
         """
         now = self._fleet.clock.now()
         if (one.due - now).total_seconds() > AHEAD_S:
@@ -214,7 +214,7 @@ class RolloutStarter:
             return judged, one.due
 
     async def _reason_to_skip(self, one: DueRollout, starts: ScheduleStarts) -> str:
-        """Why a start is not begun; "": it is."""
+        """Return why a start is not begun. "": it is begun."""
         late_s = (self._fleet.clock.now() - one.due).total_seconds()
         limit_s = one.rollout.start_within_s
         if late_s > limit_s:
@@ -232,10 +232,10 @@ class RolloutStarter:
         self, one: DueRollout, signed: Verified[ManifestRequest], slot: datetime
     ) -> tuple[Launch, RolloutState]:
         """
-        A run with the nodes that match now, and its rollout. Nothing is stored.
+        Return a run with the nodes that match now, and its rollout. Nothing is stored.
 
         Raises:
-            InputError, FleetError: No node matches, or the waves make no sense for these nodes.
+            InputError, FleetError: No node matches, or the waves cannot be applied to these nodes.
         """
         fleet, rollout = self._fleet, one.rollout
         inventory, resolved = await resolve(fleet, requested_targets(rollout.request))
@@ -253,19 +253,19 @@ class RolloutStarter:
         self, one: DueRollout, stored: StoredStarts, launch: Launch, state: RolloutState
     ) -> None:
         """
-        Put the run on record, take the start, and store the rollout.
+        Record the run, claim the start, and store the rollout.
 
         Raises:
-            RevisionError: Another server took the start; nothing is on record.
+            RevisionError: Another server claimed the start. Nothing is recorded.
         """
-        # on record first: until then no other operator knows the id, and so none can put another request under it
+        # Record it first: no other operator knows the ID before, so nobody can store another request under the ID.
         await put_on_record(self._fleet, launch)
         claimed = replace(add_start(stored.starts, self._start(one, run=state.run)), handover=state)
         base = [*launch.base, *stored.base]
         try:
             revision = await self._store.write(claimed, stored.revision, base=base)
         except BusUnavailableError:
-            raise  # it may be stored
+            raise  # it may have been stored
         except BusError:
             await History(self._fleet).forget(state.run)
             raise
@@ -273,7 +273,7 @@ class RolloutStarter:
         await self._store_claimed(claimed, revision, base)
 
     async def _hand_over(self, stored: StoredStarts) -> None:
-        """Store the rollout of a start that another server has claimed, if no server has yet."""
+        """Store the rollout of a start that another server claimed, if no server has stored it yet."""
         await self._store_claimed(stored.starts, stored.revision, stored.base)
 
     async def _store_claimed(self, starts: ScheduleStarts, revision: int, base: Sequence[Base]) -> None:
@@ -287,10 +287,10 @@ class RolloutStarter:
 
     async def _store_rollout(self, claimed: RolloutState) -> None:
         """
-        Store the rollout of a claim: of it only what the server that made it has signed.
+        Store the rollout of a claim. Only the part that the claiming server signed is used.
 
         Raises:
-            SignatureError, ProtocolError, RunError: No operator signed it who may send the request.
+            SignatureError, ProtocolError, RunError: It is not signed by an operator who may send the request.
             RevisionError: Another server has stored it.
         """
         recorded = await History(self._fleet).load(claimed.run)
@@ -302,7 +302,7 @@ class RolloutStarter:
         return ScheduledStart(due=one.due, run=run, reason=reason, by=place_of(self._fleet))
 
     def _say(self, sentence: str) -> None:
-        """Note a sentence once."""
+        """Note a message once."""
         if sentence != self._said:
             self._said = sentence
             self._note(sentence)
@@ -310,7 +310,7 @@ class RolloutStarter:
 
 def _check_time(details: Mapping[str, str], one: DueRollout, taken: Sequence[datetime]) -> datetime:
     """
-    Check that a start is at one of the signed times, which it returns, and later than those taken. Blocking.
+    Check that a start is at one of the signed times and later than the previous starts, and return this time. Blocking.
 
     Raises:
         SignatureError: It is not.

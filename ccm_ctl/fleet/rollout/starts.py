@@ -1,8 +1,8 @@
 """
 The results of the starts of scheduled rollouts, and the running rollout servers: `=schedule.*` and `=server.*` in CCM_RUNS.
 
-Operators with `--apply` may write these keys, as those of rollouts. So a server signs the starts. Only starts that were signed
-by an operator who may send the schedule's request are used.
+Operators with `--apply` may write these keys, as they may write those of rollouts. Therefore servers sign the starts. Only
+starts signed by an operator who may send the schedule's request are used.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
 
 KEPT = 20
-"""How many starts of a schedule are remembered."""
+"""The number of a schedule's starts that are kept."""
 
 SERVER_S = 30.0
-"""A server that has not written for this many seconds is gone."""
+"""A server that has written nothing for this many seconds is considered stopped."""
 
 
 class StoredStarts(Struct, frozen=True, kw_only=True):
     """
-    The starts of a schedule as they are stored.
+    The stored starts of a schedule.
 
     Attributes:
-        name: The schedule.
-        judged: The starts, as their signature proves them; empty if they cannot be read. None: there are none.
-        revision: Their revision; 0: there are none.
+        name: The name of the schedule.
+        judged: The starts and the result of checking their signature; empty if they cannot be read. None: no starts are stored.
+        revision: Their revision. 0: no starts are stored.
     """
 
     name: str
@@ -63,12 +63,12 @@ class StoredStarts(Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> str:
-        """Why the stored starts are not used; "" if they are, or there are none."""
+        """The reason why the stored starts are not used. "": they are used, or no starts are stored."""
         return self.judged.reason if self.judged is not None else ""
 
     @property
     def base(self) -> list[Base]:
-        """They, as the base of what is signed; empty if they do not count."""
+        """The starts as the base of a signature. Empty if they are not valid."""
         return [self.judged] if isinstance(self.judged, Verified) else []
 
 
@@ -80,7 +80,7 @@ class StartsStore:
         self._bucket = fleet.runs
 
     async def look(self, name: str, rollout: ScheduledRollout) -> StoredStarts:
-        """The starts of a schedule; none if nothing is known."""
+        """Return the starts of a schedule. Empty if nothing is known."""
         entry = await self._bucket.get(starts_key(name))
         if entry is None:
             return StoredStarts(name=name)
@@ -88,10 +88,10 @@ class StartsStore:
 
     async def all(self, due: Mapping[str, ScheduledRollout]) -> dict[str, StoredStarts]:
         """
-        The starts of each schedule, by its name.
+        Return the starts of each schedule, by the name of the schedule.
 
         Args:
-            due: What each schedule starts, as far as it is known; of another one the starts of any signer count.
+            due: The known scheduled rollouts. For other schedules, starts from any signer are accepted.
         """
         entries = await self._bucket.matching([f"{STARTS}.*.starts"])
         verifier, found = await read_verifier(self._fleet), {}
@@ -105,8 +105,8 @@ class StartsStore:
         Sign the starts of a schedule, store them in place of a revision (0: there is none), and return the new revision.
 
         Raises:
-            RevisionError: Another server stored something meanwhile.
-            BusDeniedError: These credentials may not.
+            RevisionError: Another server has stored starts in the meantime.
+            BusDeniedError: These credentials lack the right.
         """
         key, body, signatory = starts_key(starts.name), msgspec.json.encode(starts), self._fleet.signatory
         if signatory is None:
@@ -116,24 +116,27 @@ class StartsStore:
 
 
 def refuse_server(signer: Signer, rollout: ScheduledRollout) -> str:
-    """Why an operator may not start a scheduled rollout: what follows the name; "": the operator may."""
+    """
+    Return why an operator may not start a scheduled rollout, as the rest of a sentence that begins with the name. "": it is
+    allowed.
+    """
     may = signer.may_request(rollout.request.protocol, rollout.scope)
     return "" if may else f"may not start a rollout on {rollout.scope}"
 
 
 def add_start(starts: ScheduleStarts, start: ScheduledStart) -> ScheduleStarts:
-    """The same with a further start."""
+    """Return the starts with one more start."""
     return replace(starts, starts=(start, *starts.starts)[:KEPT], run=start.run or starts.run)
 
 
 def place_of(fleet: Fleet) -> str:
-    """This operator and host."""
+    """Return this operator and host, as text."""
     return f"{fleet.operator}@{socket.gethostname()}"
 
 
 async def announce(fleet: Fleet, *, is_leaving: bool = False) -> None:
     """
-    Say that a rollout server of this operator runs on this host, or does no longer.
+    Store that a rollout server of this operator runs on this host, or has stopped.
 
     Raises:
         BusError: It cannot be stored.
@@ -144,12 +147,12 @@ async def announce(fleet: Fleet, *, is_leaving: bool = False) -> None:
 
 
 async def read_servers(fleet: Fleet) -> list[RolloutServer]:
-    """The rollout servers that are there, by name."""
+    """Return the active rollout servers, by name."""
     now, found = fleet.clock.now(), []
     for entry in await fleet.runs.matching([f"{SERVERS}.*"]):
         with contextlib.suppress(msgspec.MsgspecError):
             server = decode_foreign(entry.value, RolloutServer)
-            # the time is the writer's; one that is far in the future would never end
+            # the time is from the writer's clock; an entry with a time far in the future would never expire
             if now < server.until <= now + timedelta(seconds=2 * SERVER_S):
                 found.append(server)
     return sorted(found, key=lambda server: (server.operator, server.host))
@@ -175,7 +178,7 @@ def _judge(
 
 
 def _name_of(entry: KeyValueEntry) -> str:
-    """The schedule whose starts an entry holds; "" if it does not say. The key of a long name has only its digest."""
+    """Return the schedule of an entry with starts, or "" if unknown. For a long name, the key contains only the digest."""
     with contextlib.suppress(msgspec.MsgspecError):
         starts = decode_foreign(entry.value, ScheduleStarts)
         if starts_key(starts.name) == entry.key:

@@ -1,9 +1,9 @@
 """
-A rollout, step by step: pure, given how nodes have ended and the time, and asked which nodes run next.
+The steps of a rollout, as pure functions: from the ends of nodes and the time, they return the nodes that run next.
 
 The state is a document in CCM_RUNS that every driver reads and writes with compare-and-set. A driver stores the document before
-it sends a request, so a pause that another operator wrote is obeyed before the next node, and a driver that follows a dead one
-knows every node that may have been asked. Requests are repeated freely: an agent applies a run once.
+it sends a request. So a pause by another operator takes effect before the next node, and a driver that replaces a dead one
+knows every node that may have the request. Requests can be repeated, because an agent applies a run once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ccm_agent.model.wire import NodeState
 
 class RolloutStep(Struct, frozen=True, kw_only=True):
     """
-    What a driver does next.
+    The next step of a driver.
 
     Attributes:
-        state: To be stored, if it differs, before anything else.
-        ask: Nodes to send the request to, after the state is stored.
-        gate: A condition to evaluate, whose result `gated` takes; "": none.
+        state: The state to store before anything else, if it differs.
+        ask: Nodes to which the request is sent after the state is stored.
+        gate: A condition to evaluate. Its result is passed to `gated`. "": there is no gate.
     """
 
     state: RolloutState
@@ -44,11 +44,11 @@ KINDS: dict[NodeState, str] = {
     NodeState.UNREACHABLE: "unreachable",
     NodeState.LOST: "lost",
 }
-"""The budget that counts nodes with this end state."""
+"""The budget for each end state."""
 
 
 def bad_ends(nodes: Iterable[str], ends: Mapping[str, NodeState]) -> dict[str, int]:
-    """How many of these nodes ended badly, by the budget that counts it."""
+    """Return the number of nodes that ended badly, by budget."""
     counts: dict[str, int] = {}
     for node in nodes:
         kind = KINDS.get(ends.get(node, NodeState.EXPECTED))
@@ -65,14 +65,14 @@ def step(
     now: datetime,
 ) -> RolloutStep:
     """
-    The next step of a rollout.
+    Return the next step of a rollout.
 
     Args:
         state: The stored state.
         order: The nodes of all waves, in the plan's order.
         ends: The state of each node in the run.
         back: Nodes that were offline at the start and are present now.
-        now: The time, by the same clock as the times in the state.
+        now: The time, from the same clock as the times in the state.
     """
     if state.phase.is_over or state.phase is Phase.PAUSED:
         return RolloutStep(state=state)
@@ -87,7 +87,7 @@ def step(
 
 
 def exceeded(state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState]) -> str:
-    """Which budget is exceeded, as a sentence; "": none."""
+    """Return which budget is exceeded, as a sentence, or ""."""
     wave, plan = state.current, state.plan
     of_wave, asked = _asked_of_wave(state, order), _asked(state, order)
     return _over(wave.budgets, of_wave, ends, wave.nodes, state.wave_forgiven, f" of {wave.name}") or _over(
@@ -141,7 +141,7 @@ def _fill(
     back: Sequence[str],
     now: datetime,
 ) -> RolloutStep:
-    """Give free slots to the next nodes of the wave; when all have ended, the wave ends."""
+    """Assign free slots to the next nodes of the wave. When all nodes have ended, the wave ends."""
     wave = state.current
     busy = sum(not ends.get(node, NodeState.EXPECTED).is_final for node in _asked(state, order))
     free = max(0, wave.slots - busy)
@@ -165,7 +165,7 @@ def _fill(
 
 
 def _paced(state: RolloutState, wave: Wave, began: datetime, now: datetime) -> int:
-    """How many further nodes of the wave may be asked by now, when its requests are spread over a time."""
+    """Return how many more nodes of the wave may get the request now, if its requests are spread over a time."""
     left = state.wave_end - state.asked
     if state.plan.splay_s <= 0:
         return left
@@ -195,12 +195,12 @@ def _next_wave(state: RolloutState) -> RolloutState:
 
 def gated(state: RolloutState, is_true: bool, why: str) -> RolloutState:
     """
-    The state after the gate of the current wave was evaluated.
+    Return the state after the gate of the current wave was evaluated.
 
     Args:
-        state: The state that asked for it.
+        state: The state that required the gate.
         is_true: Its result.
-        why: The values that it saw, for the operator.
+        why: The values that the gate used, for the operator.
     """
     if is_true:
         return _next_wave(state)
@@ -213,7 +213,7 @@ def pause(state: RolloutState, by: str, why: str) -> RolloutState:
     Pause a rollout: no further node starts.
 
     Raises:
-        RunError: The rollout is over.
+        RunError: The rollout has ended.
     """
     _check_open(state, "paused")
     return replace(state, phase=Phase.PAUSED, by=by, reason=why or "paused by an operator", bake_until=None)
@@ -221,10 +221,10 @@ def pause(state: RolloutState, by: str, why: str) -> RolloutState:
 
 def resume(state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState], by: str) -> RolloutState:
     """
-    Continue a rollout. The budgets count from now on: nodes that ended badly before are not counted again.
+    Continue a rollout. Nodes that ended badly before are no longer counted in the budgets.
 
     Raises:
-        RunError: The rollout is over.
+        RunError: The rollout has ended.
     """
     _check_open(state, "resumed")
     return replace(
@@ -245,7 +245,7 @@ def promote(
     Continue a rollout without the wait and the gate of the current wave.
 
     Raises:
-        RunError: The rollout is over.
+        RunError: The rollout has ended.
     """
     return replace(resume(state, order, ends, by), is_promoted=True)
 
@@ -255,7 +255,7 @@ def abort(state: RolloutState, by: str, why: str) -> RolloutState:
     End a rollout: no further node starts. This cannot be undone.
 
     Raises:
-        RunError: The rollout is over.
+        RunError: The rollout has ended.
     """
     _check_open(state, "aborted")
     if state.is_completing:

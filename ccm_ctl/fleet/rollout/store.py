@@ -1,11 +1,11 @@
 """
-The documents of rollouts, `=rollout.<run>` in CCM_RUNS, and the orders of operators about them.
+The documents of rollouts, `=rollout.<run>` in CCM_RUNS, and the orders of operators for them.
 
-One key holds the state and the lease of the driver, and each write is a compare-and-set. So a driver whose state is old cannot
+One key contains the state and the driver's lease, and each write is a compare-and-set. So a driver with an old state cannot
 start a node: its write fails, and it reads the new state first. Operators with `--apply` may write these keys, so each state is
-signed by its author, and `judge` decides which states are accepted. Each order is also stored under a key that only its operator
-can write, so it is not lost when an older state is written back. A program that stores a state with a new wave or phase also
-keeps a copy under such a key. `restore` uses these copies to recover a state that another operator replaced.
+signed by its author, and `judge` decides which states are accepted. Each order is also stored under a key that only its
+operator can write, so it is not lost when an older state is written back. A program that stores a state with a new wave or
+phase also stores a copy under such a key. `restore` uses these copies to recover a state that another operator replaced.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 _TRIES = 20
 
 _COPY = "rollout"
-"""The kind of key of a copy of the state, `<operator>.<run>.rollout`."""
+"""The kind of the key for a copy of the state, `<operator>.<run>.rollout`."""
 
 LONGEST_S = 10 * 366 * 86_400.0
-"""The longest wait in a rollout, in seconds; checked because operators with `--apply` write what a server reads."""
+"""The longest wait in a rollout, in seconds. It is checked because operators with `--apply` write the input of a server."""
 
 
 class StoredRollout(Struct, frozen=True, kw_only=True):
     """
-    A rollout as it is stored.
+    A stored rollout.
 
     Attributes:
         judged: Its state, and whether its signature could be verified.
         revision: The revision of the state.
-        orders: All orders about it, in the order in which they were stored, including those that are not accepted.
+        orders: All orders for it, in the order in which they were stored, including those that are not accepted.
     """
 
     judged: Verified[RolloutState] | Unverified[RolloutState]
@@ -84,20 +84,20 @@ class RolloutStore:
 
     async def look(self, run: str) -> StoredRollout | None:
         """
-        A rollout and the orders about it; None: the run is not a rollout.
+        Return a rollout and its orders. None: the run is not a rollout.
 
         Raises:
-            ProtocolError: It cannot be read.
+            ProtocolError: The rollout cannot be read.
         """
         entry = await self._bucket.get(f"{ROLLOUTS}.{run}")
         return None if entry is None else (await self._judge([entry], run))[entry.key]
 
     async def read(self, run: str) -> tuple[RolloutState, int] | None:
         """
-        The state of a rollout and its revision; None: the run is not a rollout. See `StoredRollout.state`.
+        Return the state of a rollout and its revision. None: the run is not a rollout. See `StoredRollout.state`.
 
         Raises:
-            ProtocolError: It cannot be read.
+            ProtocolError: The rollout cannot be read.
         """
         found = await self.look(run)
         return None if found is None else (found.state, found.revision)
@@ -128,12 +128,12 @@ class RolloutStore:
 
     async def write(self, state: RolloutState, revision: int, *, base: Sequence[Base]) -> int:
         """
-        Sign a state and store it in place of a revision (0: it is new); returns the new revision.
+        Sign a state, store it in place of a revision (0: it is new), and return the new revision.
 
         Args:
             state: The state.
-            revision: The one that it replaces.
-            base: What it was made from.
+            revision: The revision that it replaces.
+            base: The signed objects from which it was made.
 
         Raises:
             RevisionError: The key has been written in the meantime.
@@ -163,7 +163,7 @@ class RolloutStore:
         self._kept[state.run] = mark
 
     async def copies(self, run: str) -> list[Verified[RolloutState]]:
-        """The copies of a rollout's state from operators who may drive it."""
+        """Return the copies of a rollout's state from operators who may drive it."""
         entries = await self._bucket.matching([f"*.{run}.{_COPY}"])
         record = (await History(self._fleet).requests(run)).get(run)
         judge, found = RolloutJudge(await read_verifier(self._fleet), record), []
@@ -190,8 +190,8 @@ class RolloutStore:
 
         Args:
             run: The run.
-            change: Returns the new state, given the old one.
-            base: What the change was made from.
+            change: Returns the new state for the given old state.
+            base: The signed objects from which the change was made.
             sequence, ends: The nodes of all waves in the plan's order, and the state of each in the run; see `judge.obey`.
 
         Raises:
@@ -209,7 +209,7 @@ class RolloutStore:
 
     async def put_order(self, order: RolloutOrder, *, base: Sequence[Base]) -> int:
         """
-        Sign an order and store it under this operator's keys; returns its number.
+        Sign an order, store it under this operator's keys, and return its number.
 
         Raises:
             RevisionError: Another program of this operator keeps writing orders.
@@ -232,12 +232,12 @@ class RolloutStore:
         raise RevisionError(f"{short_id(order.run)}: other orders keep arriving; try again")
 
     async def open_rollouts(self, left_out: list[str] | None = None) -> list[RolloutState]:
-        """The rollouts that are not over, oldest first; the keys of those that cannot be read are added to `left_out`."""
+        """Return the rollouts that have not ended, oldest first. Keys of unreadable rollouts are added to `left_out`."""
         return [one.state for one in await self.open_stored(left_out)]
 
     async def open_runs(self) -> list[str]:
         """
-        The runs whose stored rollout is not over, newest first, with one request to the broker.
+        Return the runs whose stored rollout has not ended, newest first, with one request to the broker.
 
         Signatures are not verified, and orders are not read; `look` does both.
         """
@@ -252,7 +252,7 @@ class RolloutStore:
         return sorted(found, reverse=True)
 
     async def open_stored(self, left_out: list[str] | None = None) -> list[StoredRollout]:
-        """Like `open_rollouts`, with the verification and the orders of each rollout."""
+        """Return the same rollouts as `open_rollouts`, with the verification and the orders of each rollout."""
         entries = await self._bucket.matching([f"{ROLLOUTS}.*"])
         found = (await self._judge(entries, "*", left_out if left_out is not None else [])).values()
         return sorted((one for one in found if not one.state.phase.is_over), key=lambda one: one.state.run)
@@ -261,12 +261,12 @@ class RolloutStore:
         self, entries: Sequence[KeyValueEntry], run: str, left_out: list[str] | None = None
     ) -> dict[str, StoredRollout]:
         """
-        Judge states and the orders about them, by key.
+        Judge states and the orders for them, by key.
 
         Args:
             entries: The states.
             run: The run of all of them, or `*`.
-            left_out: Gets the keys of states that cannot be read; None: such a state is an error.
+            left_out: Unreadable states are added to it by key. None: an unreadable state is an error.
         """
         states = {}
         for entry in entries:
@@ -300,7 +300,7 @@ def require_verified(found: StoredRollout) -> Verified[RolloutState]:
     Return the state of a rollout if it is verified, so that a new state can be based on it.
 
     Raises:
-        RunError: It is unverified.
+        RunError: The state is unverified.
     """
     judged = found.judged
     if isinstance(judged, Unverified):

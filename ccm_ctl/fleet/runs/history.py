@@ -137,7 +137,7 @@ class _Pieces(Struct, kw_only=True):
             ((entry.revision, token, told) for token, (entry, told) in self.states.items() if token != owner),
             key=lambda one: one[0],
         )
-        # # The name of an operator who stops a run is taken from the key, because the broker checks who writes the key.
+        # The name of an operator who stops a run is taken from the key, because the broker checks who writes the key.
         stops = [token for _, token, told in others if told.stopped_by or told.state == "stopping"]
         stoppers = [state.stopped_by, *map(_decode_operator, stops)]
         state = msgspec.structs.replace(state, stopped_by=next(filter(None, stoppers), ""))
@@ -335,7 +335,7 @@ class History:
             }
             merged, revisions = kept | ends, {entry.key: entry.revision for entry in entries}
             with suppress(RevisionError):
-                # # write later pieces first, so that a name that moves to a later piece is never missing
+                # write later pieces first, so that a name that moves to a later piece is never missing
                 for place, piece in reversed([*_pieces(sorted(merged))]):
                     told = RunEnds(run=run.run, nodes={node: merged[node] for node in piece})
                     if told != owned.get(place):

@@ -153,9 +153,8 @@ async def _look_at_aborted(
         if name in silent:
             _end(run, name, UNANSWERED)
         elif name in replies and replies[name].answer.outcome:
-            _end(
-                run, name, UNRECEIVED
-            )  # no session: the node had not received the request, and refuses it from now on
+            # no session: the node had not received the request, and refuses it from now on
+            _end(run, name, UNRECEIVED)
     return run
 
 

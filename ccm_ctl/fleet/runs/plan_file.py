@@ -240,7 +240,7 @@ async def load_planned(fleet: Fleet, plan: PlanFile) -> bytes:
     """
     await _check_record(fleet, plan)
     packed = await fleet.manifests.get(plan.bundle.digest, SIZE_LIMIT_BYTES)
-    # # Only this check proves that the stored content matches its digest. The operator signs the content that is stored again.
+    # Only this check proves that the stored content matches its digest. The operator signs the content that is stored again.
     if await asyncio.to_thread(_sha256, packed) != plan.bundle.digest:
         raise ProtocolError(
             f"the bundle of the plan {short_id(plan.run)} was replaced on the broker; check who may write there"

@@ -174,7 +174,7 @@ class RunProof:
             if leftover:
                 report.reasons[NOT_COVERED] = leftover
             return report
-        # # the path ends at a missing or changed event; earlier events cannot be judged
+        # the path ends at a missing or changed event; earlier events cannot be judged
         report.missing = missing
         report.unproven = min(leftover, missing)
         if leftover > missing:

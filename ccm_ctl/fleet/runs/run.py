@@ -149,7 +149,7 @@ class Run:
         self._read_all = not asked
         self._news: list[News] = []
         self._diffs: dict[bytes, ResourceDiff] = {}
-        # # Nodes that have not ended or whose events are missing. Each turn checks only these nodes, not thousands.
+        # Nodes that have not ended or whose events are missing. Each turn checks only these nodes, not thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
         self._absent = {name for name, node in self.nodes.items() if node.state in _ABSENT}
@@ -349,7 +349,7 @@ class Run:
         for name in sorted(self._open):
             node = self.nodes[name]
             node.reads = READS
-            # # a node without a request is not lost; a node that got the request from another process may still be working
+            # a node without a request is not lost; a node that got the request from another process may still be working
             if not (node.state.is_final or node.state is NodeState.PLANNED or self._is_observer):
                 node.reason = f"not finished after {self._limit_s:g}s; ccmctl stopped watching it"
                 self._move(node, NodeState.LOST)
@@ -386,9 +386,9 @@ class Run:
             return
         if node.summary is None and state.is_final:
             node.reason, node.code = answer.reason, answer.code
-            # # a convergence has no summary, because it consists of several runs
+            # a convergence has no summary, because it consists of several runs
             node.wants_summary = state in CARRIED_OUT and "ended" not in answer.body
-            # # older controllers know the state in this answer, so a stopped run is recognized by the code
+            # older controllers know the state in this answer, so a stopped run is recognized by the code
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
     def _share_values(self, event: Event) -> None:

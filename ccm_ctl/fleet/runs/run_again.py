@@ -204,7 +204,7 @@ async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
     """Return the ends of a run's nodes so far, from the stream and the record."""
     ends = {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
     if recorded.record.secret is not None:
-        # # a convergence has no summary in the stream; the node repeats its signed answer when the request is sent again
+        # a convergence has no summary in the stream; the node repeats its signed answer when the request is sent again
         kept = {name: end.state for name, end in recorded.ends.items() if name in ends}
         ends |= {name: NodeState.FAILED for name, state in kept.items() if state in _FAILED_ENDS}
     return ends

@@ -72,7 +72,7 @@ def compare_runs(a: Mapping[str, NodeRun], b: Mapping[str, NodeRun]) -> list[Nod
 def _side(node: NodeRun | None) -> NodeOutcome:
     if node is None:
         return NodeOutcome(state=ABSENT)
-    # # The events of a session show the reason. Reasons of nodes without a session contain times, which differ between runs.
+    # The events of a session show the reason. Reasons of nodes without a session contain times, which differ between runs.
     has_reason = node.state not in (*CARRIED_OUT, NodeState.OFFLINE, NodeState.LOST, NodeState.UNREACHABLE)
     return NodeOutcome(state=str(node.state), reason=node.reason if has_reason else "")
 

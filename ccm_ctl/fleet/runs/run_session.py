@@ -96,7 +96,7 @@ async def follow_run(
             await History(fleet).forget(run.run)
             raise
         except BusUnavailableError:
-            # # The connection broke during the send, so some nodes may have the request. It is sent again to nodes that do not
+            # The connection broke during the send, so some nodes may have the request. It is sent again to nodes that do not
             # answer.
             run.away(asyncio.get_running_loop().time())
         on_begin()
@@ -239,7 +239,7 @@ async def follow_rollout(
         try:
             await driver.turn()
         except BusUnavailableError:
-            # # The connection broke during a step. After reconnecting, the driver reads the stored state first.
+            # The connection broke during a step. After reconnecting, the driver reads the stored state first.
             run.away(asyncio.get_running_loop().time())
         await on_turn(news)
 

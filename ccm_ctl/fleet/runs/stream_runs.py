@@ -252,7 +252,7 @@ class _Reader:
         for (run, node), start in self._starts.items():
             session = NodeSession(start=start, summary=self._summaries.get((run, node)))
             found.setdefault(run, StreamRun(run=run, sessions={})).sessions[node] = session
-        # # the time in an ID is not trusted; a time in the future is treated as now
+        # the time in an ID is not trusted; a time in the future is treated as now
         return sorted(found.values(), key=lambda one: (min(one.time, self._now), one.run), reverse=True)
 
     async def _window(self, kind: str, start: datetime, what: type[T]) -> dict[tuple[str, str], T] | None:

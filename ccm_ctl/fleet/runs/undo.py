@@ -273,7 +273,7 @@ def prepare_undo(
         deadline=deadline,
         message=message,
     )
-    # # if no operator started the run, the request contains only its ID, which the operator entered
+    # if no operator started the run, the request contains only its ID, which the operator entered
     base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()
     return prepare(fleet, request, resolved, "plan" if is_plan else UNDO, name, base=[base])
 
