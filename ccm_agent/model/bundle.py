@@ -1,4 +1,4 @@
-"""The content of a request: a packed directory, or a part of a manifest."""
+"""The content of a request: a packed directory or a part of a manifest."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class PartialManifest(ResourceSelection, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A manifest of which only a part is applied.
+    A request to apply only a part of a manifest.
 
-    The manifest is in this field and not in the request itself, so that an older agent, which does not support parts, finds no
-    manifest and applies nothing.
+    The manifest is in this field and not in the request itself. An older agent, which does not support parts,
+    therefore finds no manifest and applies nothing.
 
     Attributes:
-        manifest, bundle: As in ManifestRequest.
+        manifest, bundle: See ManifestRequest.
     """
 
     manifest: str = ""

@@ -1,7 +1,7 @@
 """
 Decode and encode JSON and YAML: bytes to values and Structs, and back.
 
-All documents that people write are decoded here, so that every error names the file, the line and what to do. `decode_*` return
+All documents that people write are decoded here. Every error therefore includes the file, the line and a fix. `decode_*` return
 plain values (None, bool, int, float, str, list, dict with text keys); `*_as` return Structs.
 """
 
@@ -38,10 +38,11 @@ def decode_document(data: bytes | str, source: str = "") -> object:
 
 def decode_manifest(data: bytes | str, source: str = "") -> object:
     """
-    Decode a manifest or a part of one: as `decode_document`, but a document that begins like JSON may also be YAML's flow style.
+    Decode a manifest or a part of one. Unlike `decode_document`, this also accepts YAML's flow style, which
+    begins like JSON.
 
     Raises:
-        DocumentError: It is neither; the message says why it is not JSON.
+        DocumentError: The text is neither JSON nor YAML; the message explains why it is not JSON.
     """
     text = as_text(data, source)
     if not is_json(text):
@@ -74,9 +75,10 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
 
 def decode_json(data: bytes | str, source: str = "") -> object:
     """
-    Decode a JSON document. Of duplicate keys the last one is used.
+    Decode a JSON document. The last of duplicate keys is used.
 
-    An integer that does not fit into 64 bits becomes text, as in YAML: other programs could not represent it, and rounding would
+    An integer that does not fit into 64 bits becomes text, as in YAML: other programs could not represent it,
+    and rounding would
     change it.
 
     Raises:
@@ -125,7 +127,7 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
         value: The result of `decode_document`, or a part of it.
         kind: The Struct, or any type that msgspec converts to.
         source: Name of the document, for errors.
-        text: The whole text of the document; with it errors have a line.
+        text: The whole text of the document; if given, errors include a line.
         at: The position of `value` in the document: keys and indexes from the root.
 
     Raises:
@@ -147,7 +149,7 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
 
 def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> bytes:
     """
-    Encode values or Structs as JSON, without a final newline; `indent` > 0 is for people.
+    Encode values or Structs as JSON, without a final newline; set `indent` for readable output.
 
     Raises:
         DocumentError: A number without a JSON form (NaN, an infinity), or a value of an unsupported type.
@@ -189,7 +191,7 @@ def _has_nameless_number(value: object) -> bool:
 
 def locate(text: str, path: Path, source: str = "") -> Place:
     """
-    Find the position of a value in a document: for a mapping's entry that of its key, for a list's item its start.
+    Find the position of a value in a document: the key of a mapping's entry, or the start of a list's item.
 
     Parses the document again, so it is for errors only. For a missing value it returns the place of the innermost existing
     parent, and for an unreadable text a place without a line. Never raises.

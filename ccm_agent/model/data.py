@@ -1,4 +1,7 @@
-"""Types for hiera data: the hierarchy, the merge of its overrides, and the rules of a document for its own data."""
+"""
+Types for hiera data: the hierarchy, the merge strategy, and the rules that a document declares for its own
+data.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 DEFAULT_ORDER = ("default",)
-"""The order of a document without `hierarchy`."""
+"""The order that applies if a document has no `hierarchy`."""
 
 
 class Merge(StrEnum):
@@ -46,7 +49,7 @@ class DataRule(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: Keys from the root of the data.
-        required: The value must not be null or the empty text.
+        required: Whether the value must not be null or the empty text.
         expression: A boolean expression about `value`; "" if there is none.
         source: The document with the comment.
         line: The line of the comment, from 1.

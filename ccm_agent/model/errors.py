@@ -59,8 +59,8 @@ class Place(Struct, frozen=True):
         source: File name, bucket key or other name of the text; "" if it has none.
         line: Line, from 1; 0 if unknown.
         column: Column in characters, from 1; 0 if unknown.
-        path: Path to a value, similar to JSONPath, such as `$.ccm.resources[0].file`; "" if unknown. The text of a place has it
-            only if the line is unknown.
+        path: Path to a value, similar to JSONPath, such as `$.ccm.resources[0].file`; "" if unknown. It is
+            shown only if the line is unknown.
     """
 
     source: str = ""
@@ -351,10 +351,10 @@ class SecretNotSealedError(BusError):
 
 class PolicyError(CcmError):
     """
-    The node's policy forbids it.
+    The node's policy forbids the operation.
 
     Attributes:
-        code: `policy.` and the refused item: `policy.type`, `policy.path`; UNKNOWN if a restricted plan cannot tell.
+        code: `policy.` and the refused item: `policy.type`, `policy.path`; UNKNOWN if a restricted plan cannot determine it.
     """
 
     code = "policy.denied"
@@ -366,7 +366,10 @@ class PolicyError(CcmError):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is forbidden, but a restricted plan cannot tell what an apply would do."""
+        """
+        Whether the operation is not forbidden, but a restricted plan cannot determine what an apply would
+        do.
+        """
         return self.code == self.UNKNOWN
 
 
@@ -391,7 +394,7 @@ class NoTargetError(FleetError):
 
 
 class ConflictError(FleetError):
-    """Two assignments want the same resource of one node."""
+    """Two assignments manage the same resource of one node."""
 
     code = "fleet.conflict"
 
@@ -409,7 +412,7 @@ class UndoError(CcmError):
 
 
 class PruneError(CcmError):
-    """More resources left the manifest than `max_prune` allows to remove; none was removed."""
+    """More resources left the manifest than `max_prune` allows a run to remove; none was removed."""
 
     code = "run.prune"
 

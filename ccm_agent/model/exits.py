@@ -1,4 +1,4 @@
-"""All exit codes of both programs. `ccm` uses the first three, `ccmctl` all."""
+"""All exit codes of both programs. `ccm` uses the first three; `ccmctl` uses all of them."""
 
 from __future__ import annotations
 

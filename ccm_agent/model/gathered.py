@@ -1,11 +1,12 @@
 """
-Gathered facts, readable by both of their names.
+Gathered facts that can be read by both of their names.
 
 In Choria CCM a gathered fact is a Go struct. Expressions and templates use Go's field names
-(`Facts.host.info.PlatformFamily`), `lookup` and JSON use the JSON names (`platformFamily`). A `GatheredRecord` is a mapping by
-JSON name that also accepts Go's names. Custom facts stay plain mappings.
+(`Facts.host.info.PlatformFamily`). `lookup` and JSON use the JSON names (`platformFamily`). A
+`GatheredRecord` is a mapping by JSON name that also accepts Go's names. Custom facts stay plain mappings.
 
-Source: the structures of gopsutil v4.26.6, which Choria CCM's facts are made of; tests/unit/model/data/gopsutil_v4.26.6.json.
+Source: the structs of gopsutil v4.26.6, which Choria CCM uses for its facts;
+tests/unit/model/data/gopsutil_v4.26.6.json.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RecordType:
         go_type: Go's name of the type as `%T` prints it, such as `*host.InfoStat`.
         fields: JSON name by Go name, in Go's order.
         json_names: The JSON names.
-        inner: Records inside of it, by JSON name.
+        inner: Nested records, by JSON name.
     """
 
     __slots__ = ("fields", "go_type", "inner", "json_names")
@@ -41,7 +42,10 @@ class RecordType:
         self.inner = inner or {}
 
     def no_field(self, name: str, json_names: Iterable[str]) -> str:
-        """The error message for an unknown field, with the most similar name of the same kind (Go or JSON)."""
+        """
+        Return the error message for an unknown field, with the most similar name of the same kind (Go or
+        JSON).
+        """
         from ccm_agent.model.suggestions import did_you_mean
 
         known = list(self.fields if name[:1].isupper() else json_names)
@@ -51,13 +55,13 @@ class RecordType:
 
 class GatheredRecord(dict[str, Any]):
     """
-    One gathered struct: a mapping by JSON name, whose values can also be read by Go's field names.
+    One gathered struct: a mapping by JSON name that can also be read by Go's field names.
 
     Iterating, counting and encoding use only the JSON names, in Go's order. Reading an unknown name raises KeyError with a
     message that names the most similar field; `get` returns the default.
 
     Attributes:
-        record_type: Its structure.
+        record_type: The structure of the record.
     """
 
     __slots__ = ("record_type",)
@@ -83,15 +87,15 @@ class GatheredRecord(dict[str, Any]):
         return _restored, (self.record_type.go_type, dict(self))
 
     def has_json_name(self, name: object) -> bool:
-        """Whether a value with this JSON name exists; Go's names do not count."""
+        """Whether a value with this JSON name exists; Go's names are not considered."""
         return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a field by either name, or the default."""
+        """Return the value of a field by either name, or the default."""
         return self[name] if name in self else default  # noqa: SIM401 - this implements `get`
 
     def no_field(self, name: str) -> str:
-        """The error message for an unknown field, with the most similar name."""
+        """Return the error message for an unknown field, with the most similar name."""
         return self.record_type.no_field(name, self)
 
 
@@ -107,7 +111,7 @@ class ListOf:
 
     Attributes:
         record_type: The structure of its items.
-        is_named: It has a named type in Go.
+        is_named: Whether the list has a named type in Go.
     """
 
     __slots__ = ("is_named", "record_type")
@@ -179,12 +183,12 @@ _TYPES = {
 
 def with_go_names(facts: dict[str, Any]) -> dict[str, Any]:
     """
-    Facts whose gathered records can also be read by Go's names.
+    Return facts with gathered records that can also be read by Go's names.
 
-    A mapping at the place of a record is converted if it has all fields of the record, also if it comes from a message.
+    A mapping in the place of a record is converted if it has all fields of the record, even if it comes from a message.
 
     Returns:
-        The same object if nothing must be converted; otherwise a new mapping. The argument is never changed.
+        The same object if nothing needs to be converted; otherwise a new mapping. The argument is never changed.
     """
     changed = {
         key: found
@@ -195,13 +199,16 @@ def with_go_names(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def family_with_go_names(key: str, value: Any) -> Any:
-    """As `with_go_names`, for the value of one top-level key of the facts."""
+    """Convert the value of one top-level key of the facts; see `with_go_names`."""
     place = PLACES.get(key)
     return value if place is None else _placed(value, place)
 
 
 def unknown_fields(expression: str) -> Iterator[str]:
-    """Warnings about fields that an expression reads as `Facts.…` and that no gathered fact has; custom facts may have them."""
+    """
+    Yield warnings about `Facts.…` fields in an expression that no gathered fact has; custom facts may have
+    them.
+    """
     for written in _WRITTEN.findall(expression):
         place: Place | None = dict(PLACES)
         for name in _STEP.findall(written):

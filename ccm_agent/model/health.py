@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 
 class HealthStatus(IntEnum):
-    """Nagios' exit statuses; the text that events carry is the lower-case name, as CCM writes it."""
+    """Exit statuses of Nagios. Events contain the name in lower case, as in CCM."""
 
     OK = 0
     WARNING = 1
@@ -35,7 +35,7 @@ class HealthResult(Struct, frozen=True, kw_only=True, rename={"output": "Output"
     """
     The result of a check.
 
-    In events the output is called `Output`, as Choria CCM writes it.
+    In events the field is called `Output`, as in Choria CCM.
 
     Attributes:
         status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.

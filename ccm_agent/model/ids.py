@@ -1,4 +1,8 @@
-"""KSUIDs: ids that sort by the second of their creation, and in this process by the order of it; and how names are sorted."""
+"""
+KSUIDs and natural sorting of names.
+
+KSUIDs sort by the second of their creation. KSUIDs of one process also sort by the order of their creation.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,15 @@ _LENGTH = 27
 _PAYLOAD_BITS = 8 * _PAYLOAD_BYTES
 _SECONDS = 1 << 32
 _TOO_LATE = (_SECONDS - 1) << _PAYLOAD_BITS
-"""Ids of the last second, in 2150, are not incremented, because they would run out."""
+"""Ids of the last second, in 2150, are not incremented because the counter would overflow."""
 _DUE_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
 """Headers that the broker adds to a stored message; the id of a scheduled run is derived from them."""
 
 SHORT_ID = 8
-"""An id begins with the second in which it was made, which takes five or six of these characters; the others are random."""
+"""
+The number of characters in a short id. The first five or six characters encode the second of creation; the
+others are random.
+"""
 
 _last = 0
 """The newest id of this process as a number: seconds since the epoch of KSUIDs above 128 random bits."""
@@ -31,8 +38,8 @@ def new_id(at: datetime | None = None) -> str:
     """
     Create a KSUID, 27 characters of base 62, greater than all earlier ones of this process.
 
-    Within one second the random part is incremented, so that readers that sort by id see events in the order in which they
-    happened. Source: github.com/segmentio/ksuid; epoch 2014-05-13T16:53:20Z.
+    Within one second the random part is incremented, so events that are sorted by id are in the order of their
+    creation. Source: github.com/segmentio/ksuid; epoch 2014-05-13T16:53:20Z.
     """
     global _last
     when = at or datetime.now(UTC)
@@ -47,9 +54,10 @@ def new_id(at: datetime | None = None) -> str:
 
 def follow(past: str) -> None:
     """
-    Make the following ids of this process greater than an id from another process.
+    Make all later ids of this process greater than an id from another process.
 
-    Otherwise the ids of a second process that continues a session within the same second could sort before those of the first. An
+    Otherwise the ids of a second process that continues a session within the same second could sort before
+    those of the first. An
     id of the last possible second is ignored.
     """
     global _last
@@ -65,7 +73,7 @@ def derive_id(second: int, payload: bytes) -> str:
     Derive the KSUID of a time (seconds since 1970) and 16 bytes; the result is the same on every host.
 
     Raises:
-        ValueError: The time is before 2014-05-13 or after 2150-06-19: KSUIDs have 32 bits of seconds.
+        ValueError: The time is before 2014-05-13 or after 2150-06-19: a KSUID stores seconds in 32 bits.
     """
     since = second - _EPOCH_S
     if not 0 <= since < _SECONDS:
@@ -92,10 +100,10 @@ def due_run_id(headers: Mapping[str, str]) -> tuple[str, datetime]:
 
 def id_time(run: str) -> datetime:
     """
-    The second of an id's creation, by the clock of the creating host.
+    Return the second in which an id was created, by the clock of the creating host.
 
     Raises:
-        ValueError: It is not an id.
+        ValueError: The text is not an id.
     """
     if not is_id(run):
         raise ValueError(f"{run!r}: not an id")
@@ -106,12 +114,12 @@ def id_time(run: str) -> datetime:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text has the form of a KSUID, and so is safe as a file name and as a subject token."""
+    """Whether a text has the form of a KSUID. Such a text is safe as a file name and as a subject token."""
     return len(text) == _LENGTH and text.isascii() and text.isalnum()
 
 
 def _encode(number: int) -> str:
-    # two digits at a time, because each event of thousands of resources has an id
+    # two digits at a time for speed, because every event of thousands of resources has an id
     parts = []
     for _ in range(_LENGTH // 2):
         number, rest = divmod(number, 62 * 62)
@@ -121,12 +129,15 @@ def _encode(number: int) -> str:
 
 
 def short_id(run: str) -> str:
-    """The first characters of a run's id, as people read it everywhere; commands accept them for the whole id."""
+    """
+    Return the first characters of a run's id, as shown to people; commands accept them in place of the
+    whole id.
+    """
     return run[:SHORT_ID]
 
 
 def short_ids(runs: Iterable[str]) -> dict[str, str]:
-    """The same for several ids, longer where that is needed to tell them apart."""
+    """Return the short form of several ids, longer where needed to distinguish them."""
     shorts: dict[str, str] = {}
     left, length = set(runs), SHORT_ID
     while left:
@@ -139,7 +150,7 @@ def short_ids(runs: Iterable[str]) -> dict[str, str]:
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts `web2` before `web10`."""
+    """Return a key that sorts `web2` before `web10`."""
     return [
         (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
     ]

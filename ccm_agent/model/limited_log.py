@@ -1,7 +1,9 @@
 """
-Rate limits for log lines that other programs can cause, so that a flood of bad messages does not fill a disk.
+Rate limits for log lines that other programs can cause. They prevent a flood of bad messages from filling a
+disk.
 
-`LimitedLog` is for refused input from outside. `FloodFilter` limits every message of a log, as a second line of defense.
+`LimitedLog` is for refused input from outside. `FloodFilter` limits every message of a log, as a second
+line of defense.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from typing import Any
 from msgspec import Struct
 
 LINES = 10
-"""The number of lines of one message within a window."""
+"""The maximum number of lines of one message within a window."""
 
 LINES_OF_ANY = 100
-"""The number of lines of any one message within a window. Each run of a node writes a few."""
+"""The maximum number of lines of any message within a window. Each run of a node writes a few lines."""
 
 WINDOW_S = 60.0
 
 MESSAGES_LIMIT = 1_000
-"""The number of tracked messages. Messages are constants, so there are fewer; this bounds messages that contain values."""
+"""
+The maximum number of tracked messages. Messages are constants, so there are fewer. The limit guards against
+messages that contain values.
+"""
 
 LEFT_OUT = "more of the same were not logged"
 
@@ -35,7 +40,7 @@ class _Window(Struct):
 
 
 class _Windows:
-    """Counts lines by key within windows, and reports at the end of a window how many were left out."""
+    """Counts lines by key within windows, and reports the number of dropped lines at the end of each window."""
 
     def __init__(
         self, lines: int, report: Callable[[int, Any, int], None], monotonic: Callable[[], float]
@@ -63,7 +68,7 @@ class _Windows:
         return False
 
     def _close_later(self, level: int, key: Hashable, window: _Window) -> None:
-        """Report how many lines were left out when the window ends, also if the flood has ended before."""
+        """Report the number of dropped lines when the window ends, even if the flood has already ended."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -82,9 +87,9 @@ class _Windows:
 
 class LimitedLog:
     """
-    A logger that writes ten lines of each message a minute, and then reports how many it left out.
+    A logger that writes at most ten lines of each message per minute, and then reports how many lines it dropped.
 
-    For refused input from outside. Messages must be constants, so that there are few; values go into `extra`.
+    It is used for refused input from outside. Messages must be constants, so that there are only a few; values go into `extra`.
     """
 
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -92,19 +97,22 @@ class LimitedLog:
         self._windows = _Windows(LINES, self._report, monotonic)
 
     def warning(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Write a warning, unless there were too many of this message."""
+        """Write a warning, unless the limit for this message is reached."""
         self._write(logging.WARNING, message, extra)
 
     def error(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Write an error, unless there were too many of this message."""
+        """Write an error, unless the limit for this message is reached."""
         self._write(logging.ERROR, message, extra)
 
     def exception(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Write an error with the traceback of the current exception, unless there were too many of this message."""
+        """
+        Write an error with the traceback of the current exception, unless the limit for this message is
+        reached.
+        """
         self._write(logging.ERROR, message, extra, exc_info=True)
 
     def info(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Write a line of information, unless there were too many of this message."""
+        """Write an informational line, unless the limit for this message is reached."""
         self._write(logging.INFO, message, extra)
 
     def _write(
@@ -119,9 +127,10 @@ class LimitedLog:
 
 class FloodFilter(logging.Filter):
     """
-    Passes LINES_OF_ANY lines of each message a minute, and then reports how many it left out.
+    Passes at most LINES_OF_ANY lines of each message per minute, and then reports how many lines it
+    dropped.
 
-    For a handler of the root logger. Debugging lines are not limited.
+    For a handler of the root logger. Debug lines are not limited.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -129,7 +138,7 @@ class FloodFilter(logging.Filter):
         self._windows = _Windows(LINES_OF_ANY, self._report, monotonic)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written."""
+        """Whether to write a record."""
         if record.levelno < logging.INFO or record.msg == LEFT_OUT:
             return True
         return self._windows.admit(record.levelno, (record.name, str(record.msg)))

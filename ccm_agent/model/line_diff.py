@@ -7,16 +7,16 @@ from itertools import islice
 
 _MATCHED_LINES = 1000
 """
-Lines that are matched with each other, after equal ones at both ends are left out. Matching takes time that grows with the square
-of their number; more lines are shown as removed and added.
+The maximum number of lines that are matched with each other, after equal lines at both ends are removed.
+Matching takes quadratic time. More lines than this are shown as removed and added.
 """
 
 _AROUND = 3
-"""Unchanged lines around a change."""
+"""The number of unchanged lines shown around a change."""
 
 
 def diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
-    """Yield the lines of a unified diff without its head."""
+    """Yield the lines of a unified diff without its header."""
     shorter = min(len(old), len(new))
     begin = 0
     while begin < shorter and old[begin] == new[begin]:
@@ -29,7 +29,7 @@ def diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
     if max(len(old), len(new)) - begin - end > _MATCHED_LINES:
         yield from _replacement(old, new, begin, end)
         return
-    # few runs show a diff
+    # imported here because few runs show a diff
     import difflib
 
     kept_before, kept_after = max(0, begin - _AROUND), max(0, end - _AROUND)
@@ -47,7 +47,7 @@ def diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _moved(head: str, by: int) -> str:
-    """Return the head of a hunk with line numbers of the whole file."""
+    """Return the header of a hunk with line numbers of the whole file."""
     words = []
     for word in head.split()[1:3]:
         first, comma, count = word[1:].partition(",")

@@ -1,8 +1,9 @@
 """
 Protection against other users' symlinks in the path of a file that root reads.
 
-The content that is read may become visible to other users. So a user must not be able to use a symlink in their own directory to
-expose a file that they cannot read. (The kernel applies a similar rule in sticky directories: fs.protected_symlinks.)
+The content of the file may become visible to other users. A user must therefore not be able to expose a
+file that they cannot read with a symlink in their own directory. (The kernel applies a similar rule in
+sticky directories: fs.protected_symlinks.)
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import os
 import stat
 
 SYMLINKS_ON_THE_WAY = 40
-"""The kernel's limit, path_resolution(7)."""
+"""The kernel's limit of symlinks in a path; see path_resolution(7)."""
 
 
 def why_misled(path: str, fd: int) -> str:
     """
-    Why an open file must not be read by the path with which it was opened; "" if it may be read.
+    Return the reason why a file must not be read by the path with which it was opened; "" if it may be read.
 
-    A symlink is accepted if its owner is root, this process's user or the owner of the file, or if every user can read the file.
+    A symlink is accepted if its owner is root, this process's user or the owner of the file, or if every user
+    can read the file.
 
     Args:
-        path: The path, absolute.
-        fd: The file.
+        path: The absolute path.
+        fd: The descriptor of the open file.
     """
     seen = os.fstat(fd)
     real = _name_of(fd, seen, path)
@@ -47,7 +49,9 @@ def _name_of(fd: int, seen: os.stat_result, path: str) -> str:
 
 
 def _way(path: str) -> tuple[str, set[int]]:
-    """The real path, and the owners of the symlinks in it; "" if the path no longer exists."""
+    """
+    Return the real path, and the owners of the symlinks in the given path; "" if the path no longer exists.
+    """
     waiting = path.split("/")[::-1]
     here, links = "", 0
     makers: set[int] = set()

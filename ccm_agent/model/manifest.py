@@ -1,4 +1,4 @@
-"""The manifest document as written: Choria CCM's keys, resources still raw."""
+"""The manifest document as written, with Choria CCM's keys; its resources are not decoded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CcmSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A manifest. Other top-level keys are warned about unless they begin with `x-`."""
+    """A manifest. Other top-level keys cause a warning unless they begin with `x-`."""
 
     ccm: Annotated[CcmSection, Meta(description="What to manage.")]
     data: Annotated[Any, Meta(description="Hiera data that the resources look up.")] = None

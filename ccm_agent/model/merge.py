@@ -7,7 +7,10 @@ from typing import Any
 
 
 def deep(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings at every depth and join lists (the layer's items last); other values are replaced, also by null."""
+    """
+    Merge mappings at every depth and join lists (the layer's items last). Other values are replaced, even
+    by null.
+    """
     merged = copy(base)
     for key, value in layer.items():
         found = merged.get(key)
@@ -26,12 +29,12 @@ def shallow(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]
 
 
 def copy(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of mappings and lists."""
+    """Return a deep copy of mappings and lists."""
     return {key: copy_value(value) for key, value in data.items()}
 
 
 def copy_value(value: Any) -> Any:
-    """Like `copy`, for any value."""
+    """Copy any value; see `copy`."""
     if isinstance(value, Mapping):
         return copy(value)
     if isinstance(value, list):

@@ -1,7 +1,8 @@
 """
 The port through which health checks use the network.
 
-It is separate from `ports.py` because only checks need it: a check talks to a server in ways that a download never does.
+It is separate from `ports.py` because only checks need it: a check contacts servers in more ways than a
+download does.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
     Attributes:
         url: http or https.
-        method: In capitals.
+        method: The method, in upper case.
         headers: Names and values, in order; sent only to the URL's own host, not to other hosts after a redirect.
         body: The request body.
         username, password: Basic authentication; also sent only to the URL's own host.
-        follows_redirects: Follow up to ten redirects; otherwise the redirect itself is the response.
-        verifies: Verify the server's certificate.
+        follows_redirects: Whether to follow up to ten redirects; otherwise the redirect itself is the response.
+        verifies: Whether to verify the server's certificate.
         ca_file, cert_file, key_file: PEM files: the accepted authorities, and the client certificate with its key; "" for none.
         proxy: URL of a proxy; "" for none.
-        limit_bytes: The maximum size of the response body that is kept.
+        limit_bytes: The number of bytes of the response body that are kept.
     """
 
     url: str
@@ -52,7 +53,7 @@ class HttpResponse(Struct, frozen=True, kw_only=True):
     Attributes:
         status: The HTTP status.
         headers: Names and values.
-        body: Its first `limit_bytes`.
+        body: The first `limit_bytes` of the response body.
     """
 
     status: int
@@ -61,7 +62,7 @@ class HttpResponse(Struct, frozen=True, kw_only=True):
 
 
 class Network(Protocol):
-    """Network operations for checks. They have no time limit: the caller sets one."""
+    """Network operations for checks. The caller sets the time limit."""
 
     async def ask(self, ask: HttpRequest) -> HttpResponse:
         """
@@ -74,7 +75,7 @@ class Network(Protocol):
 
     async def reach(self, protocol: str, host: str, port: int, local: str = "") -> str:
         """
-        Connect to a "tcp" or "udp" address; returns "" on success, otherwise the reason of the failure.
+        Connect to a "tcp" or "udp" address. Returns "" on success, otherwise the reason for the failure.
 
         Args:
             local: Address to connect from; "" for any.
@@ -82,7 +83,7 @@ class Network(Protocol):
         ...
 
     async def resolve(self, host: str) -> list[str]:
-        """The addresses of a name as this host resolves it, sorted; empty if it cannot be resolved."""
+        """Return the addresses of a name as this host resolves it, sorted; empty if it cannot be resolved."""
         ...
 
     async def records(self, server: str, port: int, name: str, record: str) -> list[str]:

@@ -10,14 +10,14 @@ import msgspec
 from ccm_agent.model.outcome import TransactionEvent
 
 _REPLACED = "Would have created the file"
-"""Choria CCM's words for a file that is written, also for one that exists."""
+"""Choria CCM's wording for a file that would be written, even if it already exists."""
 
 
 def noop_words(event: TransactionEvent) -> str:
     """
     Describe what a plan would have done, for a terminal.
 
-    Events have the words of Choria CCM, which calls a file "created" also if it exists and differs.
+    Events contain Choria CCM's wording. It calls a file "created" even if the file exists and only differs.
     """
     if event.type != "file" or event.noop_message != _REPLACED:
         return event.noop_message
@@ -57,4 +57,4 @@ def _mode_differs(wanted: str, found: str) -> bool:
     try:
         return int(wanted, 8) != int(found, 8)
     except ValueError:
-        return False  # `x` in a mode leaves digits alone
+        return False  # `x` in a mode keeps the digit

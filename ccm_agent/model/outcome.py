@@ -1,7 +1,8 @@
 """
 Events of a session: the outcomes of resources, its start and its summary.
 
-Fields of Choria CCM have its names, types and meaning; fields below the comment "ours" are additions that its readers ignore.
+Fields that Choria CCM defines have its names, types and meaning. Fields below the comment "ours" are additions
+that its readers ignore.
 Outcome flags are defined only here.
 """
 
@@ -21,29 +22,32 @@ SESSION_START = "io.choria.ccm.v1.session.start"
 SESSION_SUMMARY = "io.choria.ccm.v1.session.summary"
 
 NOT_SELECTED = "resource.not_selected"
-"""Code of an event of a skipped resource: the operator selected other resources."""
+"""Code of a skipped resource: the operator selected other resources."""
 LOCKED = "resource.locked"
-"""Code of an event of a skipped resource: an operator locked it on this node."""
+"""Code of a skipped resource: an operator locked it on this node."""
 
 PRUNE_PLANNED = "prune.planned"
-"""Code of an event of a skipped resource: it left the manifest, and `prune: apply` would remove it."""
+"""Code of a skipped resource: it left the manifest, and `prune: apply` would remove it."""
 RELEASED = "prune.released"
-"""Code of an event of a skipped resource: it left the manifest and stays as it is."""
+"""Code of a skipped resource: it left the manifest and is left unchanged."""
 
 OUTPUT_TAIL = 8 * 1024
 """Maximum length of a command's output in an event."""
 
 FAILED_LIMIT = 20
-"""The number of failed resources in a summary; the events have all of them."""
+"""The maximum number of failed resources in a summary; the events contain all of them."""
 
 FAILED_OUTPUT_BYTES = 8 * 1024
-"""Maximum length of the output of each of them."""
+"""Maximum length of the output of each failed resource in a summary."""
 
 LOGGED_OUTPUT_TAIL = 64 * 1024
-"""Maximum length of the output of an exec resource with `logoutput`. Over the bus it is limited by the size of an event."""
+"""
+Maximum length of the output of an exec resource with `logoutput`. Events on the bus have their own size
+limit.
+"""
 
 STOPPED_CODE = "run.stopped"
-"""Code of a run that an operator stopped."""
+"""Code of a run that was stopped by an operator."""
 
 
 class Outcome(StrEnum):
@@ -56,7 +60,10 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
     UNMET = "skipped due to unmet requirement"
     UNKNOWN = "unknown until applied"
-    """In a plan whose author may not apply: only a command that was not run could tell. Not in Choria CCM."""
+    """
+    The outcome in a restricted plan if it depends on a command that was not run. Choria CCM has no such
+    outcome.
+    """
 
 
 class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
@@ -67,7 +74,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         event_id: A KSUID; ids of one process increase in the order of the events.
         type: Type of the resource.
         name: Name of the resource.
-        alias: Its other name; "" if it has none.
+        alias: The other name of the resource; "" if it has none.
         provider: The provider that managed it.
         requested_ensure: The desired state.
         final_ensure: The final state.
@@ -75,33 +82,34 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         properties: The resource's properties after templates, masked.
         status: The final state, including the outcome.
         error: Error messages; empty if there is no error.
-        changed: The resource was changed.
-        refreshed: It was refreshed because a resource that it subscribes to changed; `changed` is also true.
-        failed: It failed.
-        skipped: It was skipped.
-        noop: Nothing was changed; the flags describe what an apply would do.
+        changed: Whether the resource was changed.
+        refreshed: Whether it was refreshed because a resource that it subscribes to changed; `changed` is also true.
+        failed: Whether the resource failed.
+        skipped: Whether the resource was skipped.
+        noop: Whether this was a plan: nothing was changed, and the flags describe the result of an apply.
         noop_message: What an apply would do, as a sentence.
         health_check: The results of the health checks.
-        health_check_only: Only the health checks of the resource were run.
+        health_check_only: Whether only the health checks of the resource were run.
         unmet_requirements: `type#name` of failed requirements.
         node: The node; "" for a local apply.
         run: The run; "" for a local apply.
         number: Position in the run, from 1 (the session's start); 0 for a local apply.
-        corrective: The manifest and data had not changed, so the change corrected drift. None if unknown.
-        output: The end of a command's output, masked: 8 KiB, with `logoutput` of an exec resource up to 64 KiB.
-        exit_code: The exit code of an exec resource's command; -N if signal N ended it; None if it did not run or was killed
-            after its time limit, and from older agents.
+        corrective: Whether the change corrected drift, because the manifest and data had not changed. None if unknown.
+        output: The end of a command's output, masked: 8 KiB, or up to 64 KiB for an exec resource with `logoutput`.
+        exit_code: The exit code of an exec resource's command; -N if signal N killed it. None if it did not
+            run, if it was killed after its time limit, or from older agents.
         triggered_by: The subscribed resource that caused a refresh.
         parent: `apply#…` of the child manifest that contains the resource, outermost first, joined by " > ".
         code: The stable code of the first error.
         cut: Names of fields that were shortened; an event on the bus has at most 64 KiB.
-        unknown: Why a restricted plan or check cannot tell the outcome, as a sentence: "unknown until applied: the guards are not
-            run in …".
-            With `skipped` nothing is known about the resource; without it a health check was not run.
-        refresh_pending: `type#name` of subscribed resources (the first 20) that have changed, and after whose change this one has
-            not been refreshed yet. The next apply of the manifest refreshes it.
+        unknown: Why a restricted plan or check cannot determine the outcome, as a sentence: "unknown until
+            applied: the guards are not run in …". If `skipped` is true, nothing is known about the resource;
+            otherwise a health check was not run.
+        refresh_pending: `type#name` of changed resources for which this resource has not been refreshed yet
+            (the first 20). The next apply of the manifest refreshes it.
         diff: The change, or in a plan the change that an apply would make; None unless the request asks for diffs.
-        pruned: Why the resource is removed although no manifest says so: "created by the run 3Cxx…, no longer in the manifest".
+        pruned: Why the resource is removed although no manifest declares it: "created by the run 3Cxx…, no
+            longer in the manifest".
     """
 
     protocol: str
@@ -169,13 +177,13 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
         digest: SHA-256 (hex) of the manifest or bundle as requested.
         data_revisions: Revision of each hiera document read, by URL.
         resources: Number of resources in the manifest, without those of child manifests.
-        noop: The session changes nothing.
-        health_check_only: The session runs only health checks.
+        noop: Whether the session changes nothing.
+        health_check_only: Whether the session runs only health checks.
         requester: The requester's name as claimed by the request; "" for the node itself.
         agent_version: Version of the applying program.
         cause: "request", "schedule", "interval", "change", "assignment", "health" or "local".
         origin: Name of the schedule or assignment that caused the session; "" for others, and from older agents.
-        message: Why, in the requester's words.
+        message: The reason that the requester gave.
     """
 
     protocol: str
@@ -199,7 +207,7 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A failed resource in a summary, with enough information to act without reading the events.
+    A failed resource in a summary. It contains enough information to act without reading the events.
 
     Attributes:
         resource: `type#name`.
@@ -218,11 +226,11 @@ class Counts(Struct, kw_only=True):
     """
     Numbers of a session, counted as in CCM.
 
-    Every resource is one of failed, skipped, changed or stable; refreshed resources count as changed too.
+    Every resource is failed, skipped, changed or stable; refreshed resources are also counted as changed.
 
     Attributes:
         total_resources: Resources of the session.
-        unique_resources: Resources of the session, each counted once.
+        unique_resources: Distinct resources of the session.
         changed_resources: Resources that were changed.
         failed_resources: Resources that failed.
         skipped_resources: Resources that were skipped.
@@ -233,7 +241,7 @@ class Counts(Struct, kw_only=True):
         health_check_ok_count, health_check_warning_count, health_check_critical_count, health_check_unknown_count: Health
             checks with this result.
         total_errors: Resources that failed.
-        unknown_count: Resources whose outcome a restricted plan cannot tell.
+        unknown_count: Resources with an outcome that a restricted plan cannot determine.
     """
 
     total_resources: Count = 0
@@ -263,21 +271,21 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
         start_time: When the session began.
         end_time: When the session ended.
         total_duration: Nanoseconds.
-        events_sent: Total number of events of the run, including the start and this one: numbers 1 to this one exist.
-        state: The node's end state in a run: "stable", "changed", "failed" or "stopped". Older
-            controllers show "stopped" as failed, because there is a reason.
-        reason: Why it ended early: "interrupted", "stopped by …", or the error that ended it.
+        events_sent: Total number of events of the run, including the start and the summary: events 1 to this number exist.
+        state: The node's end state in a run: "stable", "changed", "failed" or "stopped". Older controllers show
+            "stopped" as failed, because `reason` is set.
+        reason: Why the session ended early: "interrupted", "stopped by …", or the error that ended it.
         code: The stable code of `reason`.
-        manifest, digest, data_revisions, noop, health_check_only: As in the start of the session.
-        corrective: Whether `corrective` is true for any of its resources.
-        stopped_by: The operator who stopped it, marked if the name is not verified by a signature; "" unless the state is
-            "stopped".
+        manifest, digest, data_revisions, noop, health_check_only: See SessionStart.
+        corrective: Whether any change corrected drift.
+        stopped_by: The operator who stopped the run, marked if no signature verifies the name; "" unless the
+            state is "stopped".
         failed: The first 20 failed resources with their errors and the end of their output.
-        refresh_pending: The first 20 resources with a pending refresh, which the next apply makes.
-        left_out: The first 20 resources that applied resources need and the run left out: `service#nginx requires
+        refresh_pending: The first 20 resources with a pending refresh; the next apply refreshes them.
+        left_out: The first 20 resources that applied resources require but the run left out: `service#nginx requires
             file#/etc/nginx.conf`.
-        found: For a saved plan: the digest of its findings.
-        warnings: What the node could not keep of the run: its events, or what undoes it.
+        found: The digest of a saved plan's findings.
+        warnings: Data of the run that the node could not store: its events or its undo record.
     """
 
     protocol: str
@@ -337,7 +345,7 @@ def count(counts: Counts, event: TransactionEvent) -> None:
 
 
 def note_failure(failed: list[FailedResource], event: TransactionEvent) -> None:
-    """Add the resource of an event to the failed ones, if it failed and the list is not full."""
+    """Add a failed resource to the list, unless the list is full."""
     if event.failed and len(failed) < FAILED_LIMIT:
         output = event.output.encode(errors="replace")[-FAILED_OUTPUT_BYTES:].decode(errors="replace")
         resource = f"{event.type}#{event.name}"
@@ -345,13 +353,13 @@ def note_failure(failed: list[FailedResource], event: TransactionEvent) -> None:
 
 
 def add_outcome(summary: SessionSummary, event: TransactionEvent) -> None:
-    """Add one event to a summary: its numbers, and its failure if it failed."""
+    """Add one event to a summary: its numbers, and its failure if the resource failed."""
     count(summary, event)
     note_failure(summary.failed, event)
 
 
 def end_state(summary: SessionSummary) -> str:
-    """The end state by a summary's numbers and reason: "failed", "changed" or "stable"."""
+    """Return the end state for a summary's numbers and reason: "failed", "changed" or "stable"."""
     if summary.reason or summary.failed_resources or summary.requirements_unmet_count:
         return "failed"
     return "changed" if summary.changed_resources else "stable"

@@ -1,8 +1,9 @@
 """
-Ports: Protocols for everything that the core needs from the host and the broker.
+Ports: the Protocols through which the core uses the host and the broker.
 
-Each has an adapter in `system/` or `bus/` and a fake in `testing/`; the same contract tests run on both. A port raises only
-errors of `model/errors.py`. It keeps no lock or handle open between two calls unless its docstring says so.
+Each has an adapter in `system/` or `bus/` and a fake in `testing/`; the same contract tests run on both. A port
+raises only errors of `model/errors.py`. It keeps no lock or handle between two calls unless its docstring
+documents that.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ class Command(Struct, frozen=True, kw_only=True):
     A program to run, without a shell.
 
     Attributes:
-        argv: The program and its arguments. A name without a slash is searched in `search_path`.
-        search_path: Absolute directories, separated by colons; "" uses the PATH of this process. The child does not see it.
-        env: Variables of the child, in addition to PATH, LANG=C and LC_ALL=C. It gets no others.
+        argv: The program and its arguments. A name without a slash is looked up in `search_path`.
+        search_path: Absolute directories, separated by colons; "" uses the PATH of this process. It is not passed to the child.
+        env: Environment variables of the child, in addition to PATH, LANG=C and LC_ALL=C. The child receives no others.
         cwd: Working directory, absolute.
-        stdin: Input of the child; None: no input.
+        stdin: Input of the child; None for no input.
         output_limit_bytes: The number of last bytes of each output stream that are kept.
-        merge_stderr: Merge standard error into standard output, in the order written.
-        time_limit_s: The process group is ended after this many seconds; the result contains the output until then. 0: no limit.
+        merge_stderr: Whether to merge standard error into standard output, in the order written.
+        time_limit_s: The process group is killed after this many seconds; the result contains the output until
+            then. 0 means no limit.
     """
 
     argv: tuple[str, ...]
@@ -46,14 +48,14 @@ class Command(Struct, frozen=True, kw_only=True):
 
 class Completed(Struct, frozen=True, kw_only=True):
     """
-    How a program ended.
+    The result of a program.
 
     Attributes:
-        code: Exit code; -N if signal N ended it.
+        code: Exit code; -N if signal N killed it.
         stdout: The last `output_limit_bytes` of standard output.
         stderr: The last `output_limit_bytes` of standard error.
-        dropped_bytes: Number of bytes of both that were not kept.
-        timed_out: It was ended because its time limit had passed.
+        dropped_bytes: Number of dropped bytes of both streams.
+        timed_out: Whether the program was killed after its time limit.
     """
 
     code: int
@@ -70,15 +72,16 @@ class Runner(Protocol):
         """
         Run a program to its end.
 
-        Returns when the program itself has ended; a child that keeps the output open does not delay it. When cancelled (for
-        example by `asyncio.timeout`), it ends the whole process group, first with SIGTERM, and reaps it.
+        Returns when the program itself has ended; a child that keeps the output open does not delay it. On
+        cancellation (for example by `asyncio.timeout`), the whole process group is terminated, first with
+        SIGTERM, and reaped.
 
         Args:
             command: The program to run.
             on_line: Called on the event loop with each line of standard output as it arrives, without the newline.
 
         Raises:
-            CommandError: It could not be started.
+            CommandError: The program could not be started.
         """
         ...
 
@@ -86,11 +89,11 @@ class Runner(Protocol):
 SMALL_BYTES = 1 << 20
 """A file of up to this size is always read for its digest. Files in /proc and /sys do not report their size."""
 DIGEST_BYTES = 64 << 20
-"""A larger file is read for its digest only if the caller says how large it may be."""
+"""A larger file is read for its digest only if the caller permits that size."""
 
 
 DigestLimits = Mapping[str, Sequence[int | str]]
-"""How large a file may be to be read, by path: a number of bytes, or the path of a file whose size is the limit."""
+"""The maximum size of a file to read, by path: a number of bytes, or the path of a file with that size."""
 
 
 class FileInfo(Struct, frozen=True, kw_only=True):
@@ -99,17 +102,17 @@ class FileInfo(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The path that was inspected.
-        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" if that failed.
-        error: Why it is unreadable; "" otherwise.
+        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" if the inspection failed.
+        error: Why the path is unreadable; "" otherwise.
         mode: Permission bits with setuid, setgid and sticky; 0 when absent.
         uid, gid: Numeric owner; -1 when absent.
         owner, group: Names, or the numbers as text if the system has no name for them.
         size_bytes: Size of the content.
         mtime_ns: Modification time.
         sha256: Hex digest of a regular file's content if requested, otherwise "".
-        undigested: Why there is no digest of a regular file although it was requested: too large, or mostly sparse.
-        link: The target of a symlink at the end of the path; "" if there is none. If the symlink was followed, the other
-            attributes describe its target, so `kind` is "absent" if that is missing.
+        undigested: Why a requested digest of a regular file is missing: the file is too large, or mostly sparse.
+        link: The target of a symlink at the end of the path; "" if there is none. If the symlink was followed,
+            the other attributes describe its target. `kind` is "absent" if the target is missing.
         is_empty: Whether a directory is empty.
     """
 
@@ -130,7 +133,7 @@ class FileInfo(Struct, frozen=True, kw_only=True):
 
 
 class ContentRef(Struct, frozen=True):
-    """The content of another regular file, which may be too large to hold in memory."""
+    """A reference to the content of another regular file, which may be too large for memory."""
 
     path: str
 
@@ -139,9 +142,9 @@ class Files(Protocol):
     """
     Reads and changes files; each call is one thread hop.
 
-    Paths are absolute. A change never follows a symlink at the end of a path, nor one earlier in the path that another user could
-    have created. Owner and group are names, or numbers as text; "" means the user who runs this process. A change that has begun
-    is finished before a cancellation takes effect.
+    Paths are absolute. A change never follows a symlink at the end of a path. It also does not follow earlier
+    symlinks in the path that another user could have created. Owner and group are names, or numbers as text; ""
+    means the user who runs this process. A change that has begun is completed before a cancellation takes effect.
     """
 
     async def inspect(
@@ -152,15 +155,16 @@ class Files(Protocol):
 
         Args:
             paths: The paths.
-            digest: Whether to compute digests of files of at most DIGEST_BYTES; or how large the file may be, by path. A file
-                that is larger than the desired content differs from it and need not be read, and any user can make a sparse file
-                of terabytes. The limit is at least SMALL_BYTES. A file whose path is not in the mapping is not read.
+            digest: Whether to compute digests of files of at most DIGEST_BYTES, or the maximum size of the file
+                by path. A file that is larger than the desired content differs from it and need not be read.
+                (Any user can create a sparse file of terabytes.) The limit is at least SMALL_BYTES. Files that
+                are missing from the mapping are not read.
             follow: Follow a symlink at the end.
         """
         ...
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
-        """Return a regular file's content. A FIFO, socket or device is an error, and so is a file above the limit."""
+        """Return a regular file's content. A FIFO, socket, device or file above the limit is an error."""
         ...
 
     async def write(
@@ -174,21 +178,21 @@ class Files(Protocol):
         then_inspect: DigestLimits | None = None,
     ) -> list[FileInfo]:
         """
-        Write a file atomically; return what `inspect` would find afterwards.
+        Write a file atomically; return its state afterwards, as `inspect` does.
 
         Owner and group are resolved before anything is written. Then a temporary file beside the target gets the content, owner
         and mode, is synced and renamed, and the directory is synced. SELinux label, ACL and extended attributes of the replaced
         file are kept.
 
         Args:
-            content: The bytes, or the regular file to copy them from.
-            then_inspect: The paths to inspect in the same thread hop, with the limits of their digests.
+            content: The bytes, or a regular file to copy.
+            then_inspect: The paths to inspect in the same thread hop, with the size limits for their digests.
         """
         ...
 
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """
-        Replace a file by one that is already written, as `write` does, without copying it.
+        Replace a file with one that is already written, without copying it; otherwise the same as `write`.
 
         Args:
             staged: A regular file in the directory of `path`; it is moved.
@@ -202,8 +206,8 @@ class Files(Protocol):
         Set owner, group and mode, never through a symlink.
 
         Args:
-            directory: First create a missing directory, and its parents with the same mode. A symlink that does not lead to a
-                directory is replaced.
+            directory: Whether to create a missing directory first, and its parents with the same mode. A
+                symlink that does not point to a directory is replaced.
         """
         ...
 
@@ -213,16 +217,16 @@ class Files(Protocol):
         """
         Make a symlink, or replace one, atomically.
 
-        Owner and group, which are those of the symlink, are resolved before anything is written. Then a temporary symlink in the
+        Owner and group of the symlink itself are resolved before anything is written. Then a temporary symlink in the
         same directory gets the owner and is renamed, and the directory is synced. Neither the earlier target nor the new one is
         touched.
 
         Args:
             target: The text of the symlink.
-            force: Also replace a file or an empty directory.
+            force: Whether to replace a file or an empty directory as well.
 
         Raises:
-            FileError: Something else is there; with `errno.ENOTEMPTY` for a directory that is not empty.
+            FileError: The path is of another kind; `errno.ENOTEMPTY` for a directory that is not empty.
         """
         ...
 
@@ -231,15 +235,18 @@ class Files(Protocol):
         Remove a file, symlink or empty directory; a missing path is not an error.
 
         Args:
-            recursive: Remove a directory with its content, never following a symlink out of it.
+            recursive: Whether to remove a directory with its content. Symlinks are never followed.
 
         Raises:
-            FileError: With `errno.ENOTEMPTY` for a directory that is not empty.
+            FileError: The path cannot be removed; `errno.ENOTEMPTY` for a directory that is not empty.
         """
         ...
 
     async def ids(self, owner: str, group: str) -> tuple[int, int]:
-        """Resolve owner and group to numbers, -1 for ""; FileError for an unknown name or a number out of range."""
+        """
+        Resolve owner and group to numbers, -1 for "". Raises FileError for an unknown name or a number out
+        of range.
+        """
         ...
 
 
@@ -262,9 +269,9 @@ class KeyFile(Struct, frozen=True, kw_only=True):
     The file ~/.ssh/authorized_keys of a user.
 
     Attributes:
-        content: Its bytes; None if there is no file.
-        fault: What is wrong with owners and modes; "" if the user owns directory and file, with modes 0700 and 0600.
-        error: Why it cannot be managed, such as a symlink in its place; "" if it can.
+        content: The bytes of the file; None if it does not exist.
+        fault: The problem with owners and modes; "" if the user owns directory and file, with modes 0700 and 0600.
+        error: Why the file cannot be managed, for example because a symlink is in its place; "" if it can.
     """
 
     content: bytes | None = None
@@ -276,17 +283,17 @@ class KeyFiles(Protocol):
     """
     Reads and writes ~/.ssh/authorized_keys; each call is one hop to a thread.
 
-    The user controls everything in the home directory. So no symlink in it is followed, a file that the user cannot read is not
-    read, and a home directory of another user is refused.
+    The user controls everything in the home directory. Symlinks in it are therefore not followed, files that
+    the user cannot read are not read, and a home directory of another user is refused.
     """
 
     async def look(self, homes: Sequence[KeyPlace]) -> list[KeyFile]:
-        """Read the file in each home directory, in order. Never raises for one of them."""
+        """Read the file in each home directory, in order. Never raises for a single directory."""
         ...
 
     async def write(self, home: KeyPlace, content: bytes | None) -> None:
         """
-        Write the file atomically, and set owners and modes of it and of ~/.ssh, which is created if it is missing.
+        Write the file atomically, and set owners and modes of the file and of ~/.ssh. A missing ~/.ssh is created.
 
         Args:
             home: The user's home directory.
@@ -304,10 +311,10 @@ class Transfer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         url: http or https. User name and password in it are used for authentication, and never shown.
-        headers: Sent only to the URL's own host, not to hosts it redirects to; they override user name and password.
+        headers: Sent only to the URL's own host, not after a redirect to another host. They override user name and password.
         username, password: Basic authentication for the URL itself; not sent after a redirect, even on the same host.
         etag, last_modified: From an earlier response; the server can then answer that nothing has changed.
-        limit_bytes: A longer response is an error.
+        limit_bytes: The maximum size of the response; a longer one is an error.
     """
 
     url: str
@@ -324,10 +331,10 @@ class Transferred(Struct, frozen=True, kw_only=True):
     The result of a download.
 
     Attributes:
-        is_unchanged: The server has nothing newer than `etag` or `last_modified`; nothing was transferred.
+        is_unchanged: Whether the server has nothing newer than `etag` or `last_modified`; then nothing was transferred.
         content: The bytes; b"" if they were saved to a file.
-        size_bytes, sha256: Of the content.
-        etag, last_modified: For the next request; "" if the server sent none.
+        size_bytes, sha256: Size and SHA-256 (hex) of the content.
+        etag, last_modified: Values for the next request; "" if the server did not send them.
     """
 
     is_unchanged: bool = False
@@ -356,12 +363,12 @@ class Download(Protocol):
         """
         Download into a file.
 
-        An interrupted transfer continues if the server supports it, otherwise it starts again. If it fails or is cancelled, the
-        file is removed.
+        An interrupted transfer is resumed if the server supports it; otherwise it starts again. If the download
+        fails or is cancelled, the file is removed.
 
         Args:
             path: A new file, readable only by its owner; an existing path is an error.
-            on_progress: Called on the event loop with the bytes so far and in total, 0 while the total is unknown.
+            on_progress: Called on the event loop with the received bytes and the total, which is 0 while unknown.
         """
         ...
 
@@ -372,14 +379,15 @@ class Packed(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The archive, a regular file.
-        kind: "tar.gz", "tar" (compressed or not, as its content says) or "zip".
-        limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written. 0 bytes: derived
-            from the size of the archive.
-        proof: A path in the archive whose existence shows that everything was unpacked; "" for none. If it does not exist yet, it
+        kind: "tar.gz", "tar" (compressed or not, detected from its content) or "zip".
+        limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written.
+            `limit_bytes` 0 means a limit derived from the size of the archive.
+        proof: A path in the archive whose existence shows that everything was unpacked; "" for none. If it does
+            not exist yet, it
             is written last, and not at all if unpacking fails.
-        sha256: Of the archive's content, in hex; "" if unknown. Compared with the bytes that are unpacked, so a concurrent change
-            of the file is detected.
-        size_bytes: Of the archive; -1 if unknown. An archive of another size is not read.
+        sha256: Digest of the archive's content, in hex; "" if unknown. It is compared with the bytes that are
+            unpacked, so a concurrent change of the file is detected.
+        size_bytes: Size of the archive; -1 if unknown. An archive of another size is not read.
         drop_special_bits: Whether setuid, setgid and sticky bits are dropped.
     """
 
@@ -400,13 +408,14 @@ class Unpack(Protocol):
         """
         Unpack into a directory, which is created (0755) with its parents. Returns the number of entries.
 
-        The whole archive is read and checked first, so a damaged, too large or hostile archive changes nothing. Absolute names,
-        `..`, devices, and links that lead out of the directory are refused. While writing, no symlink is followed out of the
-        directory. Each file is replaced atomically; files that are not in the archive stay. Modes and times are those of the
-        archive; owners too if root unpacks a tar.
+        The whole archive is read and checked first, so a damaged, oversized or malicious archive changes
+        nothing. Absolute names, `..`, devices, and links that point outside the directory are refused. Symlinks
+        that point outside the directory are not followed while writing. Each file is replaced atomically; files
+        that are not in the archive are kept. Modes and times come from the archive, and owners too if root
+        unpacks a tar.
 
         Raises:
-            FileError: Names the entry and the problem.
+            FileError: The archive was refused or could not be written; the message contains the entry and the problem.
         """
         ...
 
@@ -419,8 +428,8 @@ class TreeEntry(Struct, frozen=True, kw_only=True):
         path: Relative to the directory, with `/` between the parts; bytes that are not UTF-8 are surrogate escapes.
         kind: "file", "directory", "symlink" or "other" (FIFO, socket, device).
         content: The content of a file, or of a symlink to a file; b"" otherwise.
-        mode: Permission bits; of a symlink 0.
-        uid, gid: Numeric owner; -1 keeps the writer's own.
+        mode: Permission bits; 0 for a symlink.
+        uid, gid: Numeric owner; -1 uses the writer's own ids.
     """
 
     path: str
@@ -433,11 +442,11 @@ class TreeEntry(Struct, frozen=True, kw_only=True):
 
 class Tree(Struct, frozen=True, kw_only=True):
     """
-    A directory with everything below it.
+    A directory with all its content.
 
     Attributes:
-        kind: The kind of the path: "directory", else "file", "symlink" or "other" without entries.
-        entries: In the order of a walk: each directory sorted by names, a directory before its content. Symlinks are not entered.
+        kind: The kind of the path: "directory", or "file", "symlink" or "other" without entries.
+        entries: The entries in walk order: sorted by name, a directory before its content. Symlinks are not entered.
     """
 
     kind: str
@@ -449,8 +458,8 @@ class Digest(Struct, frozen=True):
     Digest and size of content that is not in memory.
 
     Attributes:
-        sha256: In hex; "" if unknown, so that any existing file differs.
-        size_bytes: Its size; -1 if unknown. A file of another size is not read.
+        sha256: In hex; "" if unknown, so any existing file differs.
+        size_bytes: Size of the content; -1 if unknown. A file of another size is not read.
     """
 
     sha256: str = ""
@@ -462,10 +471,10 @@ class TreeComparison(Struct, frozen=True, kw_only=True):
     The differences between a directory and its wanted files.
 
     Attributes:
-        exists: Whether there is a directory, or a symlink to one.
+        exists: Whether the path is a directory, or a symlink to one.
         files: "same", "differs" or "absent" for each wanted path.
-        extra: Paths of all other entries except directories, sorted; "" is the path itself if it is a symlink, not followed.
-            Only some of them for a huge directory without `is_whole`.
+        extra: Paths of all other entries except directories, sorted; "" is the path itself if it is a symlink
+            that was not followed. For a huge directory without `is_whole` the list is incomplete.
     """
 
     exists: bool
@@ -475,18 +484,19 @@ class TreeComparison(Struct, frozen=True, kw_only=True):
 
 class Trees(Protocol):
     """
-    Reads and writes whole directories; each call is one hop to a thread, however many files there are.
+    Reads and writes whole directories; each call is one thread hop, regardless of the number of files.
 
-    Paths of directories are absolute, those in them relative. As with `Files`, no change follows a symlink that another user
-    could have created; other symlinks to directories are followed, unless `is_whole`.
+    Paths of directories are absolute; paths inside them are relative. As with `Files`, no change follows a
+    symlink that another user could have created. Other symlinks to directories are followed, unless `is_whole`
+    is set.
 
-    `is_whole` means that the directory must contain only the wanted files: then no symlink below it is followed either, because
-    a symlink in place of a directory is itself an unwanted entry.
+    `is_whole` means that the directory must contain only the wanted files. Symlinks below it are then not
+    followed either, because a symlink in place of a directory is itself an unwanted entry.
     """
 
     async def read(self, path: str, limit_bytes: int) -> Tree:
         """
-        Read everything in a directory.
+        Read the whole content of a directory.
 
         Raises:
             FileError: It does not exist, an entry cannot be read, or there are too many entries.
@@ -502,7 +512,7 @@ class Trees(Protocol):
         Args:
             path: The directory, which may be missing.
             wanted: The content of each path, or its digest.
-            is_whole: See above.
+            is_whole: See the class.
 
         Raises:
             FileError: An entry of another kind is in the place of a file or directory, or cannot be read.
@@ -524,8 +534,8 @@ class Trees(Protocol):
             path: The directory, which is created with its parents.
             directories: The directories to create below it, parents first.
             files: Regular files; their directories exist or are in `directories`.
-            keep: If given, everything below the path on its file system is removed at the end, except directories, the files
-                and these paths. None removes nothing.
+            keep: Paths to keep. If given, everything else below the path on its file system is removed at the
+                end, except directories and the written files. None removes nothing.
 
         Returns:
             The removed paths.
@@ -539,26 +549,28 @@ class Trees(Protocol):
         Missing paths and directories with other content are not errors.
 
         Raises:
-            FileError: A file cannot be removed; the others have been.
+            FileError: A file could not be removed; the other files were removed.
         """
         ...
 
 
 class TreeSpec(Struct, frozen=True, kw_only=True):
     """
-    What a directory and its content should be.
+    The desired state of a directory and its content.
 
     Attributes:
         path: The directory, absolute.
-        is_absent: It should not exist; the other attributes do not apply then.
-        source: A directory whose files and subdirectories it should have, absolute; "": none.
-        purge: Remove what the source does not have.
-        recurse: Owner, group and modes apply to everything in it; otherwise only to the directory and what the source has.
+        is_absent: Whether the directory should not exist; then the other attributes do not apply.
+        source: The absolute path of a directory with the desired files and subdirectories; "" for none.
+        purge: Whether to remove entries that the source does not have.
+        recurse: Whether owner, group and modes apply to everything in the directory; otherwise they apply only
+            to the directory and the entries of the source.
         owner, group: Names, or numbers as text; "" leaves them alone.
         file_mode, directory_mode: Permissions; -1 leaves them alone.
-        max_age_s: Remove older files; -1: no limit.
-        max_size_bytes: Remove the oldest files until the others fit; -1: no limit.
-        matches: Patterns of the files that the limits apply to; empty: all files. The flag: match the path instead of the name.
+        max_age_s: Files older than this are removed; -1 means no limit.
+        max_size_bytes: The oldest files are removed until the others fit; -1 means no limit.
+        matches: Patterns of the files to which the limits apply; empty for all files. Each flag means that the
+            pattern matches the path instead of the name.
         now_s: The time from which the age of files is computed, in seconds since the epoch.
         refused: Directories that must not be the target, even through another path.
     """
@@ -586,12 +598,12 @@ class TreeChange(Struct, frozen=True, kw_only=True):
     Attributes:
         path: Relative to the directory; "" is the directory itself. Bytes that are not UTF-8 are surrogate escapes.
         action: "create", "write" (the content differs), "set" (owner, group or mode differ) or "remove".
-        kind: What it is: "file", "directory" or "symlink". A symlink that a file replaces is a "write".
-        why: Why it is removed: "absent", "purge", "age" or "size"; "" otherwise.
+        kind: The kind of the entry: "file", "directory" or "symlink". Replacing a symlink with a file is a "write".
+        why: Why the entry is removed: "absent", "purge", "age" or "size"; "" otherwise.
         link: Target of a symlink.
-        mode, uid, gid: Before the change; -1 for what does not exist. `new_mode`, `new_uid`, `new_gid`: after it, -1 for the
-            writer's own number.
-        size_bytes, mtime_ns, device, inode: For checking, before it is removed, that it is still the same entry.
+        mode, uid, gid: Values before the change; -1 if the entry does not exist. `new_mode`, `new_uid`,
+            `new_gid`: values after the change; -1 for the writer's own ids.
+        size_bytes, mtime_ns, device, inode: Used before a removal to check that it is still the same entry.
     """
 
     path: str
@@ -613,16 +625,16 @@ class TreeChange(Struct, frozen=True, kw_only=True):
 
 class TreeDifference(Struct, frozen=True, kw_only=True):
     """
-    How a directory compares with its spec.
+    The differences between a directory and its spec.
 
     Attributes:
-        kind: "directory", "absent", or what else is at the path.
-        error: Why the directory cannot be brought to its spec; nothing else is known then.
-        mode, uid, gid: Of the directory; -1 if there is none.
+        kind: "directory", "absent", or the kind of another entry at the path.
+        error: Why the directory cannot be made to match its spec; then the other attributes are not set.
+        mode, uid, gid: Values of the directory; -1 if it does not exist.
         owner, group: Names, or the numbers as text.
         count: Number of entries that were compared.
-        changes: What must change, in this order: directories before their content, removals last and content first.
-        kept: Mount points, and FIFOs, sockets and devices, which purge and removal leave alone.
+        changes: The necessary changes, in order: directories before their content, then removals, content before directories.
+        kept: Mount points, FIFOs, sockets and devices, which are never purged or removed.
     """
 
     kind: str = "absent"
@@ -641,9 +653,9 @@ class TreeEditor(Protocol):
     """
     Compares directories with their specs, and makes the changes.
 
-    No symlink below the directory or the source is followed, and neither the directory nor the source may be a symlink. Other
-    file systems that are mounted below the directory are not entered. Symlinks in the path to it are followed only if no other
-    user could have created them.
+    No symlink below the directory or the source is followed, and neither the directory nor the source may be a
+    symlink. File systems that are mounted below the directory are not entered. Symlinks in the path to the
+    directory are followed only if no other user could have created them.
     """
 
     async def look(self, specs: Sequence[TreeSpec]) -> list[TreeDifference]:
@@ -657,20 +669,20 @@ class TreeEditor(Protocol):
         An entry that was replaced or changed since then is not removed.
 
         Raises:
-            FileError: A change failed; those before it have been made.
+            FileError: A change failed; the changes before it were made.
         """
         ...
 
 
 class Records(Protocol):
     """
-    Small documents by key, stored on this machine: what a later run must know and cannot see on the host.
+    Small documents by key, stored on this host, with data that a later run needs and cannot observe on the host.
 
-    Only the current user can read them. They are hints: if one is lost, work is repeated.
+    Only the current user can read them. They are hints: if a document is lost, work is repeated.
     """
 
     async def recall(self, kind: str, key: str) -> bytes | None:
-        """The document of a key; None when there is none."""
+        """Return the document of a key; None if there is none."""
         ...
 
     async def keep(self, kind: str, key: str, document: bytes | None) -> None:
@@ -686,14 +698,14 @@ class Records(Protocol):
 
 
 class Locks(Protocol):
-    """Locks that processes of this host share, by name: "accounts", "package", "service"."""
+    """Locks that are shared by the processes of this host, by name: "accounts", "package", "service"."""
 
     def hold(self, name: str) -> AbstractAsyncContextManager[None]:
         """
         Hold a lock during an `async with`, waiting for its current holder.
 
         Raises:
-            LockError: It was not free within the adapter's limit; the message names the holder.
+            LockError: The lock was not released within the adapter's limit; the message contains the holder.
         """
         ...
 
@@ -704,10 +716,10 @@ class KernelValue(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: Its path below /proc/sys.
-        value: Its value, without the newline at the end; "" if it has none or cannot be read.
+        value: Its value, without the newline at the end; "" if it is empty or cannot be read.
         exists: Whether the kernel has it.
         is_read_only: Whether its file system is mounted read-only.
-        error: Why it cannot be read; "" if it can, or if it does not exist.
+        error: Why the parameter cannot be read; "" if it can be read or does not exist.
     """
 
     path: str
@@ -729,20 +741,20 @@ class Kernel(Protocol):
         Set a parameter.
 
         Raises:
-            FileError: The kernel refuses it.
+            FileError: The kernel refused the value.
         """
         ...
 
 
 class Clock(Protocol):
-    """The time, which tests can control."""
+    """The time. Tests can control it."""
 
     def now(self) -> datetime:
-        """Wall-clock time, aware, UTC."""
+        """Return the wall-clock time, timezone-aware, in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never decrease."""
+        """Return seconds of a clock that never goes backwards."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -759,8 +771,8 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True, gc=False):
         value: Its bytes; never empty, because an empty value means an absent key.
         revision: The stream sequence of this write.
         created: When it was written, by the broker's clock.
-        signature: The `Ccm-Signature` header that it was written with; "" without one.
-        certificate: The `Ccm-Certificate` header, likewise.
+        signature: The `Ccm-Signature` header of the write; "" without one.
+        certificate: The `Ccm-Certificate` header of the write; "" without one.
         note: For a deletion, the note that was passed to `delete`: who removed the key and why; "" if there is none.
     """
 
@@ -782,17 +794,20 @@ class KeyReader(Protocol):
 
         Args:
             key: The key.
-            at_least: A revision that is known to be stored, from a notice: a replica that lags behind it is asked again for a
-                few seconds.
+            at_least: A revision that is known to be stored, from a notice. A replica that does not have it yet
+                is queried again for a few seconds.
 
         Raises:
             BusUnavailableError: The broker is unreachable, or no replica has that revision.
-            ProtocolError: The entry was not written but copied there by a redirected read; keep the last value.
+            ProtocolError: The entry was not written by a client but copied there by a redirected read. Keep the last value.
         """
         ...
 
     async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """Return the newest revision of a key as `get` does, or its deletion (with an empty value); None if nothing is stored."""
+        """
+        Return the newest revision of a key, or its deletion (with an empty value); None if nothing is
+        stored. See `get`.
+        """
         ...
 
     async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
@@ -820,18 +835,18 @@ class KeyReader(Protocol):
         deletions: bool = False,
     ) -> list[KeyValueEntry]:
         """
-        The newest revisions of all keys that match one of the patterns, sorted by key.
+        Return the newest revisions of all keys that match one of the patterns, sorted by key.
 
         Args:
             patterns: Keys in which `*` matches one token and `>` the rest: `["all.*", "node.web1.*"]`.
-            obeyed: The reader acts on the entries, so an entry copied there by a redirected read is an error and not skipped: a
-                node could otherwise hide the true one.
-            at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
-            deletions: Include deleted keys, each with an empty value.
+            obeyed: Whether the reader acts on the entries. If so, an entry that a redirected read copied there
+                is an error and is not skipped, because a node could otherwise hide the real entry.
+            at_least: A revision of a matching key, or of a deletion, that is known to be stored; see `get`.
+            deletions: Whether to include deleted keys, each with an empty value.
 
         Raises:
             BusUnavailableError: The broker is unreachable, or no replica has that revision.
-            ProtocolError: With `obeyed`: an entry was not written but copied; keep the last values.
+            ProtocolError: With `obeyed`: an entry was not written by a client but copied. Keep the last values.
         """
         ...
 
@@ -841,8 +856,9 @@ class KeyReader(Protocol):
         """
         Call back with key and revision after each write to a key that matches, until the returned function is called.
 
-        A notice is a hint: some are missed while the connection is lost, so a reader also reads again after each reconnect and
-        at intervals. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
+        A notice is a hint. Notices are missed while the connection is lost, so a reader must also read again
+        after each reconnect and at intervals. The buckets that nodes write (CCM_NODES) and the records of runs
+        send no notices.
         """
         ...
 
@@ -864,25 +880,28 @@ class KeyValue(KeyReader, Protocol):
 
         Args:
             key: The key.
-            number: For a document that agents obey, the number of the deletion, which is higher than the document's.
+            number: The number of the deletion of a document that agents follow; it is higher than the document's number.
             note: Text for the history; agents ignore it.
         """
         ...
 
 
 class KeyHistory(Protocol):
-    """Reads of a bucket that only the controller makes, because there may be many keys; no call creates a consumer."""
+    """
+    Reads of a bucket that only the controller performs, because there may be many keys. No call creates a
+    consumer.
+    """
 
     async def keys(self, prefix: str = "") -> list[str]:
-        """Keys present now that begin with a prefix, sorted."""
+        """Return the existing keys that begin with a prefix, sorted."""
         ...
 
     async def entries(self, prefix: str = "") -> list[KeyValueEntry]:
-        """Newest revisions of those keys, sorted by key."""
+        """Return the newest revisions of the keys that begin with a prefix, sorted by key."""
         ...
 
     async def history(self, key: str) -> list[KeyValueEntry]:
-        """All stored revisions of a key, oldest first; a deletion is an entry with an empty value."""
+        """Return all stored revisions of a key, oldest first; a deletion is an entry with an empty value."""
         ...
 
     async def revision(self) -> int:
@@ -890,19 +909,19 @@ class KeyHistory(Protocol):
         ...
 
     async def now(self) -> datetime:
-        """The time of the broker's clock."""
+        """Return the time of the broker's clock."""
         ...
 
 
 class BucketKeys(Struct, frozen=True, kw_only=True):
     """
-    The keys of a bucket, without what is stored there.
+    The keys of a bucket, without their values.
 
     Attributes:
         keys: All keys that have a stored entry, including a deletion.
         created: When the stream was created, in the broker's format. It changes if the stream is deleted and created again.
         revision: Revision of the newest write to the bucket.
-        history: How many revisions of a key the bucket keeps.
+        history: The number of revisions that the bucket keeps for each key.
     """
 
     keys: set[str]
@@ -912,25 +931,26 @@ class BucketKeys(Struct, frozen=True, kw_only=True):
 
 
 class KeyChanges(KeyReader, Protocol):
-    """Reads what changed in a bucket, for a reader that knows its earlier content."""
+    """Reads the changes of a bucket, for a reader that already knows its earlier content."""
 
     async def list_keys(self, pattern: str) -> BucketKeys:
         """
-        List the keys that match a pattern now, as the leader of the stream knows them.
+        List the existing keys that match a pattern, from the leader of the stream.
 
         Raises:
             BusUnavailableError: The broker is unreachable.
-            BusDeniedError: These credentials do not allow it.
+            BusDeniedError: The credentials lack this permission.
         """
         ...
 
     async def changes(self, pattern: str, after: int, since: datetime) -> list[KeyValueEntry]:
         """
-        The revisions of matching keys that are stored after a revision, oldest first; each deletion with an empty value.
+        Return the revisions of matching keys that were stored after a revision, oldest first. Deletions have an empty value.
 
-        An entry that was copied there is returned as a deletion, because `matching` does not return it. The first revision that
-        was written at `since` or later comes before them if its number is not above `after`. That happens if a stream was
-        restored from a backup and written to again: its times increase, but its revisions start again at a lower number.
+        An entry that was copied by a redirected read is returned as a deletion, because `matching` does not
+        return it. The result begins with the first revision that was written at `since` or later if its number
+        is not above `after`. That happens if a stream was restored from a backup and written to again: times
+        increase, but revisions restart at a lower number.
 
         Raises:
             BusUnavailableError: The broker is unreachable.
@@ -939,7 +959,7 @@ class KeyChanges(KeyReader, Protocol):
 
 
 class SignedStore(KeyValue, Protocol):
-    """A bucket that also stores signatures, which were made elsewhere: "" for none."""
+    """A bucket that also stores existing signatures; "" for none."""
 
     async def update(
         self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None, signature: str = ""
@@ -984,7 +1004,7 @@ class StoredObject(Struct, frozen=True, kw_only=True):
 
 
 class Objects(Protocol):
-    """Bundles by digest. Getting one does not create a consumer on the broker."""
+    """Bundles by digest. Reading a bundle does not create a consumer on the broker."""
 
     async def all(self) -> list[StoredObject]:
         """Return every object, oldest first. Only the controller calls this, because there may be many."""
@@ -996,25 +1016,26 @@ class Objects(Protocol):
 
     async def put(self, name: str, content: bytes) -> None:
         """
-        Store an object. If the same name and content are stored already, only the time of the object is renewed.
+        Store an object. If the same name and content are already stored, only the object's time is renewed.
 
-        `remove` then keeps it, because its revision is newer. ProtocolError if the name is a digest of other content.
+        A concurrent `remove` then keeps the object, because its revision is newer. Raises ProtocolError if
+        the name is a digest of other content.
         """
         ...
 
     async def remove(self, name: str, revision: int) -> bool:
         """
-        Remove an object, unless it was stored again since.
+        Remove an object, unless it was stored again after it was listed.
 
         Args:
             name: Its name.
-            revision: Its revision, as returned by `all`.
+            revision: The revision that `all` returned.
 
         Returns:
             Whether it was removed.
 
         Raises:
-            BusDeniedError: Only operators with `--admin` may do this.
+            BusDeniedError: The credentials are not those of an operator with `--admin`.
         """
         ...
 
@@ -1023,17 +1044,20 @@ class Objects(Protocol):
         Remove the older descriptions that `put` leaves when it renews the time of an object.
 
         Raises:
-            BusDeniedError: Only operators with `--admin` may do this.
+            BusDeniedError: The credentials are not those of an operator with `--admin`.
         """
         ...
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
-        """Return the SHA-256 (hex) of an object, as of this revision or later; None if it does not exist. This is cheap."""
+        """
+        Return the SHA-256 (hex) of an object at this revision or later; None if it does not exist. This is
+        a cheap call.
+        """
         ...
 
     async def signature(self, name: str) -> tuple[str, str]:
         """
-        The subject of an object's meta message, and its signature; "" if it was not signed.
+        Return the subject of an object's meta message, and its signature; "" if it was not signed.
 
         The signature covers the object's digest (SHA-256, hex) and that subject.
         """
@@ -1052,11 +1076,11 @@ class IncomingRequest(Struct, frozen=True, kw_only=True):
 
     Attributes:
         subject: The subject on which it was delivered.
-        protocol: The protocol id at the start of the subject. A request whose body has another one was refused.
+        protocol: The protocol id at the start of the subject. Requests with a different id in the body were refused.
         scope: The subject's scope as text: "all", "node.<node>" or "fact.<key>.<value>" (encoded).
         body: The exact bytes.
-        headers: Headers, names as sent.
-        scheduled: It came from the stream of schedules; run ID and time derive from `headers`.
+        headers: Headers; names as sent.
+        scheduled: Whether the request came from the stream of schedules. Its run ID and time derive from `headers`.
     """
 
     subject: str
@@ -1068,7 +1092,7 @@ class IncomingRequest(Struct, frozen=True, kw_only=True):
 
 
 class Requests(Protocol):
-    """Requests to this agent, which subscribes by scope."""
+    """Requests to this agent. The agent subscribes by scope."""
 
     async def subscribe(
         self,
@@ -1077,15 +1101,15 @@ class Requests(Protocol):
         on_refused: Callable[[str, ProtocolError], None] | None = None,
     ) -> None:
         """
-        Replace the scopes of this process; subscriptions that are kept do not miss messages.
+        Replace the scopes of this process; unchanged subscriptions do not miss messages.
 
         Args:
             scopes: Scopes as text.
-            on_request: Called on the loop; it must only queue. Messages that break the protocol never reach it.
-            on_refused: Called instead, with the subject and the reason; each is logged anyway.
+            on_request: Called on the event loop; it must only queue. It does not receive messages that violate the protocol.
+            on_refused: Called for refused messages, with the subject and the reason; each refusal is also logged.
 
         Raises:
-            BusDeniedError: The broker refuses one of them; the others are subscribed.
+            BusDeniedError: The broker refused a subscription; the others are active.
         """
         ...
 
@@ -1095,16 +1119,16 @@ class Requests(Protocol):
 
         Raises:
             BusError: The broker is unreachable, does not support schedules, or refuses.
-            ProtocolError: The message breaks the rules of the protocol.
+            ProtocolError: The message violates the protocol.
         """
         ...
 
     async def own_subjects(self, scopes: Collection[str]) -> list[str]:
         """
-        Return the subjects, for `last_due`, of schedules that have their own subjects for some scopes.
+        Return the subjects of all schedules in some scopes that have separate subjects; use them with `last_due`.
 
         Raises:
-            BusError, ProtocolError: As `last_due`.
+            BusError, ProtocolError: See `last_due`.
         """
         ...
 
@@ -1115,7 +1139,7 @@ class Published(Struct, frozen=True, kw_only=True):
 
     Attributes:
         sequence: The event's sequence in the stream.
-        is_duplicate: The stream had a message under this message id before, and did not store this one.
+        is_duplicate: Whether the stream already had a message with this message id, and did not store this one.
     """
 
     sequence: int
@@ -1124,13 +1148,13 @@ class Published(Struct, frozen=True, kw_only=True):
 
 class StoredEvent(Struct, frozen=True, kw_only=True):
     """
-    An event as read.
+    An event as it was read.
 
     Attributes:
-        subject: Its subject; protocol, run and node come from it, never from the body.
+        subject: Its subject; protocol, run and node are read from it, never from the body.
         body: Its bytes.
         sequence: Its sequence in the stream; 0 for core delivery.
-        chain: The `Ccm-Chain` header: its position in its node's chain, as claimed by its sender; "" without one.
+        chain: The `Ccm-Chain` header: the event's position in its node's chain, as claimed by the sender; "" without one.
         signature: The `Ccm-Signature` header, not verified; "" without one.
         time: When it was stored, by the broker's clock; None for core delivery.
     """
@@ -1144,7 +1168,10 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
 
 
 class BrokerConnection(Protocol):
-    """The connection behind the bus ports. It may be lost and restored; callers that can work without it do not wait."""
+    """
+    The connection behind the bus ports. It may be lost and restored. Callers that can work without a
+    connection do not wait.
+    """
 
     @property
     def connected(self) -> bool:
@@ -1162,9 +1189,9 @@ class BrokerConnection(Protocol):
 
     def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
         """
-        Call a function after each connect, once subscriptions are restored; it must only queue.
+        Call a function after each connect, once subscriptions are restored. The function must only queue.
 
-        Use it to re-read what may have changed while disconnected. The returned function removes the hook.
+        Use it to re-read data that may have changed while disconnected. The returned function removes the hook.
         """
         ...
 
@@ -1178,19 +1205,25 @@ class Events(Protocol):
         """
         Publish and wait for the stream's acknowledgement. After any BusError, retry with the same message ID.
 
-        The stream stores one message for each id, regardless of sender and subject. So an id must be one that no other
-        sender can guess: 128 random bits.
+        The stream stores one message for each id, regardless of sender and subject. An id must therefore be
+        unguessable: 128 random bits.
         """
         ...
 
     async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Publish a message that no stream stores (answers, progress): sent once, may be lost, never an error while connected."""
+        """
+        Publish a message that no stream stores (answers, progress). It is sent once, may be lost, and never
+        raises while connected.
+        """
         ...
 
     async def follow(
         self, subject: str, on_event: Callable[[StoredEvent], None]
     ) -> Callable[[], Awaitable[None]]:
-        """Core delivery of a subject pattern until the returned function is called; copied messages are dropped."""
+        """
+        Deliver messages of a subject pattern (core NATS) until the returned function is called; copied
+        messages are dropped.
+        """
         ...
 
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
@@ -1217,7 +1250,10 @@ class Events(Protocol):
 
 
 class RenderWorker(Protocol):
-    """A process that renders templates, with kernel limits on CPU time and memory. Its methods block; use them in any thread."""
+    """
+    A process that renders templates, with kernel limits on CPU time and memory. Its methods block; call
+    them in any thread.
+    """
 
     def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
         """
@@ -1228,11 +1264,11 @@ class RenderWorker(Protocol):
             hear: Called with each message. It returns an answer to send, None to continue, or b"" after the last message.
 
         Raises:
-            TemplateLimitError: It took more time or memory than it may, and was killed.
-            TemplateError: It could not be started, or ended unexpectedly.
+            TemplateLimitError: The process exceeded its time or memory limit and was killed.
+            TemplateError: The process could not be started, or ended unexpectedly.
         """
         ...
 
     def close(self) -> None:
-        """End the process. A later call starts another one."""
+        """End the process. A later call starts a new one."""
         ...

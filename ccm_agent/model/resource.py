@@ -1,7 +1,7 @@
 """
 Types common to all resources: properties, control, values of `ensure` and `type#name` references.
 
-Each type's properties extend `CommonProperties`, its current state extends `CommonState`. Field names are those of
+Each type's properties extend `CommonProperties`; its current state extends `CommonState`. Field names are those of
 Choria CCM's manifests and events.
 """
 
@@ -24,7 +24,7 @@ ABSENT = "absent"
 FOR_EACH = "for_each"
 
 MANIFEST_ONLY = ("rescue", "before", "notify", FOR_EACH)
-"""Properties that have a meaning only in a manifest, not for a single resource."""
+"""Properties that are only meaningful in a manifest, not for a single resource."""
 
 REFERENCE = lazy_pattern(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
 """A reference to a resource by name or alias: `type#name`."""
@@ -33,7 +33,10 @@ REFERENCE = lazy_pattern(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
 class Control(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename={"if_": "if"}
 ):
-    """Whether a resource is managed on this node, and on how many nodes at a time it is changed."""
+    """
+    Conditions for managing a resource on this node, and the number of nodes that change it at the same
+    time.
+    """
 
     if_: Annotated[str, Meta(description="Manage the resource only if this expression is true.")] = ""
     unless: Annotated[str, Meta(description="Skip the resource if this expression is true.")] = ""
@@ -50,7 +53,7 @@ class Control(
 
 
 class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How often a resource that fails is tried again."""
+    """The retries of a failing resource."""
 
     tries: Annotated[
         int,
@@ -169,8 +172,8 @@ class CommonState(Struct, kw_only=True):
         type: The resource type.
         name: The resource's name.
         ensure: The current state as a value of `ensure`; for a package, its version.
-        timestamp: When it was read.
-        changed, refreshed, stable, noop, noop_message: The outcome, as in the event.
+        timestamp: The time at which the state was read.
+        changed, refreshed, stable, noop, noop_message: The outcome; see TransactionEvent.
     """
 
     protocol: str

@@ -1,5 +1,5 @@
 """
-What a resource changes: properties before and after, and the lines of files. A plan and the apply after it describe it alike.
+The change of a resource: properties before and after, and lines of files. A plan and a later apply use the same description.
 
 A node makes a `ResourceDiff` only if the request asks for it and the node's policy does not withhold it.
 """
@@ -25,19 +25,22 @@ ShowLines = Annotated[
 """The property `diff` of types that write files."""
 
 DIFF_LIMIT_BYTES = 64 * 1024
-"""The texts of one resource's diffs together. An event on the bus may hold less, because it is limited as a whole."""
+"""
+Limit of all texts in one resource's diffs. An event on the bus may contain less, because its total size is
+limited.
+"""
 
 DIFF_LIMIT_LINES = 400
-"""Lines of one resource's diffs together."""
+"""Limit of all lines in one resource's diffs."""
 
 RUN_LIMIT_BYTES = 1 << 20
-"""The texts of all diffs of one run on one node. Files beyond it are listed with counts of lines."""
+"""Limit of all texts in the diffs of one run on one node. Further files are listed only with line counts."""
 
 FILES_LISTED = 200
-"""Files that the diff of one resource lists; the others are counted."""
+"""Limit of the files that the diff of one resource lists; further files are only counted."""
 
 VALUE_LENGTH = 1000
-"""Characters of a property's value or a command that a diff shows."""
+"""Limit of the characters that a diff shows of a property's value or a command."""
 
 
 class PropertyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,8 +48,8 @@ class PropertyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A property before and after the change.
 
     Attributes:
-        property: Its name.
-        before, after: Its values; "" for one that does not exist. Sensitive values are `***` on both sides.
+        property: The name of the property.
+        before, after: Its values; "" if there is no value. Sensitive values are `***` on both sides.
     """
 
     property: str
@@ -55,7 +58,10 @@ class PropertyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ContentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Size and SHA-256 (hex) of a file's content; the digest is "" if it is not known without reading or fetching more."""
+    """
+    Size and SHA-256 (hex) of a file's content. The digest is "" if it would require reading or fetching
+    more data.
+    """
 
     size_bytes: Count = 0
     sha256: str = ""
@@ -68,12 +74,13 @@ class FileDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         path: The file.
         action: "create", "change" or "remove".
-        form: "text": `text` is the diff; "lines": only the numbers of lines are shown; "binary" or "digests": sizes and digests.
+        form: "text": `text` is the diff; "lines": only the numbers of lines are shown; "binary" or "digests":
+            sizes and digests.
         text: A unified diff without the lines that name the files, masked.
         added, removed: Number of lines.
-        left_out: Lines that were left out at the end of `text`.
-        why: Why there is no text, or why it does not show all of the change.
-        before, after: Size and digest of binary and large files; None for one that is not there, or whose lines are counted.
+        left_out: Number of lines that were left out at the end of `text`.
+        why: Why `text` is empty or incomplete.
+        before, after: Size and digest of binary and large files; None if the file does not exist or its lines are counted.
     """
 
     path: str
@@ -90,14 +97,14 @@ class FileDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ResourceDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What a resource changes.
+    The changes of a resource.
 
     Attributes:
-        properties: Properties that change.
-        files: Files whose content changes, the first FILES_LISTED.
+        properties: The changed properties.
+        files: The first FILES_LISTED files with changed content.
         files_left_out: Number of further files.
-        command: The command that runs, of an `exec` resource.
-        refresh: The subscribed resource (`type#name`) whose change causes this one.
+        command: The command of an `exec` resource.
+        refresh: The subscribed resource (`type#name`) that caused this change.
         why: Why there is no diff, such as a policy that withholds it.
     """
 
@@ -111,8 +118,10 @@ class ResourceDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def shortened(diff: ResourceDiff, limit_bytes: int) -> ResourceDiff:
     """
-    Return a diff whose texts have at most `limit_bytes` together. They end at the end of a line, and say how many lines are left
-    out. With 0, everything else is shortened too.
+    Return a diff with at most `limit_bytes` of text in total.
+
+    Texts are cut at the end of a line and report the number of lines that are left out. A limit of 0 also
+    shortens everything else.
     """
     left = limit_bytes
     files = []
@@ -137,7 +146,7 @@ def shortened(diff: ResourceDiff, limit_bytes: int) -> ResourceDiff:
 
 
 def cut(diff: FileDiff, limit_bytes: int) -> FileDiff:
-    """Return the diff of a file with a text of at most `limit_bytes`, cut at the end of a line."""
+    """Return the diff of a file with at most `limit_bytes` of text, cut at the end of a line."""
     data = diff.text.encode(errors="replace")
     if len(data) <= limit_bytes:
         return diff

@@ -1,8 +1,8 @@
 """
-Secrets: a text that masks itself, and the masking of all output of the process.
+Secrets: a text type that masks itself, and a masker for all output of the process.
 
 A value that must not be shown is a `Secret` from the moment it is read: its `str`, `repr` and formatting are `***`, so a log
-line, an error or a traceback cannot show it. A `Masker` knows the plain texts and removes them from all output: events, spool,
+line, an error or a traceback cannot show it. A `Masker` stores the plain texts and removes them from all output: events, spool,
 session directory, logs.
 """
 
@@ -28,7 +28,7 @@ MINIMUM_LENGTH = 4
 _QUOTING = lazy_pattern(r"\\(.)|['\"]", re.DOTALL)
 
 _CUT_LIMIT = 4096
-"""The minimum length of a part of a truncated secret that is searched for."""
+"""The minimum length of a fragment of a truncated secret for which the masker searches."""
 
 _EVERYBODYS = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
 """Common words that are never treated as secrets."""
@@ -72,8 +72,8 @@ class OpenedSecret:
     A secret that was opened.
 
     Attributes:
-        value: Its value.
-        revision: Its revision.
+        value: The plain value.
+        revision: The revision of the secret.
     """
 
     __slots__ = ("revision", "value")
@@ -87,12 +87,12 @@ class Masker:
     """
     Masks known secrets in texts and values, also in escaped form: see `escapes`.
 
-    Other threads may use the search patterns at the same time, so they are replaced and never modified.
+    Other threads may use the search patterns concurrently, so patterns are replaced and never modified.
 
     Args:
         secrets: The initial secrets.
         teaches: Another masker that receives all secrets of this one: the process's masker, for its log.
-        limit: The number of texts that it keeps (the newest); 0 keeps all.
+        limit: The number of texts to keep, newest first; 0 keeps all.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Masker:
 
         Args:
             secret: A text, or a number.
-            is_certain: It was declared secret. Otherwise it may be an ordinary word and is not masked in names of resources.
+            is_certain: Whether the value was declared secret. Otherwise it may be an ordinary word and is not
+                masked in resource names.
         """
         plain = secret.reveal() if isinstance(secret, Secret) else secret
         if not isinstance(plain, str) and (isinstance(plain, bool) or len(str(plain)) < MINIMUM_LENGTH):
@@ -138,7 +139,7 @@ class Masker:
 
         Args:
             text: The text.
-            is_cut: The beginning was cut off, so the text may begin with the end of a secret.
+            is_cut: Whether the beginning was cut off. If so, the text may begin with the end of a secret.
         """
         return self._masked(text, 0, is_cut=is_cut)
 
@@ -152,7 +153,7 @@ class Masker:
 
         Args:
             value: The value.
-            is_name: Mask its texts as `name` does.
+            is_name: Whether to mask texts as `name` does.
         """
         if isinstance(value, str):
             return self.name(value) if is_name else self.text(value)
@@ -168,7 +169,7 @@ class Masker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it knows no secrets, so that only URLs are masked."""
+        """Whether it has no secrets. If so, only URLs are masked."""
         return not self._plain
 
     def _masked(self, text: str, which: int, *, is_cut: bool = False) -> str:
@@ -185,7 +186,7 @@ class Masker:
         return mask_urls(text)
 
     def _look_for(self) -> tuple[_Sought, _Sought]:
-        """The search patterns for texts and for names."""
+        """Build the search patterns for texts and for names."""
         with self._lock:
             if self._sought is None:
                 certain = [plain for plain, is_certain in self._plain.items() if is_certain]
@@ -194,7 +195,7 @@ class Masker:
 
 
 class _Sought:
-    """The search patterns of a masker: texts, and their encoded forms that are not escapes."""
+    """The search patterns of a masker: plain texts, and encoded forms that do not use escapes."""
 
     def __init__(self, plain: list[str]) -> None:
         self.whole = frozenset(plain)
@@ -212,7 +213,7 @@ class _Sought:
                 at = text.find(form, at + 1)
 
     def cut_off(self, text: str) -> list[tuple[int, int]]:
-        """The length of the longest end of a secret with which a text begins."""
+        """Return the longest end of a secret with which a text begins, as a span."""
         longest = min(max(map(len, self.long), default=0) - 1, len(text), _CUT_LIMIT)
         for size in range(longest, MINIMUM_LENGTH - 1, -1):
             if any(len(one) > size and one.endswith(text[:size]) for one in self.long):
@@ -221,12 +222,12 @@ class _Sought:
 
 
 def is_common_word(plain: str) -> bool:
-    """Whether a text is such an ordinary word that it is never masked."""
+    """Whether a text is an ordinary word that is never masked."""
     return plain.strip().lower() in _EVERYBODYS
 
 
 def _parts(plain: str) -> Iterator[str]:
-    """A secret and its lines, without common words."""
+    """Yield a secret and its lines, without common words."""
     if plain.strip() and not is_common_word(plain):
         yield plain
     lines = plain.splitlines()
@@ -237,7 +238,7 @@ def _parts(plain: str) -> Iterator[str]:
 
 
 def _encoded(plain: str) -> Iterator[str]:
-    """A text in base64 (at each alignment), in hexadecimal digits, and as an unquoted shell word."""
+    """Yield a text in base64 (at each alignment), in hexadecimal digits, and as an unquoted shell word."""
     read = _QUOTING.sub(lambda found: found[1] or "", plain)
     if read != plain and len(read) >= MINIMUM_LENGTH:
         yield read
@@ -246,7 +247,7 @@ def _encoded(plain: str) -> Iterator[str]:
     yield raw.hex().upper()
     for before in range(3):
         coded = base64.b64encode(b"\0" * before + raw)
-        # characters that also hold bits of the adjacent bytes are unknown
+        # characters that also contain bits of adjacent bytes are unknown
         form = coded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6].decode()
         if len(form) >= MINIMUM_LENGTH:
             yield form

@@ -16,7 +16,7 @@ TAG = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 TAG_RULE = "letters, digits and `_.:-`, beginning with a letter or digit, at most 64 characters"
 
 NAMED_LIMIT = 100
-"""The number of resources, and of tags, that a selection names at most."""
+"""The maximum number of resources, and of tags, in a selection."""
 
 
 class ResourceSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,7 +26,7 @@ class ResourceSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         only: `type#name`, by name or alias. With `tags`, a resource is selected by either.
         tags: Resources with at least one of these tags. Without `only` and `tags` all resources are selected.
-        skip_tags: Resources with one of these tags are left out, even if they are named in `only`.
+        skip_tags: Resources with one of these tags are left out, even if `only` contains them.
     """
 
     only: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ class ResourceSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not (self.only or self.tags or self.skip_tags)
 
     def names(self, references: Iterable[str], tags: Collection[str]) -> bool:
-        """Whether a resource, or a manifest that contains it, is selected by name or tag."""
+        """Whether the selection includes a resource, or a manifest that contains it, by name or tag."""
         if not self.only and not self.tags:
             return True
         return any(one in self.only for one in references) or not set(self.tags).isdisjoint(tags)
 
     def skips(self, tags: Collection[str]) -> bool:
-        """Whether a resource is left out because of a tag."""
+        """Whether a tag excludes a resource."""
         return not set(self.skip_tags).isdisjoint(tags)
 
     def __str__(self) -> str:
-        """The options that select it."""
+        """Return the command-line options that make this selection."""
         given = (("--only", self.only), ("--tags", self.tags), ("--skip-tags", self.skip_tags))
         return " ".join(
             f"{option} {one}" if option == "--only" else f"{option} {','.join(values)}"
@@ -62,14 +62,14 @@ def make_selection(
     only: Collection[str], tags: Collection[str], skip_tags: Collection[str]
 ) -> ResourceSelection | None:
     """
-    The selection that options name; None if they name nothing.
+    Return the selection from command-line options; None if there are none.
 
     Args:
-        only: `type#name`; each option holds one, because names may contain commas.
-        tags, skip_tags: Tags, also several in one text, separated by commas.
+        only: `type#name`, one for each option, because names may contain commas.
+        tags, skip_tags: Tags; a text may contain several, separated by commas.
 
     Raises:
-        UsageError: One of them is neither a reference nor a tag.
+        UsageError: An option is not a valid reference or tag.
     """
     for reference in only:
         if parse_reference(reference) is None:

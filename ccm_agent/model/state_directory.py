@@ -9,9 +9,8 @@ import os
 
 def state_directory() -> str:
     """
-    The state directory: the system's for root, the user's own for other users.
-
-    XDG_STATE_HOME names another place. Source: XDG Base Directory Specification.
+    Return the state directory: the system's directory for root, the user's own for other users. XDG_STATE_HOME
+    overrides it. Source: XDG Base Directory Specification.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if state.startswith("/"):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most similar to `word`, ignoring case; None when none is similar."""
+    """Return the known word that is most similar to `word`, ignoring case; None if none is similar."""
     import difflib
 
     folded = {one.lower(): one for one in known}
@@ -15,12 +15,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown word: `, did you mean X?`; "" when no known word is similar."""
+    """Return the end of an error about an unknown word: `, did you mean X?`; "" if no known word is similar."""
     near = nearest(word, known)
     return f", did you mean `{near}`?" if near else ""
 
 
 def either(words: Sequence[str]) -> str:
-    """Words to choose from: "`off`, `plan` or `apply`"."""
+    """Format words to choose from: "`off`, `plan` or `apply`"."""
     *most, last = [f"`{word}`" for word in words]
     return f"{', '.join(most)} or {last}" if most else last

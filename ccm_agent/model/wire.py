@@ -1,5 +1,5 @@
 """
-Messages on the bus, other than the events of `outcome.py`. `protocol` is the id with which the subject begins.
+Messages on the bus, except the events of `outcome.py`. `protocol` is the id at the start of the subject.
 
 Decoding is tolerant: unknown fields are ignored, new fields
 have defaults, a field's type never changes, and a new meaning gets a new protocol id. Times are RFC 3339 in UTC; durations have
@@ -55,7 +55,9 @@ DUPLICATE_IDENTITY = "another agent uses this identity"
 """The value of `NodeRecord.conflict` if two agents use the same name."""
 
 EVENT_LIMIT_BYTES = 64 * 1024
-"""Events are shortened to this size, because one that cannot be sent would block all later ones."""
+"""
+Events are shortened to this size, because an event that is too large to send would block all later events.
+"""
 
 PROGRESS_INTERVAL_S = 5.0
 """The interval of progress messages of a run."""
@@ -78,14 +80,14 @@ class Request(Struct, kw_only=True, omit_defaults=True):
         time: The time of its creation; None in a scheduled request.
         targets: Selectors, of which a node must match at least one; empty means all nodes that the subject reaches.
         where: An expression that must be true as well; "" is always true.
-        named: Nodes that must answer even if they no longer match; set when a request is sent again.
+        named: Nodes that must answer even if they no longer match; set in a repeated request.
         requester: The requester's name, for display only; the broker and signatures decide about permissions.
-        deadline: A node that has not started by then does not start: `expired`. None: no limit.
-        deadline_s: The same as a duration after the due time, for scheduled requests; 0: no limit.
-        catch_up: A node that was offline at the due time of a scheduled request runs it when it is back.
-        rollout: It is a step of a rollout. If the agent restarts before it has begun, it does not begin: an abort may have been
-            missed.
-        message: Why, in the requester's words, for display. Older agents ignore it.
+        deadline: A node that has not started by then does not start, and its state is `expired`. None means no limit.
+        deadline_s: The deadline of a scheduled request, as a duration after the due time; 0 means no limit.
+        catch_up: Whether a node that was offline at the due time of a scheduled request runs it when it is back online.
+        rollout: Whether the request is a step of a rollout. If the agent restarts before the run has begun, the
+            run does not begin, because the agent may have missed an abort.
+        message: The reason that the requester gave, for display. Older agents ignore it.
     """
 
     protocol: str
@@ -108,7 +110,7 @@ class AssignmentStage(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Key of the assignment in CCM_ASSIGNMENTS.
-        number: The number of the revision that its document holds as `next`.
+        number: The number of the revision in the document's `next` field.
     """
 
     key: str
@@ -117,7 +119,7 @@ class AssignmentStage(Struct, frozen=True, kw_only=True):
 
 class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Apply, plan (noop) or check (health checks only) a manifest; the protocol id says which.
+    Apply, plan (noop) or check (health checks only) a manifest; the protocol id determines which.
 
     Attributes:
         name: The manifest's name; a newer request with the same name supersedes a waiting one.
@@ -126,11 +128,13 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         events: "changes", or "all" to also publish stable resources.
         data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
         cause: "request", "schedule" or "assignment".
-        diff: Events contain diffs, unless the node's policy withholds them. Older agents ignore it.
-        part: Apply only a part of the manifest; then `manifest` and `bundle` are empty. None: all of it.
-        undo: The run that is undone; then there is no manifest, and the node takes the earlier states that it kept. "": none.
-        keep: Save this plan. plan: The run of a saved plan; the apply changes nothing if the node differs from it.
-        stage: Releases the next revision of an assignment, which is applied; then `manifest` and `bundle` are empty.
+        diff: Whether events contain diffs, unless the node's policy withholds them. Older agents ignore it.
+        part: The part of the manifest to apply; then `manifest` and `bundle` are empty. None for the whole manifest.
+        undo: The run to undo; then there is no manifest, and the node restores the earlier states that it stored. "" for none.
+        keep: Whether to save this plan. plan: The run of a saved plan; the apply changes nothing if the node no
+            longer matches it.
+        stage: The next revision of an assignment, which this request releases and applies; then `manifest` and
+            `bundle` are empty.
     """
 
     name: str = ""
@@ -149,7 +153,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
 
     @property
     def content(self) -> ManifestRequest | PartialManifest:
-        """The part, or this request itself, which has `manifest` and `bundle`."""
+        """The part, or this request itself. Either has `manifest` and `bundle`."""
         return self.part or self
 
 
@@ -160,7 +164,7 @@ class EnsureRequest(Request, kw_only=True, omit_defaults=True):
     Attributes:
         type: Resource type.
         properties: Its properties, including `name`.
-        diff: As in ManifestRequest.
+        diff: See ManifestRequest.
     """
 
     type: str = ""
@@ -170,11 +174,11 @@ class EnsureRequest(Request, kw_only=True, omit_defaults=True):
 
 class ExecRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Run one command, without a manifest. It becomes an `exec` resource whose properties contain no templates.
+    Run one command, without a manifest. The node runs it as an `exec` resource without templates.
 
     Attributes:
         argv: The program and its arguments, without a shell.
-        timeout_s: The command is killed after this time; 0: no limit.
+        timeout_s: The command is killed after this time; 0 means no limit.
     """
 
     argv: list[str] = []
@@ -183,10 +187,11 @@ class ExecRequest(Request, kw_only=True, omit_defaults=True):
 
 class ImportRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Report what the host has of some types. The node accepts it, and answers with `records.host_import.ResourcesPart`s.
+    Report the existing resources of some types. The node accepts the request, and answers with
+    `records.host_import.ResourcesPart`s.
 
     Attributes:
-        types: Of `records.host_import.IMPORT_TYPES`.
+        types: A subset of `records.host_import.IMPORT_TYPES`.
     """
 
     types: list[str] = []
@@ -198,7 +203,7 @@ class StopRequest(Request, kw_only=True, omit_defaults=True):
 
     Attributes:
         stop: The run to stop.
-        kill: End the programs of the current resource. Older agents wait for it to finish.
+        kill: Whether to kill the programs of the current resource. Older agents wait for it to finish.
     """
 
     stop: str = ""
@@ -207,13 +212,13 @@ class StopRequest(Request, kw_only=True, omit_defaults=True):
 
 class MaintenanceRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Disable or enable the node, or converge now; the protocol id says which.
+    Disable or enable the node, or converge now; the protocol id determines which.
 
     Attributes:
         why: The reason, for display; required to disable a node.
         until: When a disabled node is enabled again; None: only by an operator. For locks: their end.
-        lock: Resources are locked or unlocked, and the node is not disabled. `why` is empty then, so that an agent that does not
-            know locks refuses the request.
+        lock: Resources to lock or unlock instead of disabling the node. `why` is then empty, so that an agent
+            without support for locks refuses the request.
     """
 
     why: str = ""
@@ -230,7 +235,10 @@ class AnswerState(StrEnum):
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
     DONE = "done"
-    """Completely answered (ping, facts, status, stop, converge), or handled before: `outcome` has the end of the latter two."""
+    """
+    Completely answered (ping, facts, status, stop, converge), or handled earlier. `outcome` is set for a
+    convergence or an earlier run.
+    """
 
 
 class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -238,7 +246,7 @@ class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The run that a queued one waits for: the current run of the node.
 
     Attributes:
-        run: Its id.
+        run: The id of the run.
         action, name: Its action, and the manifest or resource.
         requester: Its requester.
     """
@@ -258,8 +266,9 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
         reason, code: Why it refused.
         position: Position in the queue, from 1; 0 if it starts immediately.
         ahead: The node's current run, if this one is queued; None from older agents.
-        outcome: End state of a run that was handled before, from the request log; of a convergence that has ended, its worst.
-        machine, started: Machine id, and start of the agent process; they distinguish two agents of one identity.
+        outcome: End state of a run that was handled earlier, from the request log; for a convergence that has
+            ended, the worst end state.
+        machine, started: Machine id, and start of the agent process; they distinguish two agents with the same identity.
         body: Facts, status or versions, for the requests that ask for them.
     """
 
@@ -291,8 +300,8 @@ class Progress(Struct, kw_only=True, omit_defaults=True):
         resource: The current resource, `type#name`.
         position: Position of the current resource, from 1.
         total: Number of resources.
-        resource_s: How long the current resource has taken so far.
-        run_s: How long the run has taken so far on this node; after its end, how long its events have waited.
+        resource_s: Time that the current resource has taken so far.
+        run_s: Time that the run has taken so far on this node; after its end, the time that its events have waited.
         changed: Resources changed so far.
         failed: Resources failed so far.
     """
@@ -329,9 +338,11 @@ class AgentEvent(Struct, kw_only=True, omit_defaults=True):
 
 class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The desired state of nodes until it is changed or removed: the body of a stamped document in CCM_ASSIGNMENTS.
+    The desired state of nodes, until the assignment is changed or removed. It is the body of a stamped document
+    in CCM_ASSIGNMENTS.
 
-    The stamp's number orders revisions; its count is for display. Of one name, scope `node` wins, then `fact`, then the newest.
+    The stamp's number orders revisions; its count is for display. Among assignments with the same name, scope
+    `node` takes precedence, then `fact`, then the newest.
 
     Attributes:
         name: Its name; one token of its key encodes it.
@@ -341,18 +352,21 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         manifest: The manifest's name, for display.
         bundle: The packed directory, pinned.
         data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
-        data_revision: Read documents in CCM_DATA as of this revision of the bucket; 0: the current ones.
-        data_numbers: The numbers of those documents, by key; of keys that templates name, and from older controllers, none.
+        data_revision: The revision of CCM_DATA at which documents are read; 0 for the current ones.
+        data_numbers: The numbers of those documents, by key. Documents with keys from templates are missing;
+            empty from older controllers.
         mode: "apply" or "plan".
-        interval_s: Time between convergences; 0: the node's own interval.
-        deadline: A node that has not started with this revision by then does not start. None: no limit.
+        interval_s: Time between convergences; 0 for the node's own interval.
+        deadline: A node that has not started with this revision by then does not start. None means no limit.
         requester, time: Its author and time.
-        rolled_back_from: The revision (count) that this rollback replaced; 0: it is not a rollback.
-        commit: The git commit that the bundle was packed from, for display; "": it is not known.
-        commit_dirty: The bundle differs from that commit.
-        number: By which nodes know this revision, where its document was written again without a change of it; 0: the stamp's.
-        rollout: The run that brought, or brings, this revision to nodes; "": it had no rollout.
-        next: The revision that a rollout brings; a node has it once a request has released it there. Older agents ignore it.
+        rolled_back_from: The revision (count) that this rollback replaced; 0 if it is not a rollback.
+        commit: The git commit that the bundle was packed from, for display; "" if unknown.
+        commit_dirty: Whether the bundle differs from that commit.
+        number: The number by which nodes identify this revision if its document was rewritten without a change;
+            0 for the stamp's number.
+        rollout: The run that rolled, or rolls, this revision out; "" without a rollout.
+        next: The revision that is being rolled out. It applies to a node once a request has released it there.
+            Older agents ignore it.
     """
 
     name: str
@@ -387,17 +401,18 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The status of one assignment on a node, in its NodeRecord.
 
     Attributes:
-        key: Key in CCM_ASSIGNMENTS of the assignment with precedence on this node.
-        revision, count: Its stamp's number known to the node, and the revision for display; 0 from older agents: use the number.
-        digest: SHA-256 (hex) of the bundle that was applied last; "" if none was applied yet.
+        key: Key in CCM_ASSIGNMENTS of the assignment that takes precedence on this node.
+        revision, count: Its stamp's number known to the node, and the revision for display; the latter is 0
+            from older agents: use the number.
+        digest: SHA-256 (hex) of the bundle that was applied last; "" if none has been applied yet.
         data_revision: The revision of CCM_DATA that was applied with it.
-        data_revisions: For unpinned data, the revision of each document that its last run read, by URL; or empty.
+        data_revisions: For unpinned data, the revision of each document that the last run read, by URL; otherwise empty.
         state: "waiting" for its turn, the final NodeState of its last run, or "disabled".
         reason, code: Why it is not in the desired state; "" if it is.
-        since: When it first reached this state with this revision.
-        run: The run in which it reached this state; later runs with the same result do not change it.
-        next_time: When it is tried again if it is not in the desired state; None: unknown or never.
-        refresh_pending: The first 20 resources with a pending refresh. A node with one has not converged.
+        since: When the node first reached this state with this revision.
+        run: The run in which the node reached this state; later runs with the same result do not change the field.
+        next_time: The time of the next attempt if the node is not in the desired state; None if unknown or never.
+        refresh_pending: The first 20 resources with a pending refresh. A node with a pending refresh has not converged.
     """
 
     key: str
@@ -431,7 +446,7 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """For people: `disabled until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
+        """Format for people: `disabled until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
         until = f" until {format_moment(self.until)}" if self.until else ""
         by = f" by {self.by}" if self.by else ""
         return f"disabled{until}{by}: {self.why or 'no reason given'}"
@@ -442,8 +457,8 @@ class SecretUse(Struct, frozen=True, kw_only=True):
     A secret that a node uses.
 
     Attributes:
-        revision: The revision that the last successful run opened; of several sources that read it, the oldest.
-        since: Since when, by the node's clock.
+        revision: The revision that the last successful run opened; the oldest if several sources use the secret.
+        since: The start of this use, by the node's clock.
     """
 
     revision: Count
@@ -460,25 +475,27 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
         last_run, last_state, last_time: The last finished run, its end state and time.
         disabled: Why and until when the agent does not converge; None if enabled.
         assignments: The status of each matching assignment, by name.
-        conflict: A conflict of its assignments or its identity; "" without one.
-        signatures: It accepts only signed requests and documents.
+        conflict: A conflict of the node's assignments or identity; "" without one.
+        signatures: Whether the node accepts only signed requests and documents.
         refresh_pending: The first 20 resources with pending refreshes, each with its manifest, assignment or source.
-        key, certificate: The nkey with which it signs events, and the root's certificate of that key (`bus.signatures.trust`).
-        policy: It has a usable `policy.yaml`; None from an agent that does not report it.
-        unsigned: What it accepts unsigned although it requires signatures: "data", "objects".
-        own_data: Its version and credentials allow it to read documents that are stored for it alone.
-        own_schedules: It supports schedules with separate subjects, so a scope can have several schedules.
-        partial_runs: It applies parts of manifests.
-        resource_locks: It supports locks of resources.
-        selector_patterns: It reads `*` and `?` in values of facts, and compares the items of lists.
-        locks: The resources that it skips. Some may have ended.
-        undo: It can undo runs.
-        incomplete_undos: The newest runs of which an undo has begun here, and was stopped or killed before its end.
-        staged_assignments: It keeps the current revision of an assignment until a rollout releases the next one.
-        plans_only: Why it obeys plans only: its signers list was not confirmed for too long. "" when it obeys all requests.
-        disk: Why it cannot write its state to disk, so that events wait in memory and runs cannot be undone; "": it can.
-        wrong_clock: Why its clock is known to be behind, so that it takes nothing new; "" while nothing shows it.
-        secrets: The revisions of secrets that it uses, by name; None from an agent that does not report them.
+        key, certificate: The nkey with which the node signs events, and the root's certificate of that key
+            (`bus.signatures.trust`).
+        policy: Whether the node has a usable `policy.yaml`; None from an agent that does not report it.
+        unsigned: The kinds of unsigned documents that the node accepts although it requires signatures: "data", "objects".
+        own_data: Whether the node's version and credentials allow it to read documents that are stored only for this node.
+        own_schedules: Whether the node supports several schedules in one scope, each with a separate subject.
+        partial_runs: Whether the node can apply parts of manifests.
+        resource_locks: Whether the node supports locks of resources.
+        selector_patterns: Whether the node supports `*` and `?` in fact values, and compares the items of lists.
+        locks: The resources that the node skips. Some locks may have ended.
+        undo: Whether the node can undo runs.
+        incomplete_undos: The newest runs with an undo on this node that was stopped or killed before its end.
+        staged_assignments: Whether the node keeps the current revision of an assignment until a rollout releases the next one.
+        plans_only: Why the node accepts only plans: its signers list was not confirmed for too long. "" if it
+            accepts all requests.
+        disk: Why the node cannot write its state to disk; events then stay in memory, and runs cannot be undone. "" if it can.
+        wrong_clock: Why the node's clock must be slow; the node then accepts nothing new. "" without such evidence.
+        secrets: The revisions of secrets that the node uses, by name; None from an agent that does not report them.
     """
 
     node: str
@@ -524,11 +541,11 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
 
 class Presence(Struct, kw_only=True, omit_defaults=True, gc=False):
     """
-    `presence.<n>` in CCM_NODES; every heartbeat renews it, otherwise it expires.
+    `presence.<n>` in CCM_NODES; every heartbeat renews it; otherwise it expires.
 
     Attributes:
         run: The current run; "" for none.
-        ttl_s: So many seconds after a heartbeat it expires: three intervals. 0 from agents that do not report it.
+        ttl_s: Seconds from a heartbeat to the expiry: three intervals. 0 from agents that do not report it.
     """
 
     node: str
@@ -540,33 +557,36 @@ class Presence(Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 UNRECEIVED_CODE = "run.unreceived"
-"""Of a run that was stopped before the node received its request. The node refuses the request when it comes."""
+"""
+Code of a run that was stopped before the node received its request. The node refuses the request if it
+arrives later.
+"""
 
 
 class NodeState(StrEnum):
     """The state of a node in a run. Every expected node ends in one of the states after RUNNING."""
 
     PLANNED = "planned"
-    """In a later wave of a rollout; the request is not sent yet."""
+    """The node is in a later wave of a rollout; the request has not been sent to it yet."""
     EXPECTED = "expected"
-    """No answer yet."""
+    """The node has not answered yet."""
     ACCEPTED = "accepted"
     QUEUED = "queued"
     RUNNING = "running"
 
     STABLE = "stable"
     CHANGED = "changed"
-    """In a plan: would change."""
+    """The node was changed. In a plan: it would be changed."""
     FAILED = "failed"
     STOPPED = "stopped"
-    """An operator stopped the run before its end. Older agents say failed."""
+    """An operator stopped the run before its end. Older agents report `failed`."""
     REFUSED = "refused"
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
     LOST = "lost"
-    """Accepted, then three progress messages missing."""
+    """The node accepted the run, and then three progress messages were missing."""
     UNREACHABLE = "unreachable"
-    """Present, but did not answer."""
+    """The node was present but did not answer."""
     OFFLINE = "offline"
     SKIPPED = "skipped"
     """The rollout ended before the request was sent to this node."""
@@ -585,7 +605,7 @@ COMPLIANT_STATES = (NodeState.STABLE, NodeState.CHANGED)
 """End states after which nothing is left to do."""
 
 FAILED_STATES = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED)
-"""End states that a node reported and that an operator has to look at."""
+"""End states that a node reported and that an operator must check."""
 
 CARRIED_OUT = (*COMPLIANT_STATES, NodeState.FAILED, NodeState.STOPPED)
-"""End states of a started run, for which the node's summary is in the stream."""
+"""End states of a run that has started. The node's summary is then in the stream."""
