@@ -78,8 +78,7 @@ def decode_json(data: bytes | str, source: str = "") -> object:
     Decode a JSON document. The last of duplicate keys is used.
 
     An integer that does not fit into 64 bits becomes text, as in YAML: other programs could not represent it,
-    and rounding would
-    change it.
+    and rounding would change it.
 
     Raises:
         DocumentError: Not JSON, with file, line and column.

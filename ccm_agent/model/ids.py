@@ -57,8 +57,7 @@ def follow(past: str) -> None:
     Make all later ids of this process greater than an id from another process.
 
     Otherwise the ids of a second process that continues a session within the same second could sort before
-    those of the first. An
-    id of the last possible second is ignored.
+    those of the first. An id of the last possible second is ignored.
     """
     global _last
     number = 0

@@ -2,8 +2,7 @@
 Events of a session: the outcomes of resources, its start and its summary.
 
 Fields that Choria CCM defines have its names, types and meaning. Fields below the comment "ours" are additions
-that its readers ignore.
-Outcome flags are defined only here.
+that its readers ignore. Outcome flags are defined only here.
 """
 
 from __future__ import annotations

@@ -383,8 +383,7 @@ class Packed(Struct, frozen=True, kw_only=True):
         limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written.
             `limit_bytes` 0 means a limit derived from the size of the archive.
         proof: A path in the archive whose existence shows that everything was unpacked; "" for none. If it does
-            not exist yet, it
-            is written last, and not at all if unpacking fails.
+            not exist yet, it is written last, and not at all if unpacking fails.
         sha256: Digest of the archive's content, in hex; "" if unknown. It is compared with the bytes that are
             unpacked, so a concurrent change of the file is detected.
         size_bytes: Size of the archive; -1 if unknown. An archive of another size is not read.
