@@ -1,6 +1,6 @@
 """
-Compute when a schedule is due next. Only the broker triggers schedules; operators see this time, and nodes check signed times
-against it.
+Compute when a schedule is due next. Only the broker triggers schedules. Operators see this time, and nodes
+check signed times against it.
 
 The broker's cron expressions have six fields; the first is the second.
 """
@@ -28,7 +28,7 @@ _FIELDS = (
     ("weekday", 0, 6, _DAYS),
 )
 _LOOK_AHEAD_DAYS = 366 * 5
-"""29 February comes within five years, except across some turns of a century."""
+"""29 February occurs within five years, except around some turns of a century."""
 
 
 _NICKNAMES = {
@@ -52,7 +52,7 @@ def six_fields(text: str) -> str:
         text: Six fields, the five of crontab(5), or a nickname such as `@daily`.
 
     Raises:
-        UsageError: It is none of these, or a field is invalid.
+        UsageError: The text has another form, or a field is invalid.
     """
     words = _NICKNAMES.get(text.strip().lower(), text).split()
     if len(words) == len(_FIELDS) - 1:
@@ -93,7 +93,7 @@ class Cron:
         self._any_day, self._any_weekday = words[3] in "*?", words[5] in "*?"
 
     def next_after(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
-        """The first due time after a time, in UTC; None if there is none within five years."""
+        """Return the first due time after a given time, in UTC; None if there is none within five years."""
         local = moment.astimezone(zone)
         for ahead in range(_LOOK_AHEAD_DAYS):
             day = local.date() + timedelta(days=ahead)
@@ -121,7 +121,7 @@ class Cron:
         if day.month not in months:
             return False
         on_day, on_weekday = day.day in days, (day.weekday() + 1) % 7 in weekdays
-        # As in every cron: if both fields are set, one match is enough.
+        # as in every cron: if both fields are set, one match is enough
         return (on_day and on_weekday) if self._any_day or self._any_weekday else (on_day or on_weekday)
 
 

@@ -1,5 +1,5 @@
 """
-Durations as people write them: Go's units and those that Choria's programs add (`d`, `w`, `M`, `y`).
+Durations as people write them, with Go's units and the units that Choria's programs add (`d`, `w`, `M`, `y`).
 
 `1h30m`, `1.5s`, `2d`, `-10m`. A month is always 30 days and a year 365 days.
 """
@@ -32,10 +32,10 @@ _PART = lazy_pattern(r"(?<![0-9.])([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)([a-zA-Zµμ]
 
 def parse_duration(text: str) -> float:
     """
-    Seconds of a duration; `0` needs no unit.
+    Return the seconds of a duration; `0` needs no unit.
 
     Raises:
-        DocumentError: It is not a duration; the message shows the syntax.
+        DocumentError: The text is not a duration; the message shows the syntax.
     """
     written = _BETWEEN_PARTS.sub("", text.strip())
     digits = written.removeprefix("-").removeprefix("+")

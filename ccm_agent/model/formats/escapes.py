@@ -1,8 +1,8 @@
 """
-Views of a text with the escapes of JSON, URLs, shells, HTML and YAML removed, and with joined lines.
+Views of a text without the escapes of JSON, URLs, shells, HTML and YAML, and with joined lines.
 
-A view maps each of its characters to the text that it was decoded from, so that a match in the view can be masked in the original
-text. A secret is found by decoding the output, not by guessing how a program may have encoded it.
+A view maps each of its characters to the source text. A match in the view can therefore be masked in the original
+text. Secrets are found by decoding the output, not by guessing how a program may have encoded them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from ccm_agent.model.formats.patterns import lazy_pattern
 
 DEPTH = 2
-"""The maximum nesting of escapes that is removed: JSON in JSON, a URL in a shell word."""
+"""The number of nested escapes that are removed: JSON in JSON, or a URL in a shell word."""
 
 _BACKSLASH = lazy_pattern(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U00[01][0-9a-fA-F]{5}"
@@ -47,7 +47,7 @@ _Token = tuple[int, int, str]
 
 class MappedText:
     """
-    A text with a mapping to the text that it was decoded from.
+    A decoded text with a mapping to its source text.
 
     Attributes:
         text: The text to search.
@@ -81,7 +81,7 @@ class MappedText:
         self.text = "".join(parts)
 
     def _origin(self, place: int) -> tuple[int, int]:
-        """Start and end, in the underlying view, of one decoded character."""
+        """Return the start and end, in the underlying view, of one decoded character."""
         number = bisect_right(self._tokens, place, key=lambda token: token[0]) - 1
         if number < 0:
             return place, place + 1
@@ -114,7 +114,7 @@ def _replaced(view: MappedText, pattern: re.Pattern[str], meaning: Callable[[str
 
 
 def _backslash(view: MappedText) -> MappedText | None:
-    """Escapes of JSON, C, Python and shells."""
+    """Decode escapes of JSON, C, Python and shells."""
     return _replaced(view, _BACKSLASH, _unescaped) if "\\" in view.text else None
 
 
@@ -132,12 +132,14 @@ def _unescaped(token: str) -> str:
 
 
 def _shell(view: MappedText) -> MappedText | None:
-    """A quote inside single quotes of a shell, where a backslash is literal."""
+    """Decode a quote inside single quotes of a shell, where a backslash is literal."""
     return _replaced(view, _SHELL, lambda _: "'") if "'" in view.text else None
 
 
 def _percent(view: MappedText) -> MappedText | None:
-    """Escapes of URLs and forms, one character each, because a part of a sequence may be a secret."""
+    """
+    Decode escapes of URLs and forms, one character at a time, because a part of a sequence may be a secret.
+    """
     if "%" not in view.text and "+" not in view.text:
         return None
     tokens = [token for found in _PERCENT.finditer(view.text) for token in _octets(found.start(), found[0])]
@@ -155,7 +157,7 @@ def _octets(at: int, run: str) -> Iterator[_Token]:
 
 
 def _html(view: MappedText) -> MappedText | None:
-    """Entities of HTML and XML."""
+    """Decode entities of HTML and XML."""
     return _replaced(view, _HTML, _entity) if "&" in view.text else None
 
 
@@ -168,17 +170,17 @@ def _entity(token: str) -> str:
 
 
 def _doubled_single(view: MappedText) -> MappedText | None:
-    """Doubled single quotes, as in YAML and SQL."""
+    """Decode doubled single quotes, as in YAML and SQL."""
     return _replaced(view, _DOUBLED_SINGLE, lambda token: token[0])
 
 
 def _doubled_double(view: MappedText) -> MappedText | None:
-    """Doubled double quotes, as in CSV."""
+    """Decode doubled double quotes, as in CSV."""
     return _replaced(view, _DOUBLED_DOUBLE, lambda token: token[0])
 
 
 def _folded(view: MappedText) -> MappedText | None:
-    """Joined lines, because base64 is often wrapped."""
+    """Join lines, because base64 is often wrapped."""
     return _replaced(view, _FOLDED, lambda _: "") if "\n" in view.text else None
 
 

@@ -1,10 +1,11 @@
 """
-Rules of single properties, written where the property is declared.
+Rules of single properties, which are part of the property's declaration.
 
     content: Annotated[str | None, Deferred, PublishDigest, Meta(description="…")] = None
 
-A marker is one of the classes below. `Alias` and `ExtensionValues` take arguments. msgspec ignores markers, so they do not change
-decoding and JSON Schemas. `field_rules` reads the markers of a Struct once and returns them by rule.
+A marker is one of the classes below. `Alias` and `ExtensionValues` take arguments. msgspec ignores markers, so
+they do not change decoding and JSON Schemas. `field_rules` reads the markers of a Struct once and returns them
+by rule.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ class FieldMarker:
 
 
 class Untemplated(FieldMarker):
-    """The value is used as written: template markers in it have no meaning."""
+    """The value is used as written; template markers in it have no meaning."""
 
 
 class Deferred(FieldMarker):
-    """Templates in it are rendered just before the resource is applied, after `control`, not when the manifest is loaded."""
+    """
+    Templates in the value are rendered just before the resource is applied, after `control`, not when the
+    manifest is loaded.
+    """
 
 
 class TemplatedKeys(FieldMarker):
-    """The keys of this mapping are templates too, not only the values."""
+    """Keys of this mapping are rendered as templates, in addition to the values."""
 
 
 class NeededByLookAhead(FieldMarker):
@@ -38,7 +42,7 @@ class NeededByLookAhead(FieldMarker):
 
 
 class Quoted(FieldMarker):
-    """A text that refuses a number, because an unquoted `mode: 0644` reads as 420."""
+    """A text property that refuses a number, because an unquoted `mode: 0644` is read as 420."""
 
 
 class Sensitive(FieldMarker):
@@ -50,11 +54,14 @@ class Url(FieldMarker):
 
 
 class PublishDigest(FieldMarker):
-    """Only the digest and size of the value are sent over the bus, such as for `content`; for a mapping, those of its JSON."""
+    """
+    Only the digest and size of the value are sent over the bus, for example of `content`. For a mapping,
+    they are those of its JSON form.
+    """
 
 
 class PublishNames(FieldMarker):
-    """Only the names of this list of `NAME=value` are sent over the bus, such as for `environment`."""
+    """Only the names in this list of `NAME=value` are sent over the bus, for example for `environment`."""
 
 
 class RunsCommand(FieldMarker):
@@ -62,11 +69,16 @@ class RunsCommand(FieldMarker):
 
 
 class UnsignedFlag(FieldMarker):
-    """A switch that accepts software without a signature. The node's policy decides about it as the type `unsigned`."""
+    """
+    A switch that accepts software without a signature. The node's policy treats it as the type `unsigned`.
+    """
 
 
 class LimitsResource(FieldMarker):
-    """The value is the time limit of the whole resource. A type that declares the field again gives it another meaning."""
+    """
+    The value is the time limit of the whole resource. A type that declares the field again changes its
+    meaning.
+    """
 
 
 class Extension(FieldMarker):
@@ -75,7 +87,7 @@ class Extension(FieldMarker):
 
 class ExtensionValues(FieldMarker):
     """
-    Choria CCM has the property, but not these values of it; `ccm lint --strict-ccm` reports them.
+    Choria CCM has the property, but does not support these values; `ccm lint --strict-ccm` reports them.
 
     Args:
         values: The values.
@@ -99,11 +111,11 @@ class Alias(FieldMarker):
 
 class FieldRules(Struct, frozen=True, kw_only=True):
     """
-    The rules of a Struct's fields: for each marker the names of the fields that carry it.
+    The rules of a Struct's fields: the names of the fields with each marker.
 
     Attributes:
         aliases: Field names by their other spellings.
-        extension_values: Values that Choria CCM does not have, by field.
+        extension_values: Values that Choria CCM does not support, by field.
     """
 
     untemplated: frozenset[str]
@@ -126,11 +138,11 @@ class FieldRules(Struct, frozen=True, kw_only=True):
 @cache
 def field_rules(properties: type[Struct]) -> FieldRules:
     """
-    Return the rules of a Struct's fields, inherited fields included. A subclass that declares a field again replaces its markers.
+    Return the rules of a Struct's fields, including inherited fields. A subclass that declares a field again
+    replaces its markers.
 
     Raises:
-        TypeError: A field with a marker is renamed. A rule has to find it by the same name in manifests, in the Struct and in
-            events.
+        TypeError: A field with a marker is renamed. Rules require the same name in manifests, in the Struct and in events.
     """
     marked = {one.name: tuple(_markers(one.type)) for one in fields(properties)}
     for one in fields(properties):
@@ -172,9 +184,9 @@ def field_rules(properties: type[Struct]) -> FieldRules:
 
 def _markers(annotation: Any) -> Iterator[Any]:
     """
-    The markers anywhere in an annotation.
+    Yield all markers in an annotation.
 
-    A marker inside, as in `Annotated[str, Sensitive] | None`, counts for the whole field: a lost one would publish a secret.
+    A marker inside, as in `Annotated[str, Sensitive] | None`, applies to the whole field. Ignoring it could publish a secret.
     """
     for one in getattr(annotation, "__metadata__", ()):
         if isinstance(one, FieldMarker) or (isinstance(one, type) and issubclass(one, FieldMarker)):

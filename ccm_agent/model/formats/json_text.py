@@ -1,9 +1,9 @@
 """
 Make texts from the host safe to publish.
 
-A name in an archive, a mount point or a value of a bucket may hold bytes that are not UTF-8. In a Python text they are surrogate
-escapes, which neither JSON nor MessagePack supports. Published texts have `?` in their place, which is better than omitting the
-text or failing.
+A name in an archive, a mount point or a value of a bucket may contain bytes that are not UTF-8. Python
+represents them as surrogate escapes, which neither JSON nor MessagePack supports. Published texts contain `?`
+in their place, which is better than omitting the text or failing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 
 def json_safe(text: str) -> str:
-    """A text without lone surrogates."""
+    """Return a text without lone surrogates."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def encode_message(value: object, order: Literal["deterministic", "sorted"] | None = None) -> bytes:
-    """Encode a value or Struct as JSON, also if its texts hold lone surrogates."""
+    """Encode a value or Struct as JSON, even if its texts contain lone surrogates."""
     try:
         return msgspec.json.encode(value, order=order)
     except UnicodeEncodeError:

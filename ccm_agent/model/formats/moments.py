@@ -1,8 +1,8 @@
 """
 Times in command-line options: RFC 3339, or a duration relative to now.
 
-`2026-12-01T02:00Z`, `2026-12-01 04:00:00+02:00`, `2026-12-01`; `2h`, `30m`. A time without a zone is in the local zone. Times in
-output (`format_moment`) can be given as options again.
+`2026-12-01T02:00Z`, `2026-12-01 04:00:00+02:00`, `2026-12-01`; `2h`, `30m`. A time without a zone is in the
+local zone. Times in output (`format_moment`) are valid in options.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class GivenTime(Struct, frozen=True):
 
     Attributes:
         written: The text of the option.
-        time: The time, UTC; None for a distance.
-        seconds: The distance.
+        time: The time, UTC; None for a relative duration.
+        seconds: The relative duration.
     """
 
     written: str
@@ -30,11 +30,11 @@ class GivenTime(Struct, frozen=True):
     seconds: float = 0.0
 
     def after(self, now: datetime) -> datetime:
-        """The time in UTC; a duration is added to now."""
+        """Return the time in UTC; a duration is added to now."""
         return self._at(now, 1)
 
     def before(self, now: datetime) -> datetime:
-        """The time in UTC; a duration is subtracted from now."""
+        """Return the time in UTC; a duration is subtracted from now."""
         return self._at(now, -1)
 
     def _at(self, now: datetime, direction: int) -> datetime:
@@ -47,7 +47,7 @@ class GivenTime(Struct, frozen=True):
 
 
 def format_moment(moment: datetime) -> str:
-    """A time in RFC 3339, UTC, to the second, as options take it: `2026-12-01 02:00:00Z`."""
+    """Format a time in RFC 3339, UTC, to the second, as options accept it: `2026-12-01 02:00:00Z`."""
     try:
         return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except OverflowError:  # a node may report any time
@@ -59,7 +59,7 @@ def parse_moment(text: str) -> GivenTime:
     Parse a time or a duration.
 
     Raises:
-        DocumentError: It is neither.
+        DocumentError: The text is not a time or a duration.
     """
     try:
         return GivenTime(text, seconds=parse_duration(text))

@@ -1,4 +1,4 @@
-"""Measure the nesting of a JSON document from its text, before code walks its values recursively."""
+"""Measure the nesting of a JSON document from its text, before code processes its values recursively."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 def is_too_deep(body: bytes) -> bool:
     """
-    Whether valid JSON has more levels than MAX_DEPTH, as many as YAML may have.
+    Whether valid JSON has more levels than MAX_DEPTH, which is the same limit as for YAML.
 
-    Python's JSON parser accepts some hundred levels more, but recursive functions on the values would then exceed the recursion
-    limit, and untrusted input must not cause that.
+    Python's JSON parser accepts several hundred levels more. Recursive functions on the values would then
+    exceed the recursion limit, and untrusted input must not cause that.
     """
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False
-    # without escapes every second piece between quotes is a string; this is as fast as parsing, a regular expression is not
+    # without escapes every second piece between quotes is a string; this is as fast as parsing, unlike a regular expression
     pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
     left = b"".join(pieces[::2]).translate(_AS_SQUARE, _OTHERS)
     for _ in range(MAX_DEPTH):
         if not left:
             return False
-        left = left.replace(b"[]", b"")  # the innermost levels, all at once
+        left = left.replace(b"[]", b"")  # the innermost levels, all at the same time
     return bool(left)

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled at their first use."""
+"""Regular expressions that are compiled on first use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, cast
 
 class LazyPattern:
     """
-    A regular expression that is compiled when it is first used.
+    A regular expression that is compiled on first use.
 
-    A small command uses few of the patterns in the modules that it imports. Compiling all of them takes a fifteenth of its time.
+    A small command uses few of the patterns in the modules that it imports. Compiling all of them would
+    take a fifteenth of its run time.
     """
 
     def __init__(self, text: str, flags: int) -> None:
@@ -23,5 +24,5 @@ class LazyPattern:
 
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """Return a pattern that is compiled at its first use."""
+    """Return a pattern that is compiled on first use."""
     return cast("re.Pattern[str]", LazyPattern(text, flags))

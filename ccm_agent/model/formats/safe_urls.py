@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 
 def is_safe_url(url: Any, *, query: bool = False) -> bool:
-    """The URL is encrypted, or on this host; and it holds nothing that a reader could mistake."""
+    """
+    Whether a URL is encrypted or refers to this host, and contains nothing that a reader could
+    misinterpret.
+    """
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return False
     try:
@@ -22,7 +25,7 @@ def is_safe_url(url: Any, *, query: bool = False) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """The name or address is this host."""
+    """Whether the name or address is this host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

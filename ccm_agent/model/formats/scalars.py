@@ -45,7 +45,7 @@ _FALSE = frozenset({"0", "f", "false", "no"})
 
 
 def plain_value(text: str) -> object:
-    """The value of an unquoted scalar: None, bool, int, float, or the text itself."""
+    """Return the value of an unquoted scalar: None, bool, int, float, or the text itself."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] in "+-.0123456789":
@@ -95,7 +95,7 @@ def _parse_int(digits: str, base: int, negative: bool) -> int | None:
 
 
 def key_text(value: object) -> str:
-    """A mapping key as text, as Go prints the value that was read: `0x10` is "16", `.inf` is "+Inf"."""
+    """Return a mapping key as text, as Go prints the decoded value: `0x10` is "16", `.inf` is "+Inf"."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -106,12 +106,12 @@ def key_text(value: object) -> str:
 
 
 def written_key(text: str, is_plain: bool) -> str:
-    """Return the key of a mapping that a scalar represents; without quotes it may be a number in another notation."""
+    """Return the mapping key that a scalar represents. An unquoted key may be a number in another notation."""
     return key_text(plain_value(text)) if is_plain and (not text or text[0] in SPECIAL_FIRST) else text
 
 
 def float_text(value: float) -> str:
-    """A float as Go's `%v` prints it: the shortest digits, `1e+06` from a million on."""
+    """Format a float like Go's `%v`: the shortest digits, `1e+06` from a million on."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -135,7 +135,7 @@ def float_text(value: float) -> str:
 
 def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     """
-    The value of a scalar with an explicit tag.
+    Return the value of a scalar with an explicit tag.
 
     An unknown tag is ignored, and the scalar stays text, as in Choria CCM.
 
@@ -215,7 +215,7 @@ def _tagged_time(text: str) -> datetime:
 
 
 def explain_unquoted(key: str, value: float) -> str:
-    """Return the sentence for a number where digits in quotes are expected."""
+    """Return an error sentence about a number that must be written as digits in quotes."""
     return f"`{key}` must be quoted, as in {key}: {_as_typed(value)}; unquoted it is the number {key_text(value)}"
 
 
@@ -223,7 +223,7 @@ def _as_typed(value: float) -> str:
     """
     Guess the mode as it was typed: YAML reads 0644 as the number 420, and 644 as itself.
 
-    The plain ones of three digits (444, 600 …) would make no sensible mode if they had been octal.
+    Plain numbers of three digits (444, 600 …) would not be a sensible mode if they had been octal.
     """
     digits = str(value)
     if (

@@ -1,8 +1,9 @@
 """
 Split a command line into words like a POSIX shell, but without variables, globs or operators.
 
-The rules are those of go-shellquote, which CCM uses: words are parted by spaces, tabs and line feeds (a carriage return is text);
-single quotes keep everything; within double quotes a backslash means itself unless one of $ ` " \\ or a line feed follows.
+The rules are those of go-shellquote, which CCM uses: words are separated by spaces, tabs and line feeds (a
+carriage return is text). Everything in single quotes is literal. In double quotes a backslash is literal unless
+one of $ ` " \\ or a line feed follows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _ESCAPED_IN_DOUBLE_QUOTES = '$`"\\\n'
 
 def split_words(line: str) -> list[str]:
     """
-    Split a command line; an empty list for a blank one.
+    Split a command line; return an empty list for a blank line.
 
     Raises:
         PropertyError: A quote is not closed, or nothing follows a backslash.
@@ -35,7 +36,7 @@ def split_words(line: str) -> list[str]:
 
 
 def _word(line: str, at: int) -> tuple[str, int]:
-    """The word that begins at an offset, and its end."""
+    """Return the word that begins at an offset, and its end."""
     pieces: list[str] = []
     while at < len(line) and line[at] not in _BLANK:
         if line[at] == "'":

@@ -12,10 +12,10 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?([kmgt]?)(b|ib)?", re.IGNO
 
 def parse_size(text: str) -> int:
     """
-    Bytes of a size. `KiB` and `K` are 1024 bytes, `kB` is 1000, and no unit or `B` means bytes.
+    Return the bytes of a size. `KiB` and `K` are 1024 bytes, `kB` is 1000, and no unit or `B` means bytes.
 
     Raises:
-        DocumentError: It is not a size; the message shows the syntax.
+        DocumentError: The text is not a size; the message shows the syntax.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None or (not found[2] and (found[3] or "").lower() == "ib"):

@@ -1,10 +1,11 @@
 """
-Read tars from untrusted sources without letting their headers block the reader or exhaust its memory.
+Read tar archives from untrusted sources. Their headers cannot block the reader or exhaust its memory.
 
-Python's `tarfile` trusts headers: some of its versions search those of pax with patterns that take the square of a number's
-length (CVE-2024-6232: a megabyte of digits holds the process for an hour, with every other thread in it), and follow one whose
-size is below zero back to where they were (CVE-2025-8194). Hosts keep the Python that they have, so it is refused here. `tarfile`
-also keeps every entry with all its attributes, and has no bound for what stands in front of one: names, attributes, holes.
+Python's `tarfile` trusts headers: some versions parse pax headers with patterns that take quadratic time in the
+length of a number. With CVE-2024-6232 a megabyte of digits blocks the process for an hour, including all its
+threads. Some versions also loop forever on a header with a negative size (CVE-2025-8194). Hosts keep their
+installed Python, so such archives are refused here. `tarfile` also keeps every entry with all its attributes in
+memory. It does not limit the names, attributes and holes that precede an entry.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 PAX_BYTES = 1 << 20
-"""Limit of one header's attributes; legitimate ones hold paths and extended attributes."""
+"""Limit of one header's attributes. Legitimate headers contain paths and extended attributes."""
 GLOBAL_BYTES = 64 << 10
-"""Limit of global attributes, which `tarfile` copies to each following entry. Legitimate ones hold the name of a commit."""
+"""Limit of global attributes, which `tarfile` copies to each following entry. Legitimate ones contain the name of a commit."""
 NAME_BYTES = 4096
-"""No path on Linux is longer, PATH_MAX."""
+"""The maximum length of a path on Linux, PATH_MAX."""
 HEADERS_OF_ENTRY = 3
-"""A long name, a long target, and its own."""
+"""The headers of one entry: a long name, a long target, and its own."""
 NESTED = 8
-"""Limit of headers before an entry's own header; legitimate archives have at most three."""
+"""Limit of headers that precede an entry's own header; legitimate archives have at most three."""
 HOLES = 100_000
-"""Limit for all files in an archive together."""
+"""Limit of the holes of all files in an archive."""
 HOLES_IN_BLOCK = 21
 OWNER_CHARACTERS = 256
-"""Limit of a user or group name; for a longer name the number is used."""
+"""Limit of a user or group name. A longer name is ignored, and the number is used."""
 
 DIGITS = 256
 """Limit of a number's digits."""
@@ -45,7 +46,7 @@ TAR_ERRORS = (
     LookupError,
     RecursionError,
 )
-"""Errors of the standard library for a damaged or malicious tar, besides OSError."""
+"""Errors of the standard library for a damaged or malicious tar, in addition to OSError."""
 
 _TO_DIGITS = bytes(0x31 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 
@@ -62,8 +63,8 @@ class _Stream:
     """
     A stream with push-back.
 
-    Seeking back does that too, but a compressed stream is then read from its beginning: a header that is looked at before
-    `tarfile` reads it would cost all that comes before it, once for each header.
+    Seeking back has the same effect, but a compressed stream is then read from its beginning again. Inspecting
+    a header before `tarfile` reads it would then read everything before that header again, for each header.
     """
 
     name = ""
@@ -81,7 +82,7 @@ class _Stream:
         return data + (self._plain.read(size - len(data)) if len(data) < size else b"")
 
     def put_back(self, data: bytes) -> None:
-        """Push data back; it is read again before the following data."""
+        """Push data back. It is read again before the following data."""
         self._again = data + self._again
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
@@ -93,7 +94,7 @@ class _Stream:
 
 
 class Header(tarfile.TarInfo):
-    """One header."""
+    """A tar header."""
 
     def _proc_member(self, archive: Any) -> Any:
         archive.count_header()
@@ -138,15 +139,15 @@ class Header(tarfile.TarInfo):
 
 class Tar(tarfile.TarFile):
     """
-    A tar to read.
+    A tar archive to read.
 
     Args:
-        plain: Its plain bytes.
-        limit_headers: More of them are an error.
+        plain: The uncompressed bytes of the archive.
+        limit_headers: The maximum number of headers; more are an error.
 
     Raises:
-        OSError: It cannot be read.
-        TAR_ERRORS: It is not a tar, or it is damaged or malicious.
+        OSError: The archive cannot be read.
+        TAR_ERRORS: The file is not a tar, or it is damaged or malicious.
     """
 
     tarinfo = Header
@@ -159,19 +160,19 @@ class Tar(tarfile.TarFile):
         super().__init__(fileobj=_Stream(plain), mode="r", errorlevel=1)  # type: ignore[arg-type]
 
     def count_header(self) -> None:
-        """Count a header."""
+        """Count a header, and check the limit."""
         self._headers += 1
         if self._headers > self._limit_headers:
             raise tarfile.ReadError(f"it holds more than {self._limit_headers} headers")
 
     def count_holes(self, holes: int) -> None:
-        """Count holes."""
+        """Count holes, and check the limit."""
         self._holes += holes
         if self._holes > HOLES:
             raise tarfile.ReadError(f"its files have more than {HOLES} holes")
 
     def nested(self, process: Any) -> Any:
-        """Continue with the header after a preceding header."""
+        """Continue with the header that follows a preceding header."""
         self._nested += 1
         if self._nested > NESTED:
             raise tarfile.ReadError(f"more than {NESTED} headers stand in front of one entry")
@@ -186,7 +187,8 @@ def members(archive: Tar) -> Iterator[tarfile.TarInfo]:
     Yield the entries of an archive, at increasing positions. The archive does not store them.
 
     Raises:
-        tarfile.ReadError: An entry points backwards. Any of TAR_ERRORS: the archive is damaged.
+        tarfile.ReadError: An entry points backwards.
+        TAR_ERRORS: The archive is damaged.
     """
     while (member := archive.next()) is not None:
         if member.size < 0 or archive.offset <= member.offset:

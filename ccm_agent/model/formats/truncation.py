@@ -1,8 +1,9 @@
 """
-Shorten events to the size limit of the bus. An event is never refused for its size, because it would block all later ones.
+Shorten events to the size limit of the bus. An event is never refused because of its size, because it would
+block all later events.
 
 The largest and least important parts are shortened first: output, then the texts of a diff, output of checks, properties and
-status, messages, errors. The event names the shortened fields.
+status, messages, errors. The event lists the shortened fields.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _SHORT = 2048
 """The length in characters to which long texts are first shortened; later steps are shorter."""
 
 _OUTPUTS = (48 * 1024, 24 * 1024, 8 * 1024)
-"""Lengths in characters that are tried for output before anything else is shortened."""
+"""Lengths in characters that are tried for the output before anything else is shortened."""
 
 
 def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
-    """Encode an event as JSON of at most `limit_bytes`; its `cut` names the shortened fields."""
+    """Encode an event as JSON of at most `limit_bytes`; its `cut` lists the shortened fields."""
     body = encode_message(event)
     if len(body) <= limit_bytes:
         return body
@@ -121,5 +122,5 @@ def _head(text: str, length: int) -> str:
 
 
 def _tail(text: str, length: int) -> str:
-    """The end of a text, because the last output of a failed command is the most useful."""
+    """Return the end of a text, because the last output of a failed command is the most useful."""
     return text if len(text) <= length + len(MARK) else MARK + text[len(text) - length :]

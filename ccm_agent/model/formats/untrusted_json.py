@@ -1,7 +1,7 @@
 """
 Decode untrusted JSON safely: neither its nesting nor its times can crash the reader.
 
-A client that may write a key or a subject controls its content, and many programs read it.
+A client that may write a key or a subject controls the content, and many programs read it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 _TOO_DEEP = "it is nested too deeply"
 
 Moment = Annotated[datetime, Meta(tz=True)]
-"""A time with a zone. Comparing a time without a zone with one with a zone would raise."""
+"""A time with a zone. Comparing times with and without a zone would raise an error."""
 
 
 EVENTS_LIMIT = 1_000_000
-"""Limit of the number of events of a run: 60 GiB of events."""
+"""The maximum number of events of a run, which corresponds to 60 GiB."""
 
 EventNumber = Annotated[int, Meta(ge=0, le=EVENTS_LIMIT)]
 """Position of an event in its run, from 1; 0 outside of runs. Readers search for missing numbers, so it is limited."""
@@ -40,7 +40,7 @@ Nanoseconds = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """A duration in nanoseconds, as in Go. A larger one cannot be converted to seconds."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
-"""A duration; 30,000 years are enough."""
+"""A duration in seconds; the limit corresponds to 30,000 years."""
 
 
 _MAKING = threading.Lock()
@@ -48,8 +48,11 @@ _MAKING = threading.Lock()
 
 @functools.cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder of a type. Making one for a type such as `dict[str, Any]` costs more than decoding a small document."""
-    # msgspec may crash when two threads make decoders of a new type
+    """
+    Return a decoder of a type. Creating a decoder for a type such as `dict[str, Any]` costs more than
+    decoding a small document.
+    """
+    # msgspec may crash when two threads create decoders of a new type
     with _MAKING:
         return msgspec.json.Decoder(kind)
 
@@ -59,7 +62,7 @@ def decode_foreign(body: bytes, kind: type[T]) -> T:
     Decode an untrusted JSON document to a Struct or plain values.
 
     Raises:
-        msgspec.DecodeError: It is not of that type, or nested too deeply.
+        msgspec.DecodeError: The document is not of that type, or is nested too deeply.
     """
     try:
         value: T = _decoder(kind).decode(body)  # type: ignore[arg-type]  # mypy does not know that a type is hashable

@@ -53,35 +53,38 @@ def looks_secret(name: str) -> bool:
 
 
 def mask_url(url: str) -> str:
-    """A URL without its password and tokens; a user name alone is removed too, because it can be a token."""
+    """
+    Return a URL without its password and tokens. A user name without a password is removed too, because it
+    can be a token.
+    """
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
     host, slash, path = rest.partition("/")
     _, colon, port = host.rpartition("]")[2].partition(":")
     if "@" not in host and colon and not port.isdecimal():
-        # not a port: a password with a slash in it, whose end comes later
+        # not a port: a password with a slash in it, and its end comes later
         host, slash, path = rest, "", ""
     _, at, host_only = host.rpartition("@")
     return mask_parameters(f"{scheme}://{MASK}@{host_only}{slash}{path}" if at else url)
 
 
 def mask_urls(text: str) -> str:
-    """Mask the secret parts of the URLs in a text, as far as they can be recognized."""
+    """Mask the recognizable secret parts of the URLs in a text."""
     if "://" in text:
         text = _USER_PART.sub(rf"\g<1>{MASK}@", text)
     return mask_parameters(text)
 
 
 def mask_parameters(text: str) -> str:
-    """A text with the values of secret query parameters masked."""
+    """Mask the values of secret query parameters in a text."""
     if "=" not in text or not any(mark in text for mark in "?&#;"):
         return text
     return _PARAMETER.sub(_masked, text)
 
 
 def secrets_of_url(text: str) -> Iterator[str]:
-    """The passwords and tokens of the URLs in a text, both as written and decoded."""
+    """Yield the passwords and tokens of the URLs in a text, both as written and decoded."""
     for found in _USER_PART.finditer(text):
         _, colon, password = found[2].partition(":")
         if colon:

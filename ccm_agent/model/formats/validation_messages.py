@@ -19,7 +19,10 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*
 _OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
 _LONGEST_MESSAGE = 4000
-"""A longer message has keys of that length in it. The patterns above are not applied to it, since their time is not linear."""
+"""
+A longer message contains very long keys. The patterns above are not applied to it, because their time is
+not linear.
+"""
 _SHOWN_OF_MESSAGE = 200
 _JSON_BYTE = re.compile(r" \(byte (\d+)\)$")
 
@@ -71,7 +74,7 @@ def _anything(_value: object) -> bool:
 
 def _follow(value: object, steps: list[str], fits: Callable[[object], bool]) -> list[str | int] | None:
     """
-    Follow msgspec's path to a value for which `fits` is true; None if there is none.
+    Return the path to a value that matches msgspec's path and satisfies `fits`; None if there is none.
 
     msgspec writes `[...]` for the key of a mapping with arbitrary keys, so every key is tried.
     """
@@ -121,13 +124,16 @@ def _plain_type(names: str) -> str:
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:
-    """The known keys of the Struct at `path`; [] if they cannot be determined."""
+    """Return the known keys of the Struct at `path`; [] if they cannot be determined."""
     structs = [one for one in _types_at(kind, path) if isinstance(one, msgspec.inspect.StructType)]
     return [field.encode_name for struct in structs for field in struct.fields]
 
 
 def _choices_at(kind: Any, path: str) -> list[str]:
-    """The allowed values at `path`, or the allowed keys of the mapping there; [] if they cannot be determined."""
+    """
+    Return the allowed values at `path`, or the allowed keys of the mapping there; [] if they cannot be
+    determined.
+    """
     found: list[str] = []
     here = _types_at(kind, path)
     for one in _alternatives(

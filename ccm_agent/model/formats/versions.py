@@ -1,7 +1,7 @@
 """
-Compare package versions: by the rules of dpkg, of rpm, and by those of CCM for other package managers.
+Compare package versions by the rules of dpkg, of rpm, and of CCM for other package managers.
 
-Pure functions on text: each gives -1, 0 or 1 as the first version is older, the same or newer.
+Pure functions on text. Each returns -1, 0 or 1 if the first version is older, equal or newer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ccm_agent.model.errors import PropertyError
 
 _EPOCH_MAX = 2**63 - 1
 
-# A Debian version. The upstream part may hold dashes; the part after the last one is the revision, which may be empty.
+# A Debian version. The upstream part may contain dashes. The part after the last dash is the revision, which may be empty.
 _DEBIAN = re.compile(r"(?:([0-9]+):)?([A-Za-z0-9.+~-]+?)(?:-([A-Za-z0-9.+~]*))?", re.ASCII)
 _DEBIAN_PAIR = re.compile(r"([^0-9]*)([0-9]*)")
 
@@ -29,7 +29,7 @@ def compare_debian(left: str, right: str) -> int:
     Compare as `dpkg --compare-versions` does: epoch, upstream version, revision; `~` sorts before the end of the text.
 
     Raises:
-        PropertyError: One of them is not a Debian version.
+        PropertyError: One of the texts is not a Debian version.
 
     Source: Debian Policy Manual, 5.6.12; deb-version(7).
     """
@@ -70,7 +70,7 @@ def _compare_debian_text(left: str, right: str) -> int:
 
 
 def _debian_rank(char: str) -> int:
-    """The sort rank of a character: tilde, the end, letters, other characters."""
+    """Return the sort rank of a character: tilde, the end, letters, other characters."""
     if char == "~":
         return -1
     if not char:
@@ -80,9 +80,9 @@ def _debian_rank(char: str) -> int:
 
 def compare_rpm(left: str, right: str) -> int:
     """
-    Compare `[epoch:]version[-release]` as rpm does; no epoch is epoch 0, `~` sorts before the end, `^` right after it.
+    Compare `[epoch:]version[-release]` as rpm does; a missing epoch is 0, `~` sorts before the end, and `^` directly after it.
 
-    A release is compared only if both have one: `1.0` matches any release of 1.0.
+    The release is compared only if both versions have one: `1.0` matches any release of 1.0.
 
     Source: rpm-version(7), lib/rpmvercmp.c of rpm.
     """
@@ -127,7 +127,7 @@ def _skip_separators(text: str, position: int) -> int:
 
 
 def _rpm_mark_order(left: str, right: str) -> int:
-    """Compare two positions of which at least one is a mark: `~`, then the end, then `^`, then anything else."""
+    """Compare two positions if at least one is a mark: `~`, then the end, then `^`, then anything else."""
     ranks = {"~": 0, "": 1, "^": 2}
     return _sign(ranks.get(left, 3), ranks.get(right, 3))
 
@@ -150,13 +150,14 @@ def compare_plain(left: str, right: str, *, lenient: bool = False) -> int:
     """
     Compare as CCM does for unknown package managers: parts between dots and dashes, numbers by value.
 
-    A dash is older than anything, a dot older than anything but a dash. A number with a leading zero is compared as text, text
-    without regard to case. If all parts are equal, the texts are compared. Epochs and tildes have no meaning.
+    A dash is older than anything; a dot is older than anything except a dash. A number with a leading zero is
+    compared as text. Text is compared without regard to case. If all parts are equal, the texts are compared.
+    Epochs and tildes have no meaning.
 
     Args:
         left: A version.
         right: Another.
-        lenient: Leave out trailing `.0` before the first dash, so that 1.0.0 is 1.
+        lenient: Whether to ignore a trailing `.0` before the first dash, so that 1.0.0 equals 1.
 
     Source: the design of CCM's dnf provider, "Version Comparison"; Puppet's versioncmp.
     """
@@ -194,7 +195,7 @@ def _is_number(token: str) -> bool:
 
 
 def _compare_digits(left: str, right: str) -> int:
-    """Compare digits by value, of any length; no digits count as zero."""
+    """Compare digits of any length by value; no digits are equal to zero."""
     left, right = left.lstrip("0"), right.lstrip("0")
     return _sign(len(left), len(right)) or _sign(left, right)
 

@@ -1,8 +1,9 @@
 """
 Assign the comments of a YAML document to keys.
 
-A comment belongs to the key on its line, otherwise to the key below it. A comment below the last key of a mapping, with at least
-that key's indentation, belongs to that key. Comments on list items and inside `[ ]` and `{ }` do not belong to a key.
+A comment belongs to the key on its line, or otherwise to the key below it. A comment below the last key of a
+mapping, with at least that key's indentation, belongs to that key. Comments on list items and inside `[ ]` and
+`{ }` do not belong to a key.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class KeyComment(NamedTuple):
     Attributes:
         path: Keys from the document's root to the key of the comment.
         text: The text after the `#`, without surrounding white space.
-        line: Its line, from 1.
+        line: The line of the comment, from 1.
     """
 
     path: tuple[str, ...]
@@ -59,7 +60,7 @@ class _Node(NamedTuple):
 
 def key_comments(text: str, source: str) -> list[KeyComment]:
     """
-    The comments of the first document that belong to keys, in written order.
+    Return the comments of the first document that belong to keys, in written order.
 
     Raises:
         DocumentError: The text is not YAML, or is nested too deeply.
@@ -77,7 +78,7 @@ def key_comments(text: str, source: str) -> list[KeyComment]:
 
 
 class _Reader:
-    """Reads the structure of a text, and the positions of its scalars."""
+    """Reads the structure of a text and the positions of its scalars."""
 
     def __init__(self, text: str) -> None:
         from yaml._yaml import CParser
@@ -111,7 +112,7 @@ class _Reader:
     def scalar(self, event: Any) -> _Node:
         start, end, is_block_text = event.start_mark.index, event.end_mark.index, event.style in ("|", ">")
         if is_block_text:
-            # the line of its `|` may hold a comment, the text below it does not
+            # the line of the `|` may contain a comment; the text below it does not
             start = max(start, self.text.find("\n", start, end))
         if end > start:
             self.scalars.append((start, end))
@@ -141,7 +142,7 @@ def _kind(event: Any) -> str:
 
 
 def _comments(text: str, scalars: list[tuple[int, int]]) -> list[_Comment]:
-    """All comments of the text, without text inside scalars that looks like a comment."""
+    """Return all comments of the text. Text inside scalars that looks like a comment is ignored."""
     starts = [start for start, _ in scalars]
     found: list[_Comment] = []
     at = line = line_start = 0
@@ -158,7 +159,7 @@ def _comments(text: str, scalars: list[tuple[int, int]]) -> list[_Comment]:
 
 
 class _Walk:
-    """Assigns comments to keys in one pass; both are in order."""
+    """Assigns comments to keys in one pass. Both comments and keys are sorted by position."""
 
     def __init__(self, comments: list[_Comment]) -> None:
         self.comments = comments

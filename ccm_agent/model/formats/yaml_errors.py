@@ -77,7 +77,7 @@ def syntax_error(text: str, source: str, err: Any) -> DocumentError:
 
 
 def character_error(text: str, source: str, at: int) -> DocumentError:
-    """The error about a character that YAML does not allow, or that libyaml treats as a line break."""
+    """Return the error about a character that YAML does not allow, or that libyaml treats as a line break."""
     code = ord(text[at])
     escape = f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     message = f'the character U+{code:04X} is not allowed: write it as "{escape}", in double quotes'

@@ -19,14 +19,17 @@ from typing import Any, NamedTuple
 from ccm_agent.model.errors import DocumentError, Place
 
 STEP = 2
-"""Columns of a level."""
+"""Columns of one indentation level."""
 
 _HAS_INDENTATION = re.compile(r"[|>][+-]?[1-9]")
 _KEEPS_LINES = re.compile(r"[|>][1-9]?\+")
 
 
 class Block(NamedTuple):
-    """An open mapping or list, and its column before and after. `is_implied`: a list whose dashes are below their key."""
+    """
+    An open mapping or list, and its column before and after formatting. `is_implied` marks a list with
+    dashes directly below their key.
+    """
 
     is_list: bool
     old: int
@@ -35,7 +38,7 @@ class Block(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A line that begins with a key or a dash: the block of that, and the blocks that are open behind it."""
+    """A line that begins with a key or a dash: its block, and the blocks that are open after it."""
 
     block: Block
     open: tuple[Block, ...]
@@ -47,10 +50,10 @@ def format_yaml(text: str, source: str = "") -> str:
 
     Args:
         text: The text.
-        source: Its name, for errors.
+        source: The name of the text, for errors.
 
     Raises:
-        DocumentError: It is not YAML, or has a form that cannot be formatted.
+        DocumentError: The text is not YAML, or has a form that cannot be formatted.
     """
     import yaml
 
@@ -69,7 +72,7 @@ def format_yaml(text: str, source: str = "") -> str:
 
 
 def _events(text: str) -> list[tuple[Any, ...]]:
-    """The parser's events, without positions."""
+    """Return the parser's events, without positions."""
     import yaml
 
     fields = ("value", "anchor", "tag", "style", "implicit", "flow_style")
@@ -80,7 +83,7 @@ def _events(text: str) -> list[tuple[Any, ...]]:
 
 
 def _ink(text: str) -> str:
-    """The text without white space."""
+    """Return the text without white space."""
     return "".join(text.split())
 
 
@@ -93,9 +96,9 @@ class _Layout:
         self._starts: dict[int, Start] = {}
         self._gaps: dict[int, list[tuple[int, int]]] = {}
         self._shifts: dict[int, int] = {}
-        """By line within a value: columns that it moves."""
+        """The number of columns by which lines within a value move, by line."""
         self._kept: set[int] = set()
-        """Lines whose end, or whose empty content, belongs to a scalar."""
+        """Lines with an end or an empty content that belongs to a scalar."""
         self._open: list[Block] = []
         self._begun = -1
         self._read(text)
@@ -155,19 +158,19 @@ class _Layout:
             self._open.pop()
 
     def _begin(self, line: int, column: int) -> None:
-        """A key or dash begins; the first one of a line places the line."""
+        """Begin a key or dash; the first one of a line determines the position of the line."""
         self._begun = line
         if not self._old[line][:column].strip():
             self._starts[line] = Start(self._open[-1], ())
         self._follow()
 
     def _follow(self) -> None:
-        """Note what is open now for the line that was begun last."""
+        """Store the blocks that are open after the line that was begun last."""
         if (start := self._starts.get(self._begun)) is not None:
             self._starts[self._begun] = start._replace(open=tuple(self._open))
 
     def _gap(self, mark: Any, after: Any) -> None:
-        """One space behind a dash or colon, if something follows in the line."""
+        """Reduce the gap after a dash or colon to one space, if something follows on the line."""
         if (
             after is not None
             and after.start_mark.line == mark.line
@@ -176,7 +179,7 @@ class _Layout:
             self._gaps.setdefault(mark.line, []).append((mark.column + 1, after.start_mark.column))
 
     def _continue(self, first: int, last: int) -> None:
-        """The lines behind the first of a value move with the block that it is in."""
+        """Move the continuation lines of a value with the block that contains it."""
         by = self._open[-1].new - self._open[-1].old if self._open else 0
         self._shifts.update(dict.fromkeys(range(first + 1, last + 1), by))
 
@@ -207,9 +210,9 @@ class _Layout:
     # ---- writing ----
 
     def text(self) -> str:
-        """The text in its new layout."""
+        """Return the text in its new layout."""
         found: list[str] = []
-        last = 0  # how many lines are left when the empty ones at the end are gone
+        last = 0  # number of lines without the empty lines at the end
         for number in range(len(self._old)):
             line = self._line_of(number)
             if line or number in self._kept or (found and found[-1]):
@@ -234,14 +237,17 @@ class _Layout:
         return old.rstrip()
 
     def _spaced(self, number: int) -> str:
-        """A line that begins with a key or dash, at its column and with its gaps closed."""
+        """Return a line that begins with a key or dash, at its new column and with closed gaps."""
         line = self._old[number]
         for begin, end in sorted(self._gaps.get(number, ()), reverse=True):
             line = f"{line[:begin]} {line[end:]}"
         return " " * self._starts[number].block.new + line.lstrip(" ")
 
     def _comment_column(self, number: int, column: int) -> int:
-        """A comment belongs to the block whose column it has: the one that follows, or one that is open before it."""
+        """
+        Return the column of a comment. It belongs to the block in the same column: the following block, or
+        an open one.
+        """
         at = bisect(self._places, number)
         below = self._starts[self._places[at]].block if at < len(self._places) else None
         if below is not None and below.old == column:
@@ -258,7 +264,7 @@ def _indentation(line: str) -> int:
 
 
 def _moved(line: str, by: int) -> str:
-    """A line with another indentation; of white space only what is more than that stays."""
+    """Return a line with another indentation. Only white space beyond the removed columns is kept."""
     return (
         " " * max(0, _indentation(line) + by) + line.lstrip(" ") if line.strip(" ") else line[max(0, -by) :]
     )

@@ -12,7 +12,10 @@ Inside = dict[str, Any] | list[Any] | None
 
 
 class MarkedEntry(NamedTuple):
-    """Where a key or an item begins, what is in it, and the span of the value in characters if it is a scalar on its own."""
+    """
+    The position of a key or an item, its content, and the span of the value in characters if it is a single
+    scalar.
+    """
 
     mark: Any
     inside: Inside
@@ -21,9 +24,9 @@ class MarkedEntry(NamedTuple):
 
 def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
     """
-    Line and column, from 1, of the deepest part of `path` that is there; (0, 0) when the text cannot be read.
+    Return line and column, from 1, of the deepest existing part of `path`; (0, 0) if the text cannot be parsed.
 
-    JSON is found as well: but for a few escapes it is YAML.
+      JSON works too, because it is YAML except for a few escapes.
     """
     import yaml
 
@@ -42,7 +45,7 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
 
 def scalar_span(text: str, path: Sequence[str | int]) -> tuple[int, int] | None:
     """
-    Where the plain or quoted scalar of an entry begins and ends, in characters; None when there is none at `path`.
+    Return the start and end of an entry's plain or quoted scalar, in characters; None if there is none at `path`.
 
     Raises:
         yaml.YAMLError: The text is not YAML.
@@ -78,7 +81,7 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
         node = {}
         while (key := following()).__class__ is not events.MappingEndEvent:
             _read(key, following, anchors)
-            # the first of two duplicates: the other one is what a reader complains about
+            # the first of two duplicates: readers report the second one
             value = following()
             entry = MarkedEntry(key.start_mark, _read(value, following, anchors), _span(value))
             node.setdefault(_name(key), entry)
@@ -92,7 +95,7 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
 
 
 def _span(event: Any) -> tuple[int, int] | None:
-    """The span of a scalar in one line, without an anchor or a tag before it."""
+    """Return the span of a scalar on one line that has no anchor or tag."""
     if getattr(event, "style", "|") in ("|", ">") or event.anchor is not None or event.tag is not None:
         return None
     return event.start_mark.index, event.end_mark.index

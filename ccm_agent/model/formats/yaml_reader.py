@@ -18,30 +18,39 @@ from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_value, tagged_value
 
 MAX_DEPTH = 100
-"""Limit of nesting levels, because later code walks documents recursively."""
+"""Limit of nesting levels, because other code processes documents recursively."""
 
 MAX_ALIASED = 1_000_000
-"""The most values that aliases may add to a document: a few lines of nested aliases could otherwise expand to billions."""
+"""
+Limit of the values that aliases may add to a document. A few lines of nested aliases could otherwise expand
+to billions.
+"""
 
 VALUE_CHARACTERS = 64
-"""This many characters of an aliased text count as one value: the text is stored once, but written for each alias."""
+"""
+This number of characters of an aliased text is treated as one value: the text is stored once, but written
+for each alias.
+"""
 
 _CLOSE_PAIR = lazy_pattern(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
 _LINE_BREAK = re.compile("[\x85\u2028\u2029]")
-"""Line breaks in YAML 1.1 and so in libyaml, ordinary characters in YAML 1.2: the same text would mean something else."""
+"""
+Characters that are line breaks in YAML 1.1, and so in libyaml, but ordinary characters in YAML 1.2. The
+text would have two meanings.
+"""
 
 _OPEN = object()  # the value of an anchor that is still being read
 
 
 def read_yaml(text: str, source: str) -> object:
     """
-    The first document of `text`; None when there is none.
+    Return the first document of `text`; None if there is none.
 
     Later documents are ignored but must be valid, including their keys and aliases.
 
     Raises:
-        DocumentError: With its place, if the text is not YAML or violates the rules above.
+        DocumentError: The text is not YAML or violates the rules above; the error contains the place.
     """
     import yaml
 
@@ -63,7 +72,7 @@ def read_yaml(text: str, source: str) -> object:
 
 
 class _Reader:
-    """One pass over one text; cannot be reused."""
+    """One pass over one text. It cannot be reused."""
 
     def __init__(self, text: str, source: str) -> None:
         from yaml import events
@@ -166,7 +175,7 @@ class _Reader:
         return self._fail(event, hint)
 
     def _merged(self, event: Any) -> dict[str, object]:
-        """Merge the value of `<<`; later keys of the mapping replace merged ones, as in Choria CCM."""
+        """Merge the value of `<<`. Keys that follow in the mapping replace merged keys, as in Choria CCM."""
         value = self._node(event)
         maps = value if isinstance(value, list) else [value]
         merged: dict[str, object] = {}
@@ -206,7 +215,7 @@ class _Reader:
                 event, f"nested deeper than {MAX_DEPTH} levels by aliases; nothing reads such a document"
             )
         if isinstance(value, (dict, list)):
-            return merge.copy_value(value)  # a change of one must not change the other
+            return merge.copy_value(value)  # a copy, because a change of one must not change the other
         return value
 
     def _check_tag(self, event: Any, is_mapping: bool) -> None:
@@ -236,8 +245,10 @@ def _without_end(text: str, style: str | None) -> str:
 
 
 def _measure(value: object) -> tuple[int, int]:
-    """Return the number of values in it, including itself, and the nesting of lists and mappings; a long text counts as several
-    values."""
+    """
+    Return the number of values in a value, including itself, and the nesting of lists and mappings. A long
+    text is treated as several values.
+    """
     count, levels, waiting = 0, -1, [value]
     while waiting:
         below: list[object] = []

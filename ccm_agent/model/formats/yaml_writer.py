@@ -13,7 +13,7 @@ def write_yaml(value: object) -> str:
     """
     Encode plain values as YAML; `read_yaml` returns the same values.
 
-    Keys are sorted, texts of several lines are block scalars, and texts that would be read as another type are quoted.
+    Keys are sorted, texts of several lines are block scalars, and texts that would be decoded as another type are quoted.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""What a host has, as a node answers the request to import: resources, in parts that fit into messages."""
+"""The resources of a host, as a node reports them for an import, in parts that fit into messages."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ IMPORT_TYPES = (
     "system",
     "service",
 )
-"""The types that nodes import, in the order in which a manifest should manage them. None of them has files with contents."""
+"""The types that nodes import, in the order in which a manifest should manage them. No type includes the content of files."""
 
 _MARKERS = ("{{", "${", "{%", "{#")
-"""Text with these would be read as a template."""
+"""Text with one of these markers would be rendered as a template."""
 
 RESOURCES_LIMIT = 10_000
-"""Resources in the answer of one node."""
+"""Limit of the resources in one node's answer."""
 
 PART_CHARACTERS = 60_000
-"""Of the text in one answer; at most four bytes each, far below the payload that a broker accepts."""
+"""
+Limit of the characters in one answer. A character takes at most four bytes, so an answer stays far below
+the broker's payload limit.
+"""
 
 PARTS_LIMIT = 100
-"""Answers of one node."""
+"""Limit of the answers of one node."""
 
 
 class LeftOutResource(Struct, frozen=True, kw_only=True):
-    """Something that an import does not write."""
+    """A resource that an import leaves out."""
 
     type: Annotated[str, Meta(description="The type of the resource.")]
     name: Annotated[str, Meta(description="Its name.")]
@@ -48,7 +51,7 @@ class LeftOutResource(Struct, frozen=True, kw_only=True):
 
 
 class FoundResource(Struct, frozen=True, kw_only=True):
-    """A resource as it is on a host: its type, its name, and its other properties as a manifest has them."""
+    """A resource on a host: its type, its name, and its other properties in the form of a manifest."""
 
     type: str
     name: str
@@ -57,11 +60,11 @@ class FoundResource(Struct, frozen=True, kw_only=True):
 
 class HostResources(Struct, frozen=True, kw_only=True):
     """
-    What a host has of the requested types.
+    The resources of a host of the requested types.
 
     Attributes:
-        resources: In the order in which a manifest should manage them.
-        left_out: What is not in it, and why: secrets, and what the node's policy forbids to manage.
+        resources: The resources, in the order in which a manifest should manage them.
+        left_out: Resources that are left out, with the reason: secrets, and resources that the node's policy does not permit.
     """
 
     resources: list[FoundResource] = []
@@ -73,7 +76,7 @@ class ResourcesPart(Struct, frozen=True, kw_only=True):
     A part of HostResources: the body of an answer.
 
     Attributes:
-        part, parts: Its position, from 0, and how many parts there are.
+        part, parts: The position of the part, from 0, and the number of parts.
         digest: SHA-256 (hex) of the whole text, so that parts of two answers are not mixed.
         text: A part of the JSON text.
     """
@@ -85,22 +88,22 @@ class ResourcesPart(Struct, frozen=True, kw_only=True):
 
 
 def printable(text: str) -> str:
-    """A text of a host for a line of a report: it cannot control a terminal, or end the line."""
+    """Make a text from a host safe for a line of a report: it cannot control a terminal or end the line."""
     return "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 def holds_template(value: object) -> bool:
-    """Whether text in a value, in lists and keys too, would be read as a template."""
+    """Whether a text in a value, including lists and keys, would be rendered as a template."""
     text = json.dumps(value)
     return any(marker in text for marker in _MARKERS)
 
 
 def split_resources(found: HostResources) -> list[ResourcesPart]:
-    """The parts to send; more than PARTS_LIMIT if it is too much."""
+    """Return the parts to send. There may be more than PARTS_LIMIT; the caller checks that."""
     body = encode_message(found)
     text, digest = body.decode(), hashlib.sha256(body).hexdigest()
     texts = list(_pieces(text))
-    # without the limits of a Struct that is decoded: the caller refuses what is too much
+    # no limits are checked here: the caller refuses too many parts
     return [
         ResourcesPart(part=number, parts=len(texts), digest=digest, text=one)
         for number, one in enumerate(texts)
@@ -109,10 +112,10 @@ def split_resources(found: HostResources) -> list[ResourcesPart]:
 
 def join_parts(texts: list[str], digest: str) -> HostResources:
     """
-    Decode what the parts of a node hold together.
+    Join and decode the parts of a node.
 
     Raises:
-        ValueError: They do not belong together.
+        ValueError: The parts do not belong together.
         msgspec.DecodeError: The text has another form.
     """
     body = "".join(texts).encode()

@@ -11,7 +11,7 @@ from ccm_agent.model.wire import PROTOCOL
 JOIN_REQUEST = f"{PROTOCOL}.join.request"
 JOIN_RENEWAL = f"{PROTOCOL}.join.renewal"
 JOIN_LEAVE = f"{PROTOCOL}.join.leave"
-"""A node leaves the fleet. It sends this on the subject of its renewals."""
+"""A node leaves the fleet. The node sends this on the subject of its renewals."""
 
 JOIN_ANSWER = f"{PROTOCOL}.join.answer"
 
@@ -19,10 +19,10 @@ JOINS_BUCKET = "CCM_JOINS"
 """Join tokens, their uses, and the nodes that joined."""
 
 REQUEST_LIMIT_BYTES = 2048
-"""A longer request is not read."""
+"""Limit of a request's size; a longer request is not read."""
 
 ANSWER_S = 5.0
-"""How long a node waits for the answer to one attempt before it tries again."""
+"""Time that a node waits for the answer to one attempt before it tries again."""
 
 
 class JoinState(StrEnum):
@@ -44,7 +44,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
         protocol: JOIN_REQUEST, JOIN_RENEWAL or JOIN_LEAVE.
         name: The node.
         key: The node's public nkey.
-        nonce: Random text, so that an earlier answer is not taken for the answer to this request.
+        nonce: Random text that prevents an earlier answer from being accepted for this request.
         time: The node's time, in milliseconds since 1970.
         token: The id of the join token; "" without one.
         certificate: The certificate of the key; "" in a join.
@@ -72,9 +72,9 @@ class JoinAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         jwt: The node's JWT for the broker.
         certificate: The certificate of its key.
         signers, signature: The newest signers list and its signature.
-        floors: For each `bucket/key`, the number of the document. The node refuses lower numbers.
+        floors: The number of the document for each `bucket/key`. The node refuses lower numbers.
         expires: When JWT and certificate expire, in seconds since 1970.
-        code, message: Why the request was refused, or what it waits for.
+        code, message: Why the request was refused or is waiting.
     """
 
     protocol: str

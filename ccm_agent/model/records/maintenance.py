@@ -1,4 +1,4 @@
-"""Locks: resources that an operator wants left alone on a node."""
+"""Locks: resources that a node leaves unchanged at an operator's request."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.model.formats.untrusted_json import Moment
 
 LONGEST_LOCK_S = 30 * 86_400
-"""The longest time of a lock. A lock that an operator forgot must not hide drift."""
+"""The longest duration of a lock. A forgotten lock must not hide drift."""
 
 LOCKS_LIMIT = 100
-"""The number of locks on one node."""
+"""The maximum number of locks on one node."""
 
 
 class ResourceLock(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,7 +32,7 @@ class ResourceLock(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """For people: `locked until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
+        """Format for people: `locked until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
         by = f" by {self.by}" if self.by else ""
         return f"locked until {format_moment(self.until)}{by}: {self.why or 'no reason given'}"
 
@@ -42,9 +42,9 @@ class LockChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A request to lock or unlock resources.
 
     Attributes:
-        resources: `type#name` of each; to unlock, empty means all.
+        resources: `type#name` of each resource; to unlock, an empty list means all.
         why: The reason.
-        release: Unlock the resources.
+        release: Whether to unlock the resources.
     """
 
     resources: list[str] = []

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 LOCAL_NAME = "local"
-"""In `signers`: the manifests of the agent's own configuration, never an operator of that name."""
+"""In `signers`: the manifests of the agent's own configuration. It never means an operator with that name."""
 
 MAINTENANCE_ACTIONS = ("disable", "enable", "converge")
 """Actions that start or prevent convergence with the node's assignments."""
@@ -35,7 +35,7 @@ CHANGING_ACTIONS = ("apply", "ensure", "exec")
 """Actions of requests that may change the node."""
 
 LOOK_ACTIONS = ("ping", "facts", "status")
-"""Allowed unless a rule names them."""
+"""Actions that are allowed unless a rule lists them."""
 
 REGISTRATION_TYPE = "registration"
 """In `types`: publishing the entries of `register_when_stable`."""
@@ -48,7 +48,7 @@ UNSIGNED_TYPE = "unsigned"
 
 OUTPUT = "output"
 DIFF = "diff"
-"""What a policy can withhold from the events of a run."""
+"""The data that a policy can withhold from the events of a run."""
 
 Withheld = Literal["output", "diff"]
 
@@ -77,13 +77,13 @@ class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The author of a request.
 
     Attributes:
-        name: The signer's name; for an unverified request, the name that it claims.
+        name: The signer's name; for an unverified request, the claimed name.
         key: The signer's public key; "" if nothing is verified.
         roles: Names from the signers list.
-        is_verified: A signature proves name, key and roles.
-        is_plan_only: The signers list allows this signer to plan here, but not to apply.
-        is_local: The request comes from the agent's own configuration.
-        is_from_broker: The configuration names a manifest that is stored on the broker.
+        is_verified: Whether a signature proves name, key and roles.
+        is_plan_only: Whether the signers list allows this signer only to plan here, not to apply.
+        is_local: Whether the request comes from the agent's own configuration.
+        is_from_broker: Whether the configuration refers to a manifest that is stored on the broker.
     """
 
     name: str = ""
@@ -96,7 +96,7 @@ class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """The name for messages, marked if it is unverified."""
+        """Return the name for messages, marked if it is unverified."""
         if self.is_local:
             return "the node's own configuration"
         if self.is_verified:
@@ -105,14 +105,14 @@ class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 LOCAL = Principal(name=LOCAL_NAME, is_local=True)
-"""For manifests of the agent's configuration that are files or come from a web server."""
+"""The principal for manifests of the agent's configuration that are files or are fetched from a web server."""
 
 LOCAL_FROM_BROKER = Principal(name=LOCAL_NAME, is_local=True, is_from_broker=True)
-"""For manifests of the agent's configuration that are in an object store of the broker."""
+"""The principal for manifests of the agent's configuration that are stored in an object store of the broker."""
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What resources may touch. A missing list has no effect."""
+    """The paths, packages and other objects that resources may change. A missing list has no effect."""
 
     types: Annotated[
         list[str],
@@ -143,7 +143,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
 
 class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One rule. The first rule whose signers, roles, actions and hours match decides; later rules are not read."""
+    """
+    One rule. The first rule with matching signers, roles, actions and hours decides; later rules are not
+    read.
+    """
 
     name: Annotated[str, Meta(description="Unique name of the rule, which refusals show.", min_length=1)]
     signers: Annotated[
@@ -183,7 +186,10 @@ class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The node's policy: what the agent does, and for which operators. It applies to everything that comes over the bus."""
+    """
+    The node's policy: the actions that the agent performs, and for which operators. It applies to
+    everything that arrives over the bus.
+    """
 
     default: Annotated[
         Literal["allow", "deny"], Meta(description="What happens to a request that no rule matches.")

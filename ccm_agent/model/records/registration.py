@@ -20,10 +20,10 @@ from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 NEVER = "never"
-"""A TTL: the entry does not expire."""
+"""A TTL value: the entry does not expire."""
 
 REGISTER, REMOVE = "register", "remove"
-"""The changes of an entry."""
+"""The actions of a change of an entry."""
 
 MAX_PORT = 65_535
 MAX_PRIORITY = 255
@@ -31,7 +31,7 @@ MAX_TTL_S = 100_000 * 86_400
 """Slightly less than the longest duration of Go."""
 
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
-"""Limit of all keys and values of an entry that is read."""
+"""Limit of all keys and values of an entry that is read, in bytes."""
 
 _PORT_RULE = f"is a whole number from 1 to {MAX_PORT}"
 _PRIORITY_RULE = f"is a whole number from 1 to {MAX_PRIORITY}"
@@ -49,7 +49,7 @@ _SCRAPE = "prometheus.io/scrape"
 
 
 class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """One instance of a service, as clients find it."""
+    """One instance of a service that clients can find."""
 
     cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
     service: Annotated[str, Meta(description="Service name.")]
@@ -68,7 +68,7 @@ class RegistrationChange(Struct, frozen=True, kw_only=True):
     Attributes:
         action: REGISTER for a new or renewed entry, REMOVE for a removed one.
         entry: The last known content of the entry.
-        reason: Why it was removed: the broker's reason `MaxAge`, `Remove` or `Purge`, or `Gone` without one.
+        reason: Why the entry was removed: the broker's reason `MaxAge`, `Remove` or `Purge`, or `Gone` without one.
     """
 
     action: str
@@ -106,10 +106,10 @@ def check_entry(entry: RegistrationEntry) -> None:
 
 def ttl_s(ttl: str | None) -> float | None:
     """
-    The lifetime of an entry in seconds; None if it has no TTL or never expires.
+    Return the lifetime of an entry in seconds; None if it has no TTL or never expires.
 
     Raises:
-        DocumentError: It is not a duration.
+        DocumentError: The TTL is not a duration.
     """
     return None if not ttl or ttl == NEVER else parse_duration(ttl)
 
@@ -121,7 +121,10 @@ def ttl_text(ttl: str | None) -> str:
 
 
 def instance_of(entry: RegistrationEntry) -> str:
-    """The last token of an entry's subject: the FNV-1a hash of its identifying fields, with the port as Go prints it."""
+    """
+    Return the last token of an entry's subject: the FNV-1a hash of its identifying fields, with the port
+    formatted as in Go.
+    """
     port = "%!d(<nil>)" if entry.port is None else str(entry.port)
     number = _FNV_OFFSET
     for byte in f"{entry.cluster}{entry.service}{entry.protocol}{entry.address}{port}".encode():
@@ -135,7 +138,7 @@ def encode_entry(entry: RegistrationEntry) -> bytes:
 
 
 def entry_document(entry: RegistrationEntry) -> dict[str, Any]:
-    """An entry as plain values, with the keys in Choria CCM's order."""
+    """Return an entry as plain values, with the keys in Choria CCM's order."""
     document: dict[str, Any] = {
         field: getattr(entry, field)
         for field in ("cluster", "service", "protocol", "address", "port", "priority")
@@ -152,7 +155,7 @@ def decode_entry(body: bytes) -> RegistrationEntry:
     Decode a published entry; unknown fields are ignored.
 
     Raises:
-        ProtocolError: It is not an entry, or violates the rules for entries.
+        ProtocolError: The body is not an entry, or violates the rules for entries.
     """
     try:
         raw = decode_foreign(body, dict[str, Any])
@@ -173,16 +176,18 @@ def decode_entry(body: bytes) -> RegistrationEntry:
 
 
 def sort_key(entry: RegistrationEntry) -> tuple[str, int]:
-    """The sort key of lookup results: address as text, then port as a number."""
+    """Return the sort key of lookup results: address as text, then port as a number."""
     return entry.address, int(entry.port or 0)
 
 
 def prometheus_file_sd(entries: Sequence[RegistrationEntry]) -> str:
     """
-    The entries as a file for Prometheus's file-based service discovery: one group for each cluster, service and protocol.
+    Return the entries as a file for Prometheus's file-based service discovery, with one group for each
+    cluster, service and protocol.
 
-    Entries without a port are left out, and entries without the annotation `prometheus.io/scrape: "true"`, which a service or
-    protocol named `prometheus` does not need. The labels of a group are those of its first entry. Source:
+    Entries without a port are left out. Entries without the annotation `prometheus.io/scrape: "true"` are
+    left out too, unless the service or protocol is named `prometheus`. The labels of a group are those of
+    its first entry. Source:
     https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
     """
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -215,7 +220,7 @@ def _labels(entry: RegistrationEntry) -> dict[str, str]:
 
 
 def _is_address(text: str) -> bool:
-    if _IPV4.fullmatch(text):  # most are, and a registry has tens of thousands
+    if _IPV4.fullmatch(text):  # most addresses are IPv4, and a registry has tens of thousands
         return True
     from ipaddress import ip_address
 

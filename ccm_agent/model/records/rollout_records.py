@@ -29,30 +29,33 @@ class Size(Struct, frozen=True, kw_only=True, omit_defaults=True):
     percent: float | None = None
 
     def of(self, total: int) -> int:
-        """The number of nodes of `total` in a wave: a percentage is rounded up, to at least one node."""
+        """Return the number of nodes of `total` in a wave: a percentage is rounded up, to at least one node."""
         if self.percent is None:
             return min(self.count or 0, total)
         return min(total, max(1, math.ceil(total * self.percent / 100)))
 
     def limit(self, total: int) -> int:
-        """The number of nodes of `total` that a budget allows: a percentage is rounded down, so it is never exceeded."""
+        """
+        Return the number of nodes of `total` that a budget allows: a percentage is rounded down, so it is
+        never exceeded.
+        """
         if self.percent is None:
             return self.count or 0
         return math.floor(total * self.percent / 100)
 
     def __str__(self) -> str:
-        """As it is written on the command line."""
+        """Format the size as on the command line."""
         return f"{self.percent:g}%" if self.percent is not None else str(self.count or 0)
 
 
 class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    How many nodes may fail in each way before a rollout pauses. None: no limit.
+    The number of nodes that may fail in each way before a rollout pauses. None means no limit.
 
     Attributes:
         failed: Nodes that failed or were stopped, or got a newer run of the same name instead (superseded).
-        unreachable: Nodes that were present but did not run it: no answer, refused or expired.
-        lost: Nodes that accepted and then stopped reporting.
+        unreachable: Nodes that were present but did not start: no answer, refused or expired.
+        lost: Nodes that accepted the request and then stopped reporting.
     """
 
     failed: Size | None = None
@@ -60,26 +63,29 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: Size | None = None
 
     def items(self) -> list[tuple[str, Size]]:
-        """The limited budgets by the kind of failure that they count."""
+        """Return the limited budgets, by the kind of failure."""
         all_of_them = (("failed", self.failed), ("unreachable", self.unreachable), ("lost", self.lost))
         return [(kind, size) for kind, size in all_of_them if size is not None]
 
 
 CAREFUL = Budgets(failed=Size(count=0), lost=Size(count=0))
-"""The budgets of a rollout for which the operator gave none: the first node that fails or is lost pauses it."""
+"""
+The budgets of a rollout without budgets from the operator: the first failed or lost node pauses the
+rollout.
+"""
 
 
 class Wave(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    Nodes that run before those of the next wave.
+    A group of nodes that runs before the next group.
 
     Attributes:
-        name: The operator's name for it.
-        nodes: How many nodes are in it.
-        slots: How many of them run at the same time; a slot is taken again as soon as its node ends.
-        bake_s: How long to wait after the last of them has ended.
-        gate: A condition that must then be true; "": none.
-        budgets: How many of these nodes may end badly.
+        name: The operator's name for the wave.
+        nodes: The number of nodes in the wave.
+        slots: The number of nodes that run at the same time; a slot is reused as soon as its node ends.
+        bake_s: The wait after the last node has ended.
+        gate: A condition that must then be true; "" for none.
+        budgets: The number of these nodes that may fail.
     """
 
     name: str
@@ -92,12 +98,12 @@ class Wave(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RolloutPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The waves, in order; the frozen list of targets has their nodes one after the other.
+    The waves, in order. The frozen list of targets contains their nodes in the same order.
 
     Attributes:
-        waves: At least one.
-        budgets: How many nodes of the whole rollout may end badly.
-        splay_s: Over how long the first requests of each wave are spread.
+        waves: The waves; at least one.
+        budgets: The number of nodes in the whole rollout that may fail.
+        splay_s: The time over which the first requests of each wave are spread.
     """
 
     waves: tuple[Wave, ...]
@@ -106,21 +112,21 @@ class RolloutPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def total(self) -> int:
-        """How many nodes are in waves."""
+        """Return the number of nodes in all waves."""
         return sum(wave.nodes for wave in self.waves)
 
 
 class Phase(StrEnum):
-    """Where a rollout is."""
+    """The phase of a rollout."""
 
     RUNNING = "running"
-    """The nodes of a wave are running, or about to run."""
+    """The nodes of a wave are running, or are about to run."""
     BAKING = "baking"
-    """The nodes of a wave have ended; the next wave waits."""
+    """All nodes of a wave have ended; the next wave waits."""
     PAUSED = "paused"
-    """No further node starts until an operator resumes or promotes it."""
+    """No further node starts until an operator resumes or promotes the rollout."""
     ABORTED = "aborted"
-    """No further node starts, ever."""
+    """No further node will start."""
     DONE = "done"
 
     @property
@@ -134,9 +140,9 @@ class Lease(Struct, frozen=True, kw_only=True):
     The process that drives a rollout.
 
     Attributes:
-        operator, host: Who, and where.
+        operator, host: The operator and host of the process.
         process: A random text that identifies the process.
-        until: When another process may take over.
+        until: The time after which another process may take over.
     """
 
     operator: str
@@ -151,31 +157,32 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         run: The run.
-        plan: Its waves.
-        phase: Where it is.
+        plan: The waves of the rollout.
+        phase: The current phase.
         wave: The index of the current wave.
-        asked: How many nodes, in the plan's order, may have received the request.
+        asked: The number of nodes, in the plan's order, that may have received the request.
         returned: Nodes that were offline at the start, came back, and received the request.
-        bake_until: When the wait after the current wave ends.
-        is_promoted: An operator skips the wait and the gate of the current wave.
-        reason: Why it is paused or aborted; "" otherwise.
-        by: The operator who paused, resumed, promoted or aborted it last; "": it paused by itself.
-        wave_began: When the first node of the current wave was asked.
-        start_at: When the first wave may begin; None: at once.
-        forgiven: Failures in the whole rollout before the last `resume`, by kind; its budgets do not count them.
+        bake_until: The end of the wait after the current wave.
+        is_promoted: Whether an operator skipped the wait and the gate of the current wave.
+        reason: Why the rollout is paused or aborted; "" otherwise.
+        by: The operator who last paused, resumed, promoted or aborted the rollout; "" if it paused automatically.
+        wave_began: When the request was sent to the first node of the current wave.
+        start_at: The earliest start of the first wave; None to start immediately.
+        forgiven: Failures in the whole rollout before the last `resume`, by kind; they are excluded from its budgets.
         wave_forgiven: The same for the current wave.
-        deadline_s: How long after its request a node may still start.
-        is_detached: A rollout server is to drive it.
-        signature: Of the operator who handed it to the rollout servers (`ccm_ctl.fleet.rollout.handover`); "": not signed.
-        record_digest: SHA-256 of the run's record, whose request is sent to the nodes (`ccm_ctl.fleet.runs.run_request`);
-            "": not known, in a rollout of an older controller.
-        is_completing: All waves have ended, and the driver makes the new revision of an assignment the current one.
-        lease: The process that drives it; None: no process.
-        time: When this was written.
-        serial: How often it was written, so that a driver knows an earlier state that was put back.
+        deadline_s: The time after its request within which a node may still start.
+        is_detached: Whether a rollout server should drive the rollout.
+        signature: The signature of the operator who handed the rollout to the rollout servers
+            (`ccm_ctl.fleet.rollout.handover`); "" if it is not signed.
+        record_digest: SHA-256 of the run's record with the request that is sent to the nodes
+            (`ccm_ctl.fleet.runs.run_request`); "" if unknown, in a rollout of an older controller.
+        is_completing: Whether all waves have ended and the driver is making the new revision of an assignment the current one.
+        lease: The process that drives the rollout; None if there is none.
+        time: When this state was written.
+        serial: The number of writes of this state. A driver uses it to detect that an earlier state was restored.
         orders: The number of the last order that this state contains, by the token of the operator who gave it.
-        missing: Earlier numbers that were not there then, by the same token. Their halts still count.
-        halts: How many pauses and aborts it contains.
+        missing: Earlier numbers of orders that were not stored at that time, by the same token. Halts among them still apply.
+        halts: The number of pauses and aborts that this state contains.
     """
 
     run: str
@@ -206,22 +213,22 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def current(self) -> Wave:
-        """The current wave."""
+        """Return the current wave."""
         return self.plan.waves[min(self.wave, len(self.plan.waves) - 1)]
 
     @property
     def wave_start(self) -> int:
-        """The index of the current wave's first node."""
+        """Return the index of the current wave's first node."""
         return sum(wave.nodes for wave in self.plan.waves[: self.wave])
 
     @property
     def wave_end(self) -> int:
-        """The index after the current wave's last node."""
+        """Return the index after the current wave's last node."""
         return self.wave_start + self.current.nodes
 
 
 class OrderKind(StrEnum):
-    """What an operator orders."""
+    """The kind of an order."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -230,23 +237,26 @@ class OrderKind(StrEnum):
 
     @property
     def is_halt(self) -> bool:
-        """Whether no further node starts: who may stop the run may order it."""
+        """
+        Whether no further node starts after the order. Any operator who may stop the run may give such an
+        order.
+        """
         return self in (OrderKind.PAUSE, OrderKind.ABORT)
 
 
 class RolloutOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.order.<number>` in CCM_RUNS: what an operator ordered about a rollout, signed.
+    `<operator>.<run>.order.<number>` in CCM_RUNS: a signed order of an operator for a rollout.
 
     Attributes:
         run: The run.
-        order: What.
-        wave: The index of the wave that was current then. A promotion does not hold for a later one.
-        why: The reason; "": none was given.
-        user: The user of a dashboard for whom the operator gave it; "": the operator did.
-        time: When.
-        halts: How many pauses the operator saw. A resume or a promotion does not undo a later one. None: not known, in an
-            order of an older controller.
+        order: The kind of the order.
+        wave: The index of the wave that was current at that time. A promotion does not apply to later waves.
+        why: The reason; "" if none was given.
+        user: The user of a dashboard on whose behalf the operator gave the order; "" without a dashboard.
+        time: When the order was given.
+        halts: The number of pauses that the operator saw. A resume or a promotion does not undo later pauses.
+            None if unknown, in an order of an older controller.
     """
 
     run: str
@@ -260,13 +270,13 @@ class RolloutOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class GivenOrder(Struct, frozen=True, kw_only=True):
     """
-    An order as it is stored.
+    An order as stored.
 
     Attributes:
-        token, number: Whose key it is under, and its number there.
+        token, number: The operator's token and the number in the key of the order.
         order: The order.
-        by: Who gave it.
-        reason: Why it does not count; "": it does.
+        by: The operator who gave the order.
+        reason: Why the order does not apply; "" if it applies.
     """
 
     token: str
@@ -281,9 +291,9 @@ class ScheduledStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The result of one start of a scheduled rollout.
 
     Attributes:
-        due: When the broker stored that it was due.
-        run: The run that was started; "": none.
-        reason: Why none was started; "" otherwise.
+        due: When the broker stored the due message.
+        run: The run that was started; "" for none.
+        reason: Why no run was started; "" otherwise.
         by: The operator and host of the rollout server that decided.
     """
 
@@ -299,9 +309,9 @@ class ScheduleStarts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         name: The schedule.
-        starts: The newest first, a limited number.
-        run: The newest run that was started; "": none yet.
-        handover: The rollout of that run, as long as it may not be stored yet. Any server stores it.
+        starts: A limited number of results, newest first.
+        run: The newest run that was started; "" if there is none yet.
+        handover: The rollout of that run, while it may not be stored yet. Any server can store it.
     """
 
     name: str
@@ -315,8 +325,8 @@ class RolloutServer(Struct, frozen=True, kw_only=True):
     `=server.<operator@host>` in CCM_RUNS: a rollout server that is running.
 
     Attributes:
-        operator, host: Who runs it, and where.
-        until: When it is no longer there, unless it writes again.
+        operator, host: The operator who runs the server, and its host.
+        until: When the server is considered gone, unless it writes again.
     """
 
     operator: str

@@ -10,16 +10,16 @@ from ccm_agent.model.formats.untrusted_json import Count, Moment
 from ccm_agent.model.wire import MESSAGE_LIMIT
 
 UNDO = "undo"
-"""The action of a run that brings back what another run changed."""
+"""The action of a run that reverts the changes of another run."""
 
 
 class SecretStage(Struct, frozen=True, kw_only=True):
     """
-    The revision of a secret that a rollout brings to nodes.
+    The revision of a secret that is being rolled out to nodes.
 
     Attributes:
-        name: The secret.
-        revision: Its revision.
+        name: The name of the secret.
+        revision: The revision of the secret.
     """
 
     name: str
@@ -31,19 +31,21 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     `<operator>.<run>.request` in CCM_RUNS: the request and its targets. Older records have no operator in their key.
 
     Attributes:
-        action: "apply", "plan", "check", "ensure", "exec", "undo", "assign", which applies an assignment wave after wave, or
-            "rotate", which lets nodes converge on a new revision of a secret.
-        request: Names, digests, options and message of the request, without the manifest's text and the properties' values.
+        action: "apply", "plan", "check", "ensure", "exec", "undo", "assign" or "rotate". "assign" applies an
+            assignment wave by wave. "rotate" lets nodes converge on a new revision of a secret.
+        request: Names, digests, options and message of the request, without the text of the manifest and the
+            values of properties.
         name: The manifest's or resource's name.
-        requester: The operator's name; if the key contains an operator, readers use that one instead.
-        nodes, offline: Number of expected nodes (`….targets.<i>` names them), and how many of them were offline at the start.
-        nodes_digest: SHA-256 of these lists, so that the signature of this record covers them; "" in older records.
-        retry_of: The run that this one retries; "": none.
-        schedule: The schedule that a rollout server started it for; "": none.
-        user: The user of a dashboard for whom the requester sent it; "": the requester asked.
-        is_sent_to_scopes: The list of nodes is of an operator who may reach fewer nodes than the requester, so a rollout
-            sends to the scopes in `subjects` only, and to no node alone.
-        secret: What a "rotate" brings to its nodes; None for other actions.
+        requester: The operator's name; if the key contains an operator, readers use the operator from the key instead.
+        nodes, offline: Number of expected nodes (listed in `….targets.<i>`), and the number of nodes that were
+            offline at the start.
+        nodes_digest: SHA-256 of these lists, which the signature of this record thereby covers; "" in older records.
+        retry_of: The run that this run retries; "" for none.
+        schedule: The schedule for which a rollout server started the run; "" for none.
+        user: The user of a dashboard on whose behalf the requester sent the request; "" without a dashboard.
+        is_sent_to_scopes: Whether a rollout sends only to the scopes in `subjects`, never to a single node. The
+            list of nodes then comes from an operator who may reach fewer nodes than the requester.
+        secret: The revision that a "rotate" rolls out; None for other actions.
     """
 
     run: str
@@ -66,13 +68,19 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def message(self) -> str:
-        """Why, in the requester's words; "" without a reason. Readers make it safe before they show it."""
+        """
+        Return the reason that the requester gave; "" without a reason. Readers sanitize it before they show
+        it.
+        """
         told = self.request.get("message")
         return told[:MESSAGE_LIMIT] if isinstance(told, str) else ""
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):
-    """`<operator>.<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and which of them were not present."""
+    """
+    `<operator>.<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and the nodes among them that
+    were not present.
+    """
 
     run: str
     nodes: list[str] = []
@@ -80,7 +88,7 @@ class RunTargets(Struct, kw_only=True, omit_defaults=True):
 
 
 class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of a node without a summary: a value of NodeState, and the reason."""
+    """The end of a node without a summary: a value of NodeState and the reason."""
 
     state: str
     reason: str = ""
@@ -89,9 +97,9 @@ class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RunEnds(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.ends.<i>` in CCM_RUNS: ends of nodes that are not in a stream, because answers are not stored in one.
+    `<operator>.<run>.ends.<i>` in CCM_RUNS: ends of nodes that are missing in the stream, because answers are not stored there.
 
-    A later summary of such a node in the stream (it was lost, and came back) has precedence.
+    A later summary of such a node in the stream takes precedence (the node was lost and came back).
     """
 
     run: str
@@ -104,7 +112,7 @@ class RunState(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         state: "running", "stopping" or "done".
-        counts: Nodes by end state, once done.
+        counts: Number of nodes by end state, once the run is done.
         joined: Nodes that answered although they were not expected.
     """
 

@@ -1,8 +1,8 @@
 """
-The times of a schedule that the messages of a broker are for.
+Match due messages of a broker to the times of a schedule.
 
-The broker keeps time, and may not choose it. The signature of a schedule says when it is due. What is due is taken when its time
-fits that, and only once for each of those times.
+The broker keeps time but may not choose it. The signature of a schedule covers its times. A due message is
+accepted if its time matches one of them, and only once for each of them.
 """
 
 from __future__ import annotations
@@ -14,28 +14,37 @@ from ccm_agent.model.formats.cron import Cron
 from ccm_agent.model.formats.durations import parse_duration
 
 LATE_S = 3600.0
-"""A broker that was down when a schedule was due sends it when it is back; it may be this late."""
+"""
+The maximum delay of a due message: a broker that was down at the due time sends the message when it is
+back.
+"""
 
 EARLY_S = 1.0
-"""The broker's time of a due message may be this much before the second that the schedule names."""
+"""The maximum time by which a due message may precede the second that the schedule specifies."""
 
 _WINDOWS_S = (EARLY_S + 1, 60.0, LATE_S)
-"""How far back the schedule's time is looked for, the nearest first: a cron may name each second of an hour."""
+"""
+Time spans before the due message in which the schedule's time is searched, shortest first. A cron may
+include every second of an hour.
+"""
 
 _EVERY_SHARE = 0.9
-"""Of the interval of `@every`: the least time between two that are taken. The broker's timer drifts."""
+"""
+The minimum pause between two accepted messages, as a share of the interval of `@every`. The broker's timer
+drifts.
+"""
 
 
 def schedule_slot(when: str, zone: str, due: datetime) -> datetime:
     """
-    The schedule's own time that a due message is for. Blocking: time zones are files.
+    Return the schedule's own time to which a due message belongs. Blocking: time zones are files.
 
     Args:
-        when, zone: The times of the schedule, as the broker words them.
+        when, zone: The times of the schedule, in the broker's format.
         due: When the broker stored the message.
 
     Raises:
-        CcmError, ValueError, LookupError, OSError, OverflowError, TypeError: There is none, or the times cannot be read.
+        CcmError, ValueError, LookupError, OSError, OverflowError, TypeError: No time matches, or the times cannot be parsed.
     """
     word, _, rest = when.partition(" ")
     if word == "@every":
@@ -59,6 +68,8 @@ def _before(moment: datetime, seconds: float) -> datetime:
 
 
 def least_pause_s(when: str) -> float:
-    """The least time between two that are taken; with cron and `@at` each time counts once."""
+    """
+    Return the minimum pause between two accepted messages. With cron and `@at` each time is accepted once.
+    """
     word, _, rest = when.partition(" ")
     return parse_duration(rest) * _EVERY_SHARE if word == "@every" else 0.001

@@ -1,4 +1,7 @@
-"""The documents of secrets: the bodies of stamped documents in CCM_SECRETS. Nothing in them is secret."""
+"""
+The documents of secrets: the bodies of stamped documents in CCM_SECRETS. They contain only encrypted
+values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from datetime import datetime
 from msgspec import Struct
 
 SECRET_URL = "secret://"
-"""A value of Hiera data that begins so is a reference: `secret://NAME`."""
+"""The prefix of a reference in Hiera data: `secret://NAME`."""
 
 
 class SealedValue(Struct, frozen=True, kw_only=True):
@@ -16,7 +19,7 @@ class SealedValue(Struct, frozen=True, kw_only=True):
 
     Attributes:
         revision: The revision of the secret.
-        ciphertext: In base64: nonce, XChaCha20-Poly1305.
+        ciphertext: Nonce and XChaCha20-Poly1305 ciphertext, in base64.
     """
 
     revision: int
@@ -25,11 +28,11 @@ class SealedValue(Struct, frozen=True, kw_only=True):
 
 class NextKey(Struct, frozen=True, kw_only=True):
     """
-    The data key of the next revision, which its node does not use yet.
+    The data key of the next revision, which the node does not use yet.
 
     Attributes:
         revision: The revision that it opens.
-        key, sealed: As in SealedKey.
+        key, sealed: See SealedKey.
     """
 
     revision: int
@@ -43,11 +46,11 @@ class SealedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         node: The node.
-        revision: The revision that it opens; 0: the secret is no longer for this node.
-        key: The public nkey that it was sealed to.
-        sealed: In base64.
-        known: The last revision that was sealed to this node, after it was taken away.
-        next: The data key of the revision that a rotation will bring to this node; None: there is none. Agents ignore it.
+        revision: The revision that the key opens; 0 if the secret is no longer available to this node.
+        key: The public nkey to which the data key was sealed.
+        sealed: The sealed data key, in base64.
+        known: The last revision that was sealed to this node before access was removed.
+        next: The data key of the revision that a rotation will bring to this node; None if there is none. Agents ignore it.
     """
 
     node: str
@@ -59,7 +62,7 @@ class SealedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def last(self) -> int:
-        """The newest revision that the node can open, also after a rotation has reached it."""
+        """Return the newest revision that the node can open, including the next one of a rotation."""
         return max(self.revision, self.next.revision if self.next is not None else 0)
 
 
@@ -68,10 +71,10 @@ class SecretRevision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A revision of a secret.
 
     Attributes:
-        revision: Counts from 1.
-        time, by, message: When, by whom and why it was stored.
+        revision: The number of the revision, from 1.
+        time, by, message: Time, author and reason of the write.
         size_bytes: The length of the value.
-        sealed: The data key in base64, sealed to each sealing key of the fleet, by public key; empty once the value is purged.
+        sealed: The data key in base64, sealed to each sealing key of the fleet, by public key. Empty once the value is purged.
     """
 
     revision: int
@@ -84,11 +87,11 @@ class SecretRevision(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class SecretHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What is known about a secret without its value.
+    The description of a secret, without its value.
 
     Attributes:
-        name: Its name.
-        targets: Selectors of the nodes that it is for; any is enough.
+        name: The name of the secret.
+        targets: Selectors of the nodes that may use the secret; one match is enough.
         revisions: Its revisions, oldest first.
     """
 
@@ -98,16 +101,19 @@ class SecretHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def newest(self) -> SecretRevision | None:
-        """The newest revision; None before the first one."""
+        """Return the newest revision; None before the first one."""
         return self.revisions[-1] if self.revisions else None
 
     @property
     def older(self) -> tuple[SecretRevision, ...]:
-        """Revisions whose values are stored besides the newest: a rotation is on its way, and nodes may use them."""
+        """
+        Return the older revisions with stored values. A rotation is in progress, and nodes may still use
+        them.
+        """
         return tuple(one for one in self.revisions[:-1] if one.sealed)
 
 
 class SealingKeys(Struct, frozen=True, kw_only=True):
-    """The public keys to which data keys are sealed for the operators who may seal them to further nodes."""
+    """The public keys to which data keys are sealed, for the operators who may seal them for further nodes."""
 
     keys: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
 """
-Slots: how many nodes may change something at the same time, in the whole fleet.
+Slots: limits on the number of nodes that change something at the same time, in the whole fleet.
 
-Each node has one entry for each slot, which it alone writes. An entry holds a slot or waits for one. A node that takes a slot
-names the newest entry that it has read of all nodes. If there is a newer one, the broker refuses the write, and the node reads
-again.
+Each node has one entry for each slot, and only that node writes it. An entry either holds a slot or waits for
+one. A node that takes a slot includes the revision of the newest entry that it has read. If there is a newer
+entry of any node, the broker refuses the write, and the node reads again.
 
 An entry expires unless it is renewed. All times are the broker's; the nodes' clocks are not used.
 """
@@ -26,13 +26,16 @@ LEASE_S = 300.0
 """The broker removes an entry that is not renewed within this time."""
 
 RENEW_S = 60.0
-"""How often a holder renews its entry."""
+"""The interval at which a holder renews its entry."""
 
 HOLD_S = 3600.0
-"""How long a node keeps a slot after its resource failed, so that the failure does not spread to other nodes."""
+"""
+The time for which a node keeps a slot after its resource failed, so that the failure does not spread to
+other nodes.
+"""
 
 WAITER_S = 30.0
-"""A waiting node that has not written for this time is ignored."""
+"""A waiting node that has not written its entry for this time is ignored."""
 
 COUNT_LIMIT = 10_000
 
@@ -46,7 +49,7 @@ class SlotError(HostError):
 
 
 class Slot(Struct, frozen=True):
-    """A name, and how many nodes may hold it at the same time."""
+    """The name of a slot, and the number of nodes that may hold it at the same time."""
 
     name: str
     count: int
@@ -54,10 +57,10 @@ class Slot(Struct, frozen=True):
 
 def parse_slot(text: str) -> Slot:
     """
-    The slot in a text such as `pg-restart/1`.
+    Parse a slot such as `pg-restart/1`.
 
     Raises:
-        PropertyError: It is not `NAME/COUNT`.
+        PropertyError: The text is not `NAME/COUNT`.
     """
     found = _SLOT.fullmatch(text)
     count = int(found["count"]) if found else 0
@@ -74,12 +77,12 @@ class SlotEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `<slot>.<node>` in CCM_SLOTS: a node holds a slot or waits for it.
 
     Attributes:
-        is_held: The node holds the slot; otherwise it waits for it.
-        count: How many nodes may hold it, as this node's manifest says.
-        place: Place in the queue: the revision of the first entry of this wait; 0: the revision of this entry.
+        is_held: Whether the node holds the slot; otherwise it waits for it.
+        count: The number of nodes that may hold the slot, from this node's manifest.
+        place: Place in the queue: the revision of the first entry of this wait; 0 means the revision of this entry.
         since: When the node began to hold or to wait, by its own clock; for display.
         resource, run: The resource that needs the slot, and its run.
-        has_failed: The resource failed, and the node keeps the slot for a while.
+        has_failed: Whether the resource failed and the node keeps the slot for a while.
     """
 
     is_held: bool = False
@@ -93,13 +96,13 @@ class SlotEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class SlotState(Struct, frozen=True, kw_only=True):
     """
-    One entry as it is stored.
+    One entry as stored.
 
     Attributes:
         node: The node of the entry.
         revision: Its revision in the bucket.
         written: When it was written, by the broker's clock.
-        entry: The decoded entry; an unreadable one counts as holding the slot.
+        entry: The decoded entry; an unreadable entry is treated as holding the slot.
     """
 
     node: str
@@ -109,7 +112,7 @@ class SlotState(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> int:
-        """Its place in the queue: lower ones come first."""
+        """Return the place in the queue: lower places come first."""
         return self.entry.place or self.revision
 
 
@@ -118,9 +121,9 @@ class SlotDecision(Struct, frozen=True, kw_only=True):
     Whether a node may take a slot now.
 
     Attributes:
-        is_free: The node may take the slot.
-        holders: Nodes that hold it, without the node itself.
-        ahead: How many nodes wait before it.
+        is_free: Whether the node may take the slot.
+        holders: Other nodes that hold the slot.
+        ahead: The number of nodes that wait before it.
     """
 
     is_free: bool
@@ -129,7 +132,7 @@ class SlotDecision(Struct, frozen=True, kw_only=True):
 
 
 def decode_entry(value: bytes) -> SlotEntry:
-    """Decode an entry. An unreadable one counts as a holder, because it might be one."""
+    """Decode an entry. An unreadable entry is treated as a holder, because it might be one."""
     try:
         return decode_foreign(value, SlotEntry)
     except msgspec.DecodeError:
@@ -138,12 +141,11 @@ def decode_entry(value: bytes) -> SlotEntry:
 
 def judge_turn(states: Sequence[SlotState], node: str, count: int) -> SlotDecision:
     """
-    Whether a node may take a slot.
+    Decide whether a node may take a slot.
 
     Args:
         states: All entries of the slot.
-        node: The node that wants it.
-        count: How many nodes may hold it.
+        node: The node that requests the slot. count: The number of nodes that may hold the slot.
     """
     holders = tuple(sorted(one.node for one in states if one.entry.is_held and one.node != node))
     own = next((one for one in states if one.node == node), None)

@@ -14,9 +14,9 @@ class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Where the text of a node's own document is stored (`bus.node_data`).
 
     Attributes:
-        slot: Which slot of the document in CCM_NODE_DATA.
-        revision: The revision of CCM_NODE_DATA that wrote it there; 0: the document was absent.
-        at: The revision of CCM_DATA since which the document has this content; 0: the revision of this entry.
+        slot: The slot of the document in CCM_NODE_DATA.
+        revision: The revision of CCM_NODE_DATA that stored the text; 0 if the document was absent.
+        at: The revision of CCM_DATA since which the document has this content; 0 means the revision of this entry.
     """
 
     slot: int = 0
@@ -26,21 +26,21 @@ class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Stamped(Struct, kw_only=True, omit_defaults=True):
     """
-    A document that agents follow, with its own key inside: facts and data that `ccmctl` writes.
+    A document that agents follow and that contains its own key: facts and data written by `ccmctl`.
 
-    An agent refuses a document with another key, or with a lower number than it has already seen for that key.
+    An agent refuses a document with a different key, or with a lower number than it has already seen for that key.
 
     Attributes:
-        bucket, key: Its bucket and key.
+        bucket, key: Bucket and key of the document.
         number: Increases with each write, and is at least the milliseconds since 1970, so that agents also accept writes to a
             broker that was restored from a backup.
         count: The version of the document, from 1, for display; 0 in older documents: use the number.
         written_by, time: Author and time, for display.
-        message: Why, in the author's words. Every node that may read the document can read it.
-        body: The document: assigned facts as a mapping, a hiera document as text. With `text`: a value that an older agent, which
-            does not know `text`, cannot mistake for a document.
-        text: The location of the text of a node's own document; None: it is in `body`.
-        earlier: For such a document, its earlier revisions that were moved out of CCM_DATA, oldest first.
+        message: The reason that the author gave. Every node that may read the document can read it.
+        body: The document: assigned facts as a mapping, a hiera document as text. If `text` is set, it is a
+            value that older agents, which do not support `text`, do not accept as a document.
+        text: The location of the text of a node's own document; None if the text is in `body`.
+        earlier: Earlier revisions of a node's own document that were moved out of CCM_DATA, oldest first.
     """
 
     bucket: str

@@ -1,4 +1,4 @@
-"""What a node keeps of the changes of a run, so that an operator can undo them."""
+"""A node's records of a run's changes, with which an operator can undo them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ccm_agent.model.ports import FileInfo
 from ccm_agent.model.resource import ABSENT, PRESENT
 
 CHANGED_SINCE = "undo.changed_since"
-"""Code of a resource that an undo leaves alone, because it is not as the run left it."""
+"""Code of a resource that an undo leaves unchanged, because it has changed since the run."""
 
 NOT_UNDONE = "undo.impossible"
-"""Code of a resource that an undo cannot bring back to its earlier state."""
+"""Code of a resource that an undo cannot restore to its earlier state."""
 
 FILE_LIMIT_BYTES = 32 << 20
-"""The largest content of a file that is kept."""
+"""The largest file content that is kept."""
 
 SPECIAL_BITS = 0o7000
-"""setuid, setgid and sticky bit: the type `file` does not manage them."""
+"""setuid, setgid and sticky bit. The type `file` does not manage them."""
 
 Identity = dict[str, str | None]
-"""What a state is recognized by, by property; None: this property could not be read."""
+"""The values that identify a state, by property; None if a property could not be read."""
 
 
 class EarlierState(Struct, frozen=True, kw_only=True):
@@ -32,13 +32,13 @@ class EarlierState(Struct, frozen=True, kw_only=True):
     The state of a resource before a change.
 
     Attributes:
-        type, name: The resource that brings it back, if it is another one, such as the file of an edit; "": the resource itself.
-            States of both types must be recognized by the same properties.
-        properties: What brings the resource back to it, without its name.
-        content: SHA-256 (hex) of the kept content that they refer to; "" if there is none.
+        type, name: The resource that restores the state if it is a different one, such as the file of an edit;
+            "" for the resource itself. The same properties must identify states of both types.
+        properties: The properties that restore the resource, without its name.
+        content: SHA-256 (hex) of the kept content to which they refer; "" if there is none.
         size_bytes: Size of that content.
-        path: The file with that content; "" if it is the name.
-        why_not: Why nothing brings it back; "" if the properties do.
+        path: The file with that content; "" if it is the resource's name.
+        why_not: Why the state cannot be restored; "" if it can.
     """
 
     type: str = ""
@@ -51,17 +51,17 @@ class EarlierState(Struct, frozen=True, kw_only=True):
 
 
 NOT_UTF8 = "\ufffd"
-"""Replaces bytes that are not UTF-8 in what a provider reads."""
+"""Replaces bytes that are not UTF-8 in texts that a provider reads."""
 
 
 def checked_state(what: str, properties: dict[str, Any], check: Callable[[], None]) -> EarlierState:
     """
-    Return a state, or why the resource's type cannot write it although it was there.
+    Return a state, or the reason why the resource's type cannot restore it.
 
     Args:
-        what: The beginning of that text: "its earlier line".
+        what: The beginning of the reason: "its earlier line".
         properties: See `EarlierState`.
-        check: Raises an error for properties that are not valid.
+        check: A function that raises an error for invalid properties.
     """
     if NOT_UTF8 in str(properties):
         return EarlierState(why_not=f"{what} is not UTF-8")
@@ -73,7 +73,7 @@ def checked_state(what: str, properties: dict[str, Any], check: Callable[[], Non
 
 
 def was_symlink(target: str) -> EarlierState:
-    """Return the state of a symlink that a file replaced."""
+    """Return the state of a symlink that was replaced by a file."""
     return EarlierState(why_not=f"it was a symlink to {target}, and symlinks are not restored")
 
 
@@ -82,10 +82,10 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
     A file or directory before a change.
 
     Attributes:
-        is_directory: It is a directory.
+        is_directory: Whether it is a directory.
         owner, group: Names, or numbers as text.
         mode: Four octal digits.
-        sha256, size_bytes: Of the content that was kept; "" and 0 if none was asked for.
+        sha256, size_bytes: Digest and size of the kept content; "" and 0 if no content was requested.
         why_not: Why it is not kept; "" if it is.
     """
 
@@ -98,7 +98,10 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
     def as_state(self, *, type_name: str = "", name: str = "") -> EarlierState:
-        """Return what brings it back: properties of the `file` type; see `EarlierState` for type and name."""
+        """
+        Return the state that restores it, with properties of the `file` type; see `EarlierState` for type
+        and name.
+        """
         if self.why_not:
             return EarlierState(why_not=self.why_not)
         properties = {
@@ -119,7 +122,10 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
 
 
 def identify_file(look: FileInfo) -> Identity:
-    """Return what a `file` is recognized by, as its type does; the path was inspected through a symlink at its end."""
+    """
+    Return the values that identify a `file`. The path was inspected through a symlink at its end, as its
+    type does.
+    """
     if look.kind == "absent":
         return {"ensure": ABSENT, "link": look.link}
     is_directory = look.kind == "directory"
@@ -134,7 +140,7 @@ def identify_file(look: FileInfo) -> Identity:
 
 
 def identify_symlink(look: FileInfo) -> Identity:
-    """Return what a `symlink` is recognized by, as its type does; the path itself was inspected."""
+    """Return the values that identify a `symlink`. The path itself was inspected, as its type does."""
     return {
         "ensure": PRESENT if look.kind == "symlink" else look.kind,
         "target": look.link.encode(errors="surrogateescape").decode(errors="replace"),
@@ -148,7 +154,7 @@ PART_TYPES = {"file": identify_file, "symlink": identify_symlink}
 
 
 class KeepFile(Protocol):
-    """Keeps a file of this host for an undo. Never raises."""
+    """Stores a copy of a file of this host for an undo. Never raises."""
 
     async def __call__(self, path: str, *, with_content: bool) -> EarlierFile: ...
 
@@ -158,14 +164,14 @@ class UndoEntry(Struct, kw_only=True, omit_defaults=True):
     One resource that a run changed.
 
     Attributes:
-        type, name: The resource; the name is masked if `why_not` says why it cannot be undone.
-        properties: What brings it back to its earlier state, without its name.
+        type, name: The resource; the name is masked if `why_not` is set.
+        properties: The properties that restore its earlier state, without its name.
         content: SHA-256 (hex) of the kept content that `properties` refer to; "" if there is none.
         size_bytes: Size of that content.
-        left: What the run left; None while that is not known.
-        why_not: Why it cannot be undone; "" if it can.
-        is_secret: Diffs do not show its lines: not every local user could read them, or they have secrets that a later run does
-            not know.
+        left: The state after the run; None while it is unknown.
+        why_not: Why the change cannot be undone; "" if it can.
+        is_secret: Whether diffs must not show its lines. Not every local user could read them, or they contain
+            secrets that are unknown to a later run.
     """
 
     type: str
@@ -180,12 +186,12 @@ class UndoEntry(Struct, kw_only=True, omit_defaults=True):
 
 class UndoRecord(Struct, frozen=True, kw_only=True):
     """
-    What undoes one run.
+    The record for undoing one run.
 
     Attributes:
         run: The run that is undone.
-        folder: Where kept contents are, named by their digests.
-        entries: The resources, in the order in which they are undone: the last one that the run changed first.
+        folder: The folder of the kept contents, which are named by their digests.
+        entries: The resources, in the order in which they are undone: the one that was changed last comes first.
     """
 
     run: str
@@ -195,10 +201,10 @@ class UndoRecord(Struct, frozen=True, kw_only=True):
 
 class UndoLog(Protocol):
     """
-    Keeps on this node what runs change; `storage.undo_store.UndoStore` is the real one.
+    Records the changes of runs on this node; `storage.undo_store.UndoStore` is the real one.
 
     Attributes:
-        folder: Where contents are kept, each in a file named by its digest.
+        folder: The folder of kept contents, each in a file named by its digest.
         file_limit_bytes: Larger contents are not kept.
     """
 
@@ -207,12 +213,11 @@ class UndoLog(Protocol):
 
     async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:
         """
-        Make room for a content by forgetting older runs; why there is none, "" if there is. Never raises.
+        Make room for a content by deleting records of older runs. Return why there is no room; "" if there is. Never raises.
 
         Args:
-            run: The run that needs it.
-            size_bytes: Of the content.
-            undone: The run that it undoes, whose contents it still needs; "" if none.
+            run: The run that needs the space. size_bytes: Size of the content. undone: The run that is being
+                undone, because its contents are still needed; "" for none.
         """
         ...
 
@@ -221,9 +226,12 @@ class UndoLog(Protocol):
         ...
 
     async def after(self, run: str, entry: UndoEntry, *, has_changed: bool) -> None:
-        """Record what a change left, in `entry.left`. Never raises."""
+        """Record the state after a change, in `entry.left`. Never raises."""
         ...
 
     async def close(self, run: str) -> None:
-        """The run has ended: make its record outlive a power cut, and forget what is too old. Never raises."""
+        """
+        End the record of a run: make it survive a power failure, and delete records that are too old. Never
+        raises.
+        """
         ...

@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 MISSING_LIMIT = 100
-"""Limit of the listed ranges of missing positions; the count includes all of them."""
+"""Limit of the listed ranges of missing positions; the total count is complete."""
 
 
 class Verdict(StrEnum):
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 
 BAD = (Verdict.GAP, Verdict.FORGED)
-"""An attacker changed the content of the stream, or added to it."""
+"""Verdicts that mean that an attacker changed the content of the stream, or added to it."""
 
 
 class MissingEvents(Struct, frozen=True, kw_only=True):
@@ -39,18 +39,18 @@ class NodeReport(Struct, kw_only=True):
     Attributes:
         node: Its name.
         events: Number of events that were read.
-        counts: By verdict; verdicts without events are left out.
+        counts: Number of events by verdict; verdicts without events are left out.
         verified_to: The highest verified position of the newest verified chain; 0 if nothing is verified.
         chain: The id of that chain.
         missing: Ranges of positions without events that the node has not reported; at most MISSING_LIMIT of them.
         missing_count: The total number of these positions.
         given_up: Positions without events that the node has reported: its spool was full.
-        changed: Positions whose event is not the one that the node wrote.
+        changed: Positions with an event that is not the one that the node wrote.
         copies: Duplicate events in the stream; they are not counted elsewhere.
         reordered: Verified events that come after later ones in the stream.
-        doubled: Events that the node signed for a position that already had another event: its state was restored from a copy, or
-            another host uses its key.
-        reasons: Why events are forged, each once, with a count.
+        doubled: Events that the node signed for a position that already had another event: its state was
+            restored from a copy, or another host uses its key.
+        reasons: The distinct reasons for forged events, each with a count.
     """
 
     node: str
@@ -90,12 +90,13 @@ class PartReport(Struct, kw_only=True):
 
     Attributes:
         node: Its name.
-        verdict: VERIFIED: a signed summary or answer ended it. GAP: as VERIFIED, but events that the summary covers are missing
-            or were changed. UNSIGNED: it is accepted without a signature, which the signers list currently allows. PROVISIONAL:
-            no end is proven yet. FORGED: the supposed end is not from the node.
-        missing: Events that the summary covers and that are missing, changed, or therefore cannot be proven.
-        unproven: How many of these exist but cannot be proven.
-        reasons: Why messages were ignored, each once, with a count.
+        verdict: VERIFIED: a signed summary or answer proves the end. GAP: the end is proven, but events that
+            the summary covers are missing or were changed. UNSIGNED: it is accepted without a signature, which
+            the signers list currently allows. PROVISIONAL: no end is proven yet. FORGED: the supposed end is
+            not from the node.
+        missing: The number of events that the summary covers but that are missing, changed or cannot be proven for that reason.
+        unproven: The number of these events that exist but cannot be proven.
+        reasons: The distinct reasons for ignored messages, each with a count.
     """
 
     node: str
@@ -106,5 +107,5 @@ class PartReport(Struct, kw_only=True):
 
     @property
     def forged(self) -> int:
-        """The number of ignored messages."""
+        """Return the number of ignored messages."""
         return sum(self.reasons.values())
