@@ -17,12 +17,13 @@ import io
 import itertools
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 PACKAGES = ("ccm_agent", "ccm_ctl")
+FAKES = "ccm_agent.testing"
 AGENT = "ccm_agent/agent"
 LAYERS = ("events", "state", "trust", "cache", "runs", "desired", "requests", "node", "process")
 """The agent's folders, from the bottom up; a module beside them is above all."""
@@ -61,10 +62,10 @@ class Figure:
     places: tuple[str, ...] = ()
 
 
-def read_modules(top: Path) -> list[Module]:
-    """All modules of both packages, in order of their paths."""
+def read_modules(top: Path, folders: Sequence[str] = PACKAGES) -> list[Module]:
+    """All modules below the folders (both packages by default), in order of their paths."""
     found = []
-    for path in sorted(path for package in PACKAGES for path in (top / package).rglob("*.py")):
+    for path in sorted(path for folder in folders for path in (top / folder).rglob("*.py")):
         parts = path.relative_to(top).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
@@ -203,10 +204,10 @@ def base_names(node: ast.ClassDef) -> list[str]:
     return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
 
 
-def protocols(modules: list[Module]) -> dict[str, list[str]]:
-    """Each protocol, and the classes outside `testing` that have all its members."""
+def protocols(modules: list[Module], tests: list[Module]) -> dict[str, tuple[list[str], list[str]]]:
+    """Each protocol of the program: the classes with all its members, and the fakes among the tests and in `testing`."""
     classes: dict[str, tuple[str, ast.ClassDef]] = {}
-    for module in modules:
+    for module in (*modules, *tests):
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 classes[f"{module.name}.{node.name}"] = (module.name, node)
@@ -223,19 +224,21 @@ def protocols(modules: list[Module]) -> dict[str, list[str]]:
                     found |= all_members(other, seen | {full})
         return found
 
+    own = {module.name for module in modules if not module.name.startswith(FAKES)}
+    is_protocol = {full: "Protocol" in base_names(node) for full, (_, node) in classes.items()}
     wanted = {
-        full: all_members(full) for full, (_, node) in classes.items() if "Protocol" in base_names(node)
+        full: all_members(full) for full, found in is_protocol.items() if found and classes[full][0] in own
     }
-    offered = {
-        full: all_members(full)
-        for full, (module, _node) in classes.items()
-        if full not in wanted and not module.startswith("ccm_agent.testing")
-    }
-    return {
-        full: [other for other, its_members in offered.items() if names <= its_members]
-        for full, names in wanted.items()
-        if "__call__" not in names
-    }
+    offered = {full: all_members(full) for full, found in is_protocol.items() if not found}
+    kinds = {}
+    for full, names in wanted.items():
+        having = [other for other, its_members in offered.items() if names <= its_members]
+        if "__call__" not in names:
+            kinds[full] = (
+                [other for other in having if classes[other][0] in own],
+                [other for other in having if classes[other][0] not in own],
+            )
+    return kinds
 
 
 def untyped_options(modules: list[Module]) -> dict[str, tuple[int, int]]:
@@ -344,7 +347,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def figures(modules: list[Module]) -> Iterator[Figure]:
+def figures(modules: list[Module], tests: list[Module]) -> Iterator[Figure]:
     """The rows of the table."""
     graph = import_graph(modules)
     yield Figure("lines", f"{sum(len(module.text.splitlines()) for module in modules):,}")
@@ -372,12 +375,13 @@ def figures(modules: list[Module]) -> Iterator[Figure]:
         f"{len(upward)} of {len(between)}",
         tuple(itertools.chain.from_iterable(between[arrow] for arrow in sorted(upward))),
     )
-    kinds = protocols(modules)
-    single = {full: classes for full, classes in kinds.items() if len(classes) == 1}
+    kinds = protocols(modules, tests)
+    single = {full: (classes[0], fakes) for full, (classes, fakes) in kinds.items() if len(classes) == 1}
+    without = {full: only for full, (only, fakes) in single.items() if not fakes}
     yield Figure(
-        "protocols with one implementation, fakes apart",
-        f"{len(single)} of {len(kinds)}",
-        tuple(f"{full}: {classes[0]}" for full, classes in single.items()),
+        "protocols with one implementation / and without a fake",
+        f"{len(single)} / {len(without)} of {len(kinds)}",
+        tuple(f"{full}: {only}" for full, only in without.items()),
     )
     counts = untyped_options(modules)
     yield Figure(
@@ -393,7 +397,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=TOP, help="a checkout; this one otherwise")
     parser.add_argument("--list", action="store_true", help="also print the places behind each figure")
     given = parser.parse_args()
-    rows = list(figures(read_modules(given.folder)))
+    rows = list(figures(read_modules(given.folder), read_modules(given.folder, ["tests"])))
     width = max(len(row.title) for row in rows)
     for row in rows:
         print(f"{row.title:{width}}  {row.value}")

@@ -98,9 +98,13 @@ def test_figures_of_a_small_tree(tmp_path: Path) -> None:
         ),
         "circles of imports (modules in them)": "1 (2)",
         "upward arrows between the agent's folders": "1 of 2",
-        "protocols with one implementation, fakes apart": "1 of 1",
+        "protocols with one implementation / and without a fake": "1 / 1 of 1",
         "options of commands as dict[str, Any] / reads by text key": "2 / 2",
     }
+    fake = tmp_path / "tests/fake_clock.py"
+    fake.parent.mkdir()
+    fake.write_text("class FakeClock:\n    zone = 'UTC'\n\n    def now(self):\n        return 3.0\n")
+    assert table(tmp_path)["protocols with one implementation / and without a fake"] == "1 / 0 of 1"
     listed = table(tmp_path, "--list")
     assert listed["circles of imports (modules in them)"].endswith(
         "ccm_agent.agent.desired.loop ccm_agent.agent.runs.queue"
