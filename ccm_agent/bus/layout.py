@@ -97,7 +97,6 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
         history: Revisions kept of facts, data and assignments.
         events_age_s, events_bytes: Age and size limits of events; the oldest are removed first.
         duplicate_window_s: How long the broker recognizes an event by its id; the ids are kept in memory.
-        presence_s: How long a node counts as present after its last heartbeat: three heartbeat intervals.
         runs_age_s: How long the record of a run is kept.
         slots_s: How long a slot is held after its holder was last heard of.
         audit_age_s: How long audit entries are kept.
@@ -113,7 +112,6 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
     events_age_s: int = 30 * _DAY_S
     events_bytes: int = 2048 * _MIB
     duplicate_window_s: int = 3600
-    presence_s: int = 180
     runs_age_s: int = 90 * _DAY_S
     slots_s: float = LEASE_S
     audit_age_s: int = 400 * _DAY_S

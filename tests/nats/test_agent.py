@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from ccm_agent.agent.state.presence import NodePresence
 from ccm_agent.bus.subjects import event_subject, fact_scope, request_subject
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import KeyValue
 from ccm_agent.model.records.stamped import Stamped
-from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AnswerState, ManifestRequest
+from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AnswerState, ManifestRequest, NodeRecord
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import (
@@ -182,6 +183,27 @@ async def test_the_inventory_holds_record_facts_and_a_presence_that_expires(
 
         await until_asked(lambda: is_gone(bucket, f"presence.{NODE}"))
         assert await bucket.get(f"node.{NODE}") is not None
+
+
+async def test_many_writes_to_the_inventory_make_heartbeats_rarer(
+    server: NatsServer, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_agent.agent.state.presence.INVENTORY_WRITES", 0.1)
+    bucket, clock = controller.bus.bucket("CCM_NODES"), FakeClock()
+    async with connected(server, NODE) as bus:
+        presence = NodePresence(bus.bucket("CCM_NODES"), NodeRecord(node=NODE), clock, ttl_s=180)
+        stored = []
+        for others in (0, 20, 20, 40, 0, 0):
+            for number in range(others):
+                await bucket.put(f"node.other{number}", b"{}")
+            await clock.advance(60 * presence.stretch)
+            await presence.beat("")
+            entry = await bucket.get(f"presence.{NODE}")
+            assert entry is not None
+            stored.append(msgspec.json.decode(entry.value)["ttl_s"])
+
+    # each number is measured with one heartbeat and takes effect with the next one
+    assert stored == [180, 180, 360, 360, 720, 180]
 
 
 async def test_two_agents_of_one_name_find_each_other(

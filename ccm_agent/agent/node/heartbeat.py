@@ -144,12 +144,15 @@ class HeartbeatLoop:
     async def _wait(self) -> bool:
         """Wait for the next heartbeat, or until one is requested. Returns whether the heartbeat is a regular one."""
         try:
-            async with asyncio.timeout(random.uniform(0.9, 1.0) * self._settings().heartbeat_s):
+            async with asyncio.timeout(self._interval_s()):
                 await self._presence.is_requested.wait()
         except TimeoutError:
             return True
         self._presence.is_requested.clear()
         return False
+
+    def _interval_s(self) -> float:
+        return random.uniform(0.9, 1.0) * self._settings().heartbeat_s * self._presence.stretch
 
     async def _beat(self, *, is_regular: bool) -> None:
         if self._is_reconnected:

@@ -34,6 +34,15 @@ CONFLICTS = 2
 PEACEFUL = 2
 """So many heartbeats in a row that were not overwritten end the suspicion: those of two agents may miss each other at times."""
 
+INVENTORY_WRITES = 500.0
+"""The writes per second to `CCM_NODES` above which nodes send fewer heartbeats: 30,000 nodes with one each minute."""
+
+LONGEST_STRETCH = 10.0
+"""The largest multiple of the configured interval, whatever number a broker reports."""
+
+FASTEST_STRETCH = 2.0
+"""The largest growth from one heartbeat to the next."""
+
 RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
 """What did not change is written again after this time: an operator may have removed a node that is alive."""
@@ -63,6 +72,7 @@ class NodePresence:
         is_requested: Set when a heartbeat should be sent now.
         record: This node's record.
         scopes: The scopes that requests to this node are sent to.
+        stretch: The multiple of the configured interval at which this node sends heartbeats; 1 unless the fleet is very large.
     """
 
     def __init__(self, bucket: KeyValue, record: NodeRecord, clock: Clock, *, ttl_s: int) -> None:
@@ -71,7 +81,7 @@ class NodePresence:
             bucket: `CCM_NODES`.
             record: This node's record; the services of the agent change its fields.
             clock: What time it is.
-            ttl_s: How long a sign of life lasts.
+            ttl_s: How long a presence lasts after a heartbeat, in seconds, unless heartbeats are stretched.
         """
         self.record = record
         self.scopes: list[str] = []
@@ -79,7 +89,8 @@ class NodePresence:
         self.is_requested = asyncio.Event()
         self._bucket = bucket
         self._clock = clock
-        self._ttl_s = ttl_s
+        self.stretch = self._next_stretch = 1.0
+        self._shortest_ttl_s = ttl_s
         self._warnings: dict[str, str] = {}
         self._conflicts = 0
         self._peaceful = 0
@@ -134,6 +145,7 @@ class NodePresence:
         """
         record = self.record
         now = self._clock.now()
+        waited, self.stretch = self.stretch, self._next_stretch
         presence = Presence(
             node=record.node,
             machine=record.machine,
@@ -148,8 +160,9 @@ class NodePresence:
             # nothing to compare with: the stored heartbeat may be from before our restart, or has expired
             await self._put(key, body)
             return False
+        before = self._revision
         try:
-            self._revision = await self._bucket.update(key, body, self._revision, ttl_s=self._ttl_s)
+            self._revision = await self._bucket.update(key, body, before, ttl_s=self._ttl_s)
         except RevisionError:
             if not self._conflicts:
                 # an operator removed a node that is alive, or a second agent wrote its own record: the other keys are doubtful
@@ -164,6 +177,9 @@ class NodePresence:
             self._peaceful += 1
             if self._peaceful >= PEACEFUL or not self.is_duplicate:
                 self._conflicts = 0
+            # a requested heartbeat soon after another one is too short a time to measure the writes of a fleet
+            if age_s > self._shortest_ttl_s / 6:
+                self._next_stretch = next_stretch(waited, (self._revision - before) / age_s)
         self._beat_at = self._clock.monotonic()
         was, self.is_duplicate = self.is_duplicate, self._conflicts >= CONFLICTS
         return was != self.is_duplicate
@@ -215,10 +231,28 @@ class NodePresence:
         """Remove the heartbeat: this node goes off, and controllers see it at once."""
         await self._bucket.delete(f"presence.{self.record.node}")
 
+    @property
+    def _ttl_s(self) -> int:
+        return int(self._shortest_ttl_s * self.stretch)
+
     async def _put(self, key: str, body: bytes) -> None:
         self._revision = 0
         self._revision = await self._bucket.put(key, body, ttl_s=self._ttl_s)
         self._beat_at = self._clock.monotonic()
+
+
+def next_stretch(stretch: float, writes: float) -> float:
+    """
+    Return the multiple of the configured interval for the next heartbeat.
+
+    All nodes do the same, so together they write about `INVENTORY_WRITES` per second, however many they are.
+
+    Args:
+        stretch: The multiple during the measurement.
+        writes: The measured writes per second to `CCM_NODES`, by all nodes.
+    """
+    wanted = stretch * writes / INVENTORY_WRITES
+    return max(1.0, min(wanted, stretch * FASTEST_STRETCH, LONGEST_STRETCH))
 
 
 def facts_digest(facts: Mapping[str, Any]) -> str:

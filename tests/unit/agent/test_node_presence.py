@@ -1,6 +1,8 @@
+import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from ccm_agent.agent.state.presence import NodePresence, facts_digest
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.ports import KeyValue
 from ccm_agent.model.wire import AGENT_DUPLICATE, FactsRecord, ManifestRequest, NodeRecord, Presence
 from ccm_agent.model.wire import MANIFEST_APPLY as APPLY
 from ccm_agent.testing.memory_bus import MemoryBroker
@@ -225,6 +228,78 @@ async def test_a_lost_acknowledgement_or_a_long_outage_is_not_taken_for_another_
         await one.beat("")
 
     assert not one.is_duplicate
+
+
+class WrittenByAFleet:
+    """A bucket that other nodes write to: each second, as many times as `writes` says for the time."""
+
+    def __init__(self, clock: FakeClock, writes: Callable[[], float]) -> None:
+        self.beats: list[tuple[float, int]] = []
+        self._clock = clock
+        self._writes = writes
+        self._revision = self._at = 0.0
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int) -> int:
+        now = self._clock.monotonic()
+        self._revision += 1 + self._writes() * (now - self._at)
+        self._at = now
+        self.beats.append((now, ttl_s))
+        return int(self._revision)
+
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int) -> int:
+        return await self.put(key, value, ttl_s=ttl_s)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "interval_s"),
+    [
+        pytest.param(1_000, 60, id="a fleet as usual"),
+        pytest.param(30_000, 60, id="the most that send one each minute"),
+        pytest.param(60_000, 120, id="twice as many"),
+        pytest.param(100_000, 200, id="three times as many"),
+        pytest.param(10**12, 600, id="a broker that reports anything"),
+    ],
+)
+async def test_heartbeats_of_a_large_fleet_are_less_frequent(
+    clock: FakeClock, nodes: int, interval_s: float
+) -> None:
+    fleet, waited = nodes, 1.0
+
+    def writes() -> float:
+        return fleet / (60 * waited)
+
+    bucket = WrittenByAFleet(clock, writes)
+    presence = NodePresence(cast("KeyValue", bucket), NodeRecord(node=NODE), clock, ttl_s=180)
+
+    async def beats(times: int) -> None:
+        nonlocal waited
+        for _ in range(times):
+            await presence.beat("")
+            waited = presence.stretch
+            await clock.advance(60 * presence.stretch)
+
+    await beats(12)
+    assert 60 * presence.stretch == pytest.approx(interval_s, rel=0.01)
+    gaps = [after - before for (before, _), (after, _) in itertools.pairwise(bucket.beats)]
+    assert all(gap < ttl_s / 2 for gap, (_, ttl_s) in zip(gaps, bucket.beats, strict=False))
+
+    fleet = 100
+    await beats(12)
+    assert presence.stretch == 1
+
+
+async def test_a_requested_heartbeat_does_not_measure_the_fleet(clock: FakeClock) -> None:
+    bucket = WrittenByAFleet(clock, lambda: 100_000.0)
+    presence = NodePresence(cast("KeyValue", bucket), NodeRecord(node=NODE), clock, ttl_s=180)
+    for _ in range(5):
+        await presence.beat("")
+        await clock.advance(1)
+    assert presence.stretch == 1
+
+    for _ in range(2):
+        await clock.advance(60)
+        await presence.beat("")
+    assert presence.stretch == 2
 
 
 async def test_a_duplicate_agent_refuses_requests_and_reports_why(
