@@ -4,8 +4,8 @@ Conditions on events, in the expression language of manifests.
     changed && type == "file" && name startsWith "/etc/nginx"
     kind == "summary" && state == "failed" && origin == "nightly"
 
-Every name has a value for every event: what an event does not have is false, 0, "" or an empty list. So a condition on resources
-is false for other events and not an error.
+Every name has a value for every event: if an event lacks a value, it is false, 0, "" or an empty list. So a condition about
+resources is false for other events, without an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ccm_agent.templates.expr.program import ExpressionNames, Program, compile_e
 from ccm_ctl.fleet.events.messages import AgentMessage
 
 LENGTH_LIMIT = 4096
-"""Characters of a condition."""
+"""The maximum length of a condition in characters."""
 
 _DEFAULTS: dict[str, Any] = {
     "kind": "",
@@ -57,7 +57,7 @@ _DEFAULTS: dict[str, Any] = {
     "failed_resources": 0,
 }
 NAMES = tuple(sorted(_DEFAULTS))
-"""What a condition may name."""
+"""The names that a condition may use."""
 
 
 class EventFilter:
@@ -68,7 +68,7 @@ class EventFilter:
         text: The condition, as the operator wrote it.
 
     Raises:
-        UsageError: It does not parse, names something that events do not have, or is not a condition.
+        UsageError: It does not parse, uses an unknown name, or is not a condition.
     """
 
     def __init__(self, text: str) -> None:
@@ -83,12 +83,12 @@ class EventFilter:
 
     def fits(self, heard: AgentMessage, kind: str, allowance: Allowance | None = None) -> bool:
         """
-        The condition is true for an event.
+        Whether the condition is true for an event.
 
         Args:
             heard: The event.
             kind: Its kind, as `--type` names it.
-            allowance: What all evaluations of a search may use together; None: this one has its own.
+            allowance: The common limit for all evaluations of a search. None: this evaluation has its own limit.
 
         Raises:
             ExpressionError: The condition cannot be evaluated for this event, such as `changed > 1`, or takes too long.

@@ -1,8 +1,8 @@
 """
-Search the stored events of a period, newest first, within bounds.
+Search the stored events of a period, newest first, with limits.
 
-The broker gives a stream oldest first. So a search reads the last minute first, then a longer period before it, and so on, until
-it has found enough or has read as much as it may.
+The broker delivers a stream oldest first. So a search reads the last minute first, then a longer period before it, and so on.
+It stops when it has found enough or reaches its limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PERIOD_GROWTH = 3
 EVENTS_READ = 100_000
 SEARCH_S = 20.0
 CONDITION_CPU_S = 5.0
-"""CPU time of all evaluations of a search."""
+"""The limit on the total CPU time of all evaluations of a search."""
 
 AT_ONCE = 500
 """Events that are decoded and compared in one step, in a thread."""
@@ -40,14 +40,14 @@ AT_ONCE = 500
 
 class EventQuery(Struct, frozen=True, kw_only=True):
     """
-    Which events are looked for.
+    The events to search for.
 
     Attributes:
-        since, until: Between which times they were stored; None: from the beginning of the stream, to its end.
-        node: Only of this node; "" for all.
-        condition: Must be true; None: no condition.
-        fits: A cheaper test, which comes first; verdicts are not known yet.
-        most: So many of the newest are enough.
+        since, until: The period in which they were stored. None: from the beginning of the stream, or to its end.
+        node: Only events of this node. "": all nodes.
+        condition: A condition that must be true. None: no condition.
+        fits: A cheaper test, which is made first. Verdicts are not known yet.
+        most: The number of newest events that are enough.
     """
 
     since: datetime | None
@@ -60,13 +60,13 @@ class EventQuery(Struct, frozen=True, kw_only=True):
 
 class EventSearchResult(Struct, kw_only=True):
     """
-    What a search has found.
+    The result of a search.
 
     Attributes:
         events: Newest first.
-        read: How many stored events were looked at.
-        begins: Everything stored after this time was looked at; None: nothing yet.
-        is_complete: The whole period was looked at; False: enough was found, or the bounds were reached.
+        read: The number of stored events that were examined.
+        begins: All events stored after this time were examined. None: none yet.
+        is_complete: Whether the whole period was examined. False: enough events were found, or a limit was reached.
         trouble: Why the condition could not be evaluated for some events, which are left out.
     """
 
@@ -79,11 +79,11 @@ class EventSearchResult(Struct, kw_only=True):
 
 async def search_events(fleet: Fleet, query: EventQuery) -> EventSearchResult:
     """
-    The newest stored events that fit.
+    Return the newest stored events that match.
 
     Raises:
         UsageError: The condition takes too long.
-        BusError: The broker cannot be asked.
+        BusError: The broker cannot be reached.
     """
     found = EventSearchResult(events=[])
     authors = await read_authors(fleet)
@@ -101,7 +101,7 @@ async def search_events(fleet: Fleet, query: EventQuery) -> EventSearchResult:
                 period = (begin, None if is_open else end)  # the broker's clock may be ahead
                 chosen = await _search_period(fleet, query, period, found, allowance)
                 if found.read >= EVENTS_READ:
-                    break  # the newest of this period were not looked at
+                    break  # the newest events of this period were not examined
                 for message, heard in reversed(chosen):
                     verdict = authors.judge(heard.node, message) if authors is not None else None
                     found.events.append(LiveEvent(sequence=message.sequence, heard=heard, verdict=verdict))
@@ -109,7 +109,7 @@ async def search_events(fleet: Fleet, query: EventQuery) -> EventSearchResult:
                 is_open = False
                 length *= PERIOD_GROWTH
     except TimeoutError:
-        pass  # what was found is shown, and that it is not all
+        pass  # the events found so far are shown, marked as incomplete
     found.is_complete = end <= floor and len(found.events) <= query.most
     found.events = found.events[: query.most]
     return found
@@ -122,7 +122,7 @@ async def _search_period(
     found: EventSearchResult,
     allowance: Allowance,
 ) -> list[tuple[StoredEvent, AgentMessage]]:
-    """The events of a period that fit, oldest first; only the newest of them when there are more than are wanted."""
+    """Return the matching events of a period, oldest first. If there are too many, only the newest of them."""
     begin, end = period
     chosen: list[tuple[StoredEvent, AgentMessage]] = []
     waiting: list[StoredEvent] = []
@@ -151,7 +151,7 @@ def _choose(
     messages: list[StoredEvent], query: EventQuery, allowance: Allowance
 ) -> tuple[list[tuple[StoredEvent, AgentMessage]], str]:
     """
-    Those that fit, and why the condition could not be evaluated for one of them.
+    Return the matching events, and why the condition could not be evaluated for one of them.
 
     Raises:
         UsageError: The condition takes too long.
@@ -184,13 +184,13 @@ def _earlier(end: datetime, length: timedelta) -> datetime:
 
 
 def kind_of(heard: AgentMessage) -> str:
-    """The kind of an event as operators name it: `resource`, `start`, `summary`, `answer`, `progress` or `agent`."""
+    """Return the kind of an event, in the operators' terms: `resource`, `start`, `summary`, `answer`, `progress` or `agent`."""
     family, word = heard.protocol.split(".")[-2:]
     return {"transaction": "resource", "agent": "agent"}.get(family, word)
 
 
 def stored_subjects(run: str = "", node: str = "") -> list[str]:
-    """The subjects of the stream, of one run or one node if they are named."""
+    """Return the subjects of the stream, or only those of one run or one node."""
     if run:
         return [run_pattern(run, node or ">")]
     kinds = (SESSION_START, TRANSACTION_EVENT, SESSION_SUMMARY)
@@ -199,7 +199,7 @@ def stored_subjects(run: str = "", node: str = "") -> list[str]:
 
 
 async def merged(sources: list[AsyncIterator[StoredEvent]]) -> AsyncIterator[StoredEvent]:
-    """Events of several readers, each in order, in the order of the stream; only one of each is in memory."""
+    """Merge events of several readers, each of which is in stream order. Only one event per reader is in memory."""
     heads = [(head, source) for source in sources if (head := await anext(source, None)) is not None]
     while heads:
         place = min(range(len(heads)), key=lambda one: heads[one][0].sequence)

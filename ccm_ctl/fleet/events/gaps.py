@@ -1,4 +1,4 @@
-"""Missing numbers, kept as ranges: what they take in memory does not depend on how far apart they are."""
+"""Missing numbers, stored as ranges. The memory that they take does not depend on their distance from each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Gaps:
     __slots__ = ("_ranges",)  # each node of a run has one
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        """First and last number of each range, in order and apart from each other."""
+        """Store the first and last number of each range, in order and without overlap."""
         self._ranges = list(ranges)
 
     def __len__(self) -> int:
@@ -35,7 +35,10 @@ class Gaps:
         return f"Gaps({self._ranges!r})"
 
     def add(self, first: int, last: int) -> None:
-        """Add the numbers from `first` to `last`, all of them higher than those that are here; none if `last` is lower."""
+        """
+        Add the numbers from `first` to `last`, which must be higher than all existing ones. Does nothing if `last` is lower
+        than `first`.
+        """
         if last < first:
             return
         if self._ranges and self._ranges[-1][1] == first - 1:
@@ -44,14 +47,14 @@ class Gaps:
             self._ranges.append((first, last))
 
     def add_between(self, low: int, high: int, known: Iterable[int]) -> None:
-        """Add the numbers above `low` and up to `high`, but not those that are known."""
+        """Add the numbers above `low` and up to `high`, except the known ones."""
         for number in sorted(one for one in known if low < one <= high):
             self.add(low + 1, number - 1)
             low = number
         self.add(low + 1, high)
 
     def discard(self, number: int) -> None:
-        """Take a number out, if it is here."""
+        """Remove a number, if it is in the set."""
         if number not in self:
             return
         place = self._place(number)
@@ -60,11 +63,11 @@ class Gaps:
         self._ranges[place : place + 1] = [(low, high) for low, high in parts if low <= high]
 
     def copy(self) -> Gaps:
-        """The same numbers, to add others to."""
+        """Return a copy that can be changed independently."""
         return Gaps(self._ranges)
 
     def first(self, most: int) -> list[int]:
-        """The lowest numbers, at most `most` of them."""
+        """Return the lowest numbers, at most `most` of them."""
         found: list[int] = []
         for first, last in self._ranges:
             found += range(first, min(last, first + most - len(found) - 1) + 1)
@@ -73,5 +76,5 @@ class Gaps:
         return found
 
     def _place(self, number: int) -> int:
-        """Where the range is that begins at the number or before it; -1 when there is none."""
+        """Return the index of the last range that begins at or before the number, or -1."""
         return bisect_right(self._ranges, number, key=lambda one: one[0]) - 1

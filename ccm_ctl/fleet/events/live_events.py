@@ -1,8 +1,8 @@
 """
-The stream of events as it grows, read once for any number of listeners.
+The growing stream of events, read once for any number of listeners.
 
-The stream is the record and core delivery a hint (docs/contributing/delivery.md): a message that is heard only says that it is
-time to read on from the last sequence. So no event is missed or comes twice, whatever the connection goes through.
+The stream is the record and core delivery a hint (docs/contributing/delivery.md): a received message only triggers a read from
+the last sequence on. So no event is missed or repeated, whatever happens to the connection.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 EVERYTHING = f"{PROTOCOL}.>"
 
 BACKLOG = timedelta(hours=1)
-"""What was stored before this time is not read when a reader starts."""
+"""Events stored earlier than this are not read when a reader starts."""
 
 GATHER_S = 0.05
-"""After the first hint, so long more hints are gathered before the stream is read."""
+"""Seconds after the first hint during which further hints are collected before the stream is read."""
 
 LOOK_AGAIN_S = 1.0
-"""The stream is read at least so often: a hint may be lost, and a broker that is frozen sends none."""
+"""The maximum interval between reads of the stream. A hint may be lost, and a hanging broker sends none."""
 
 SILENT_S = 1.5
-"""A broker that has not answered for so long is unavailable; the reading goes on. With LOOK_AGAIN_S: known within 3 seconds."""
+"""A broker that has not answered for this time is unavailable. Reading continues. With LOOK_AGAIN_S: noticed within 3 seconds."""
 
 RETRY_S = 0.5
 
@@ -53,9 +53,9 @@ class LiveEvent(Struct, frozen=True, kw_only=True):
     An event of the stream, decoded.
 
     Attributes:
-        sequence: Its place in the stream.
-        heard: Its node, its run and what it says.
-        verdict: What its own signature proves; None: these credentials cannot verify it.
+        sequence: Its position in the stream.
+        heard: Its node, run and content.
+        verdict: The result of checking its own signature. None: these credentials cannot verify it.
     """
 
     sequence: int
@@ -65,11 +65,11 @@ class LiveEvent(Struct, frozen=True, kw_only=True):
 
 class LiveEvents:
     """
-    Reads the stream from an hour ago on.
+    Reads the stream, starting with the events of the last hour.
 
     Attributes:
-        last: The newest sequence that was read; 0 before the first event.
-        is_current: What the stream held a moment ago was read; False while the broker is unavailable.
+        last: The newest sequence that was read. 0: no event was read yet.
+        is_current: Whether the stream's recent content has been read. False while the broker is unavailable.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class LiveEvents:
         on_state: Callable[[bool], None] = lambda _: None,
     ) -> None:
         """
-        Nothing is read before `run`.
+        Store the parameters. Reading begins with `run`.
 
         Args:
             fleet: The bus.
             on_events: Called with events, in the order of the stream.
-            on_restart: Called when the stream was created again: what was read before is gone.
-            on_state: Called when the broker becomes unavailable (False), and when the stream was read again (True).
+            on_restart: Called when the stream was created again, so that earlier events are gone.
+            on_state: Called with False when the broker becomes unavailable, and with True when the stream has been read again.
         """
         self.last = 0
         self.is_current = False
@@ -147,9 +147,9 @@ class LiveEvents:
 
     async def _read(self) -> None:
         """
-        Read on from the last event, which is read again.
+        Continue reading from the last event, which is read again.
 
-        A stream that does not hold it any more was deleted and created again, or its end was removed: everything is read again.
+        If the stream no longer contains that event, it was recreated or its end was removed. Then everything is read again.
         """
         if self._anchor is not None:
             found = await self._fleet.events.read(EVERYTHING, self.last)
@@ -166,7 +166,7 @@ class LiveEvents:
             self._on_events(self._decoded(messages))
 
     def _decoded(self, messages: list[StoredEvent]) -> list[LiveEvent]:
-        """Those that are events. Others are passed over, and not read again."""
+        """Return the messages that are events. Others are skipped, and not read again."""
         found = []
         for message in messages:
             self.last = max(self.last, message.sequence)

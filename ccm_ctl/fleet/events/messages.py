@@ -44,7 +44,7 @@ def decode_agent_message(message: StoredEvent) -> AgentMessage:
     Decode a message of an agent.
 
     Raises:
-        ProtocolError: Its subject is not ours, its kind is unknown, or its body does not match the subject.
+        ProtocolError: Its subject is not one of ours, its kind is unknown, or its body does not match the subject.
     """
     address = parse_event(message.subject)
     kind = _KINDS.get(address.protocol)

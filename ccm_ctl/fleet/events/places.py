@@ -1,4 +1,4 @@
-"""Places in a chain of events, as sorted ranges that do not touch: memory does not grow with the length of the chain."""
+"""Positions in a chain of events, as sorted ranges that do not touch. The memory does not grow with the length of the chain."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 Range = tuple[int, int]
 
 RANGES_LIMIT = 10_000
-"""Beyond this many ranges the lowest are forgotten. Only the holder of a node's key can make so many."""
+"""With more ranges than this, the lowest are dropped. Only the holder of a node's key can cause so many."""
 
 
 class Places:
-    """A set of places, added in any order."""
+    """A set of positions, added in any order."""
 
     def __init__(self) -> None:
         self._ranges: list[Range] = []
@@ -26,16 +26,16 @@ class Places:
 
     @property
     def lowest(self) -> int:
-        """The lowest place; 0 when there is none."""
+        """The lowest position, or 0."""
         return self._ranges[0][0] if self._ranges else 0
 
     @property
     def highest(self) -> int:
-        """The highest place; 0 when there is none."""
+        """The highest position, or 0."""
         return self._ranges[-1][1] if self._ranges else 0
 
     def add(self, first: int, last: int = 0) -> None:
-        """Add the places from `first` to `last`, or one place."""
+        """Add the positions from `first` to `last`, or one position."""
         last = last or first
         begin = self._at(first)
         if begin < 0 or self._ranges[begin][1] < first - 1:
@@ -49,7 +49,7 @@ class Places:
             del self._ranges[0]
 
     def absent(self, low: int, high: int) -> Iterator[Range]:
-        """The ranges of places from `low` to `high` that are not in the set, lowest first."""
+        """Return the ranges of positions from `low` to `high` that are not in the set, lowest first."""
         for first, last in self._ranges:
             if first > high:
                 break
@@ -60,16 +60,16 @@ class Places:
             yield low, high
 
     def copy(self) -> Places:
-        """The same places, to add others to."""
+        """Return a copy that can be changed independently."""
         copied = Places()
         copied._ranges = list(self._ranges)
         return copied
 
     def covers(self, first: int, last: int) -> bool:
-        """Every place from `first` to `last` is in the set."""
+        """Whether every position from `first` to `last` is in the set."""
         at = self._at(first)
         return at >= 0 and last <= self._ranges[at][1]
 
     def _at(self, number: int) -> int:
-        """The range that begins at the number or before it; -1 when there is none."""
+        """Return the index of the last range that begins at or before the number, or -1."""
         return bisect_right(self._ranges, number, key=lambda one: one[0]) - 1

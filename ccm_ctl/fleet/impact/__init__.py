@@ -1,1 +1,1 @@
-"""Which services lose how many of their healthy instances when a manifest is rolled out."""
+"""The services that lose healthy instances when a manifest is rolled out, and how many."""

@@ -1,4 +1,4 @@
-"""What a manifest would change on each node: as its plan reported it, or what it could change at most."""
+"""The changes that a manifest would make on each node: those in its plan, or all possible ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run import Run
 
 QUIET = frozenset({"file"})
-"""Types whose change alone restarts nothing and runs nothing; a service that subscribes to it is a change of its own."""
+"""Types whose changes alone do not restart or run anything. A service that subscribes to one is a separate change."""
 
 _DEFAULTS = "defaults"
 
@@ -31,8 +31,8 @@ class PlannedChange(Struct, frozen=True, order=True):
 
     Attributes:
         resource: `type#name`.
-        is_refresh: It would be refreshed, because a resource that it subscribes to would change.
-        slot: The slot that it needs; "": none.
+        is_refresh: Whether it would be refreshed, because a resource that it subscribes to would change.
+        slot: The slot that it needs, or "".
     """
 
     resource: str
@@ -41,7 +41,7 @@ class PlannedChange(Struct, frozen=True, order=True):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it interrupts nothing by itself."""
+        """Whether the change itself interrupts no service."""
         return self.resource.partition("#")[0] in QUIET
 
 
@@ -51,9 +51,9 @@ class NodeChange(Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: Its name.
-        is_known: Its plan says what would change. Otherwise every resource of the manifest may.
-        changes: What would change or may.
-        reason: Why it is not known, such as the end state of its plan; "" if it is.
+        is_known: Whether its plan shows the changes. Otherwise every resource of the manifest may change.
+        changes: The known or possible changes.
+        reason: Why the changes are unknown, such as the end state of its plan. "": they are known.
     """
 
     node: str
@@ -63,18 +63,18 @@ class NodeChange(Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> frozenset[str]:
-        """The slots of which it holds one while it is disturbed; empty: it may be disturbed without one."""
+        """The slots of which it holds one while it changes. Empty: it may change without a slot."""
         loud = [one for one in self.changes if not one.is_quiet]
         return frozenset(one.slot for one in loud) if loud and all(one.slot for one in loud) else frozenset()
 
 
 class ManifestResources(Struct, frozen=True, kw_only=True):
     """
-    The resources of a manifest as far as they are known without a node.
+    The resources of a manifest that are known without a node.
 
     Attributes:
-        slots: The slot of each `type#name`; "": it needs none.
-        is_complete: These are all. Otherwise the list is a template, or cannot be read.
+        slots: The slot of each `type#name`. "": it needs no slot.
+        is_complete: Whether these are all resources. Otherwise the list is a template, or cannot be read.
     """
 
     slots: dict[str, str] = {}
@@ -83,14 +83,14 @@ class ManifestResources(Struct, frozen=True, kw_only=True):
 
     @property
     def any_change(self) -> tuple[PlannedChange, ...]:
-        """What may change on a node whose plan is not known."""
+        """Return the possible changes on a node whose plan is unknown."""
         if not self.is_complete:
             return ()
         return tuple(PlannedChange(resource, slot=slot) for resource, slot in sorted(self.slots.items()))
 
 
 def read_resources(manifest: str) -> ManifestResources:
-    """The resources that a manifest names, and their slots. Resources of child manifests are not among them."""
+    """Return the resources that a manifest declares, and their slots. Resources of child manifests are not included."""
     try:
         document = decode_document(manifest)
     except InputError:
@@ -103,7 +103,7 @@ def read_resources(manifest: str) -> ManifestResources:
     counts: dict[str, int] = {}
     for resource, slot in _slots_of(listed):
         if slot is not None:
-            # nodes compare with the count in their own manifest, so the largest one decides
+            # each node uses the count in its own manifest, so the largest one decides
             counts[slot.name] = max(counts.get(slot.name, 0), slot.count)
         name = slot.name if slot is not None else ""
         slots[resource] = name if slots.get(resource, name) == name else ""
@@ -112,10 +112,10 @@ def read_resources(manifest: str) -> ManifestResources:
 
 def changes_of_run(run: Run, proof: RunProof | None, resources: ManifestResources) -> list[NodeChange]:
     """
-    The nodes that would change, from the plan of each node.
+    Return the nodes that would change, from the plan of each node.
 
-    A node that did not end its plan, or whose events are missing or not genuine, may change everything. A node that was offline
-    is not in the result.
+    A node may change everything if its plan did not end, or if its events are missing or not genuine. Offline nodes are not in
+    the result.
     """
     found = []
     for node in run.expected:
@@ -131,12 +131,12 @@ def changes_of_run(run: Run, proof: RunProof | None, resources: ManifestResource
 
 
 def assume_change(node: str, resources: ManifestResources, reason: str) -> NodeChange:
-    """A node whose plan is not known."""
+    """Return the possible changes of a node whose plan is unknown."""
     return NodeChange(node=node, is_known=False, changes=resources.any_change, reason=reason)
 
 
 def _doubt(node: NodeRun, proof: RunProof | None) -> str:
-    """Why the plan of a node does not say what would change; "" if it does."""
+    """Return why the plan of a node does not show the changes, or "" if it does."""
     if node.state not in (NodeState.CHANGED, NodeState.STABLE):
         return str(node.state)
     if proof is not None:
@@ -158,7 +158,7 @@ def _planned(node: NodeRun, resources: ManifestResources) -> Iterator[PlannedCha
 
 
 def _slots_of(listed: Iterable[Any]) -> Iterator[tuple[str, Slot | None]]:
-    """`type#name` and slot of each resource in a list, in both forms of an entry."""
+    """Return `type#name` and slot of each resource in a list, for both forms of an entry."""
     for entry in listed:
         for kind, body in (entry if isinstance(entry, dict) else {}).items():
             if isinstance(body, dict):

@@ -1,9 +1,9 @@
 """
-On which nodes the instances of services are.
+Find the nodes on which the instances of services run.
 
-An entry says where a service is reached, not which node runs it. A node runs it if its facts report that address: an address of
-an interface, or a text or list directly below `network`, such as an assigned `network.public`. Facts and entries are claims of
-nodes, so an address that several nodes report counts for each of them.
+An entry contains the address of a service, not its node. A node runs the service if its facts report that address: an address
+of an interface, or a text or list directly below `network`, such as an assigned `network.public`. Facts and entries are claims
+of nodes, so an address that several nodes report is attributed to each of them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from ccm_agent.registration.entries import StreamEntry
 
 ADDRESSES_LIMIT = 1000
-"""Addresses of one node that are read."""
+"""The maximum number of addresses of one node that are read."""
 
 _LONGEST = 64
-"""Characters of an address with its prefix length, generously."""
+"""The maximum length of an address with its prefix length, in characters, with a margin."""
 
 EXPIRED = "MaxAge"
 """The broker's reason for an entry that was not renewed in time."""
 
 
 class ServiceName(Struct, frozen=True, order=True, gc=False):
-    """What identifies a service."""
+    """The fields that identify a service."""
 
     cluster: str
     protocol: str
@@ -45,11 +45,11 @@ class ServiceName(Struct, frozen=True, order=True, gc=False):
 
 class ServiceInstance(Struct, frozen=True, kw_only=True, gc=False):
     """
-    One entry of the registry, or one that has expired.
+    An entry of the registry, or an expired one.
 
     Attributes:
-        nodes: The nodes that report its address; empty: no node does.
-        is_healthy: It is registered now, and a node that reports its address is present, or no node does.
+        nodes: The nodes that report its address, possibly none.
+        is_healthy: Whether it is registered now, and either a node that reports its address is present or no node reports it.
         priority: Its priority; lower is preferred.
         address: Its address.
     """
@@ -61,7 +61,7 @@ class ServiceInstance(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def find_addresses(facts: Mapping[str, Any]) -> set[str]:
-    """The addresses that a node reports of itself, without loopback; at most ADDRESSES_LIMIT."""
+    """Return the addresses that a node reports for itself, without loopback. At most ADDRESSES_LIMIT."""
     network = facts.get("network")
     found: set[str] = set()
     for text in _texts(network) if isinstance(network, Mapping) else ():
@@ -77,18 +77,18 @@ def place_instances(
     entries: Iterable[StreamEntry], addresses: Mapping[str, Collection[str]], present: Collection[str]
 ) -> dict[ServiceName, list[ServiceInstance]]:
     """
-    The instances of all services, with the nodes that they are on.
+    Return the instances of all services, with their nodes.
 
     Args:
-        entries: What the registry stores.
-        addresses: What each node reports, from `find_addresses`.
+        entries: The entries in the registry.
+        addresses: The addresses that each node reports, from `find_addresses`.
         present: The nodes that are present.
     """
     owners: dict[str, list[str]] = {}
     for node, own in addresses.items():
         for address in own:
             owners.setdefault(address, []).append(node)
-    # a node registers many services at each of its addresses
+    # cache the result per address, because a node registers many services at each of its addresses
     known: dict[str, tuple[tuple[str, ...], bool]] = {}
     found: dict[ServiceName, list[ServiceInstance]] = {}
     for one in entries:
@@ -121,7 +121,7 @@ def _read(one: StreamEntry) -> tuple[ServiceName, str, int] | None:
 
 
 def _texts(network: Mapping[str, Any]) -> Iterator[str]:
-    """What may be an address of the node itself: not a gateway or another host somewhere below."""
+    """Return the values that may be addresses of the node itself. Gateways and other hosts at deeper levels are not included."""
     for value in network.values():
         for text in value if isinstance(value, list) else (value,):
             if isinstance(text, str):
@@ -138,7 +138,7 @@ def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _normal(text: str) -> str:
-    """An address in its one form, without its prefix length; "" if it is none, or one that every host has."""
+    """Return an address in its normalized form, without its prefix length. "": it is not an address, or every host has it."""
     if len(text) > _LONGEST:
         return ""
     try:

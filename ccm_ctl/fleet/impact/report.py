@@ -1,4 +1,4 @@
-"""Which services lose how many healthy instances in each wave of a rollout; pure, from what was read and planned."""
+"""The services that lose healthy instances in each wave of a rollout, and how many. Computed without I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName
 from ccm_ctl.fleet.impact.worst_case import CandidateNode, choose_worst
 
 _BAD_ENDS = ("failed", "lost")
-"""The budgets that count nodes whose services may be down. A node that is unreachable has run nothing, as far as is known."""
+"""The budgets that count nodes whose services may be down. An unreachable node is assumed to have run nothing."""
 
 
 class PlannedWave(Struct, frozen=True, kw_only=True):
@@ -23,10 +23,11 @@ class PlannedWave(Struct, frozen=True, kw_only=True):
     A wave with its nodes.
 
     Attributes:
-        name: Its name; "" for a run without waves.
+        name: Its name. "": a run without waves.
         nodes: Its nodes.
-        at_once: How many of them run at the same time.
-        may_have_failed: How many nodes may have failed or be lost, in this wave and those before, while the rollout continues.
+        at_once: The number of nodes that run at the same time.
+        may_have_failed: The number of nodes in this wave and earlier ones that may fail or be lost without stopping the
+            rollout.
     """
 
     name: str
@@ -37,15 +38,15 @@ class PlannedWave(Struct, frozen=True, kw_only=True):
 
 class WaveImpact(Struct, frozen=True, kw_only=True):
     """
-    What one wave does to one service.
+    The effect of one wave on one service.
 
     Attributes:
         wave: The index of the wave.
         instances: Healthy instances on nodes of the wave that would change.
-        at_once: The most of them on nodes that are in progress at the same time.
-        failed: The most further instances on nodes that may have failed by then, without stopping the rollout.
-        left: The healthy instances that remain then.
-        preferred_left: Of those with the best priority.
+        at_once: The maximum number of them on nodes that are in progress at the same time.
+        failed: The maximum number of further instances on nodes that may have failed by then without stopping the rollout.
+        left: The number of healthy instances that then remain.
+        preferred_left: The number of these with the best priority.
     """
 
     wave: int
@@ -58,14 +59,14 @@ class WaveImpact(Struct, frozen=True, kw_only=True):
 
 class ServiceImpact(Struct, frozen=True, kw_only=True):
     """
-    What a rollout does to one service.
+    The effect of a rollout on one service.
 
     Attributes:
         service: The service.
-        instances: All of its entries, also expired ones that the broker still names.
-        healthy: Those that are registered now, and not on nodes that are offline.
-        preferred: The healthy ones with the best priority.
-        unplaced: Healthy instances at addresses that no node reports; they count as not lost.
+        instances: All of its entries, including expired ones that are still in the registry.
+        healthy: The instances that are registered now and not on offline nodes.
+        preferred: The healthy instances with the best priority.
+        unplaced: Healthy instances at addresses that no node reports. They are assumed to remain.
         nodes: The nodes that would change and have healthy instances of it.
         others: The other nodes that have healthy instances of it.
         waves: The waves with such nodes, in order.
@@ -88,20 +89,20 @@ class ServiceImpact(Struct, frozen=True, kw_only=True):
 
 class ImpactReport(Struct, frozen=True, kw_only=True):
     """
-    What a rollout does to the services of a fleet.
+    The effects of a rollout on the services of a fleet.
 
     Attributes:
-        run: The run of the plan; "": no node was asked.
+        run: The run of the plan. "": no plan was made.
         waves: The waves, with their nodes.
         changes: The nodes that would change.
-        unchanged: How many nodes are in the desired state.
-        offline: The nodes that are offline; they are in no wave.
+        unchanged: The number of nodes in the desired state.
+        offline: The offline nodes, which are in no wave.
         unregistered: The nodes that would change and have no healthy instance of any service.
-        services: The services that lose instances, those that lose most first.
+        services: The services that lose instances, those with the greatest loss first.
         unplaced: Addresses of healthy instances that no node reports.
-        slots: How many nodes may hold each slot of the manifest.
+        slots: The maximum number of holders of each slot in the manifest.
         holders: The nodes that hold one of these slots now.
-        others: The runs of other rollouts that are not over.
+        others: The runs of other rollouts that have not ended.
     """
 
     run: str
@@ -118,12 +119,12 @@ class ImpactReport(Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> list[ServiceImpact]:
-        """The services that may have no healthy instance left."""
+        """The services that may have no healthy instances left."""
         return [one for one in self.services if one.worst.left <= 0]
 
 
 def waves_of(plan: RolloutPlan | None, order: Sequence[str]) -> list[PlannedWave]:
-    """The waves of a rollout with their nodes; without a rollout, all nodes run at the same time."""
+    """Return the waves of a rollout with their nodes. Without a rollout, all nodes run at the same time."""
     if plan is None:
         return [PlannedWave(name="", nodes=tuple(order), at_once=len(order))]
     waves = []
@@ -153,13 +154,13 @@ def measure_impact(
     counts: Mapping[str, int],
 ) -> list[ServiceImpact]:
     """
-    The services with healthy instances on nodes that would change; those that lose most first.
+    Return the services with healthy instances on nodes that would change, those with the greatest loss first.
 
     Args:
         placed: The instances of each service.
         changes: The nodes that would change.
         waves: The waves, with their nodes.
-        counts: How many nodes may hold each slot of the manifest.
+        counts: The maximum number of holders of each slot in the manifest.
     """
     slots = {one.node: one.slots for one in changes}
     of_wave = {node: index for index, wave in enumerate(waves) for node in wave.nodes if node in slots}
@@ -168,7 +169,7 @@ def measure_impact(
     for service, instances in placed.items():
         if not any(one.is_healthy and not of_wave.keys().isdisjoint(one.nodes) for one in instances):
             continue
-        # one node can register any number of services; those with equal instances have an equal impact
+        # one node can register any number of services, so the result is shared by services with equal instances
         shape = tuple(sorted((one.nodes, one.is_healthy, one.priority) for one in instances))
         if shape not in by_shape:
             by_shape[shape] = _measure(service, instances, slots, of_wave, waves, counts)
@@ -178,7 +179,7 @@ def measure_impact(
 
 
 def _limit(budgets: Budgets, kind: str, total: int) -> int:
-    """How many nodes may end in a way before the budget is exceeded; all of them without a budget."""
+    """Return how many nodes may have an end state before the budget is exceeded. Without a budget, all of them."""
     size = dict(budgets.items()).get(kind)
     return total if size is None else min(total, size.limit(total))
 
@@ -226,7 +227,7 @@ def _measure(
 
 
 class _WaveLoss(Struct, frozen=True):
-    """Instances on nodes of a wave that change, the most of them at once, and the most on nodes that have failed."""
+    """Instances on changing nodes of a wave, the maximum at the same time, and the maximum on nodes that have failed."""
 
     instances: int
     at_once: int
@@ -242,9 +243,10 @@ def _lost(
     counts: Mapping[str, int],
 ) -> list[_WaveLoss]:
     """
-    What each of the touched waves loses; the instances are on nodes of these waves only.
+    Return the losses in each of the affected waves. The instances are on nodes of these waves only.
 
-    Where several nodes report an address, its instance counts for each of them, but all together not more than there are.
+    If several nodes report an address, its instance is attributed to each of them, but the sum never exceeds the number of
+    instances.
     """
     weights: dict[int, Counter[str]] = {}
     there: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Reads what the report needs: registered services, the addresses of nodes, slots and open rollouts."""
+"""Read the data for the report: registered services, the addresses of nodes, slots and open rollouts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ async def make_report(
     run: str = "",
 ) -> ImpactReport:
     """
-    What the rollout does to the registered services.
+    Report the effects of the rollout on the registered services.
 
     Args:
         fleet: The fleet.
-        inventory, resolved: Its nodes, and those that are targets.
-        rollout: The waves and the nodes in their order; None: all nodes at the same time.
+        inventory, resolved: Its nodes, and the target nodes.
+        rollout: The waves, and the nodes in their order. None: all nodes run at the same time.
         changes: The nodes that would change.
         resources: The resources of the manifest, for their slots.
-        run: The run of the plan; "": no node was asked.
+        run: The run of the plan. "": no plan was made.
 
     Raises:
         BusError: The registry or the facts cannot be read.
-        BusSetupError: This broker has no registry.
+        BusSetupError: The broker has no registry.
     """
     if fleet.services is None:
         raise BusSetupError("the registered services of this broker cannot be read")
@@ -71,7 +71,9 @@ async def make_report(
 
 
 async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[str]]:
-    """The addresses of all nodes, from verified facts. Facts are large, so only those of a few nodes are in memory at once."""
+    """
+    Return the addresses of all nodes, from verified facts. Facts are large, so only a few nodes are in memory at the same time.
+    """
     found: dict[str, set[str]] = {}
     async for node in read_verified_facts(fleet, inventory, inventory.nodes):
         found[node.name] = find_addresses(node.facts)

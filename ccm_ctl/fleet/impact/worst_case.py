@@ -1,9 +1,9 @@
 """
-The worst choice of nodes that a rollout can have in progress at the same time.
+The worst set of nodes that can be in progress at the same time in a rollout.
 
-Slots of a rollout refill as nodes end, in an order that is not known. So any set of nodes of a wave can be in progress together,
-up to the size of the batch, and up to the count of each slot of the manifest. Such sets are the independent sets of a matroid (a
-truncated transversal matroid), for which taking the heaviest node that still fits gives the heaviest set.
+The order in which nodes end and free their slots is unknown. So any set of a wave's nodes can be in progress together, up to
+the size of the batch and the count of each slot of the manifest. Such sets are the independent sets of a matroid (a truncated
+transversal matroid). For a matroid, repeatedly taking the heaviest node that still fits results in the heaviest set.
 
 Source: A. Schrijver, Combinatorial Optimization, 2003, sections 39.4 and 40.1.
 """
@@ -21,8 +21,8 @@ class CandidateNode(Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: Its name.
-        weight: How many healthy instances are lost while it changes.
-        slots: It changes only while it holds one of these slots of the manifest; empty: no slot limits it.
+        weight: The number of healthy instances lost while it changes.
+        slots: It changes only while it holds one of these slots of the manifest. Empty: no slot limits it.
     """
 
     node: str
@@ -34,12 +34,12 @@ def choose_worst(
     candidates: Iterable[CandidateNode], at_once: int, counts: Mapping[str, int]
 ) -> list[CandidateNode]:
     """
-    The nodes that lose the most instances together.
+    Return the nodes that lose the most instances together.
 
     Args:
         candidates: The nodes of one wave.
-        at_once: How many nodes of the wave run at the same time.
-        counts: How many nodes may hold each slot of the manifest.
+        at_once: The number of nodes of the wave that run at the same time.
+        counts: The maximum number of holders of each slot in the manifest.
     """
     chosen: list[CandidateNode] = []
     places = _SlotPlaces(counts)
@@ -52,16 +52,16 @@ def choose_worst(
 
 
 class _SlotPlaces:
-    """Which node holds which slot; nodes move to another of their slots to make room."""
+    """Assigns slots to nodes. A node can move to another of its slots to make room."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
         self._held: dict[str, list[CandidateNode]] = {slot: [] for slot in counts}
         self._full: set[str] = set()
-        """Slots that no exchange can free: nothing is ever given back, so they stay full."""
+        """Slots that no exchange can free. They stay full, because slots are never released."""
 
     def take(self, node: CandidateNode) -> bool:
-        """Whether the node gets one of its slots."""
+        """Assign one of the node's slots to it. Returns whether this was possible."""
         tried: set[str] = set()
         came_from: dict[str, tuple[CandidateNode, str]] = {}
         waiting = [(node, "")]

@@ -1,4 +1,4 @@
-"""Which nodes and rollouts need an operator's attention, and in which order."""
+"""The nodes and rollouts that need an operator's attention, and their order."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 PAUSED, UNDRIVEN = "paused", "not driven"
-"""States of rollouts that wait for an operator: not resumed by an operator, or not driven by a process."""
+"""States of rollouts that wait for an operator: paused, or without a process that drives them."""
 
 ORDER = (
     condition.FAILED, condition.DUPLICATE, condition.CLOCK, condition.REFUSED, condition.PLANS_ONLY, condition.STOPPED,
     condition.DISK, PAUSED, UNDRIVEN, condition.EXPIRED, condition.SILENT, condition.REFRESH_PENDING,
     condition.UNDELIVERED, condition.DRIFTED, condition.OFFLINE,
 )  # fmt: skip
-"""The states that need attention, the worst first."""
+"""The states that need attention, worst first."""
 
 USUAL_ABSENCE = timedelta(minutes=10)
 """A node that restarts is back within this time."""
 
 ROLLOUTS_READ = 20
-"""The most open rollouts that are read; an operator has few at a time."""
+"""The maximum number of open rollouts that are read. An operator has few at a time."""
 
 
 async def read_open_rollouts(fleet: Fleet) -> list[RolloutState]:
-    """The rollouts that are not over, the newest first; those that cannot be read are left out."""
-    # imported here: `top` shows its first picture sooner without
+    """Return the rollouts that have not ended, newest first. Unreadable ones are left out."""
+    # imported here, so that `top` shows its first screen sooner
     from ccm_ctl.fleet.rollout.store import RolloutStore
 
     store, found = RolloutStore(fleet), []
@@ -48,14 +48,14 @@ async def read_open_rollouts(fleet: Fleet) -> list[RolloutState]:
 
 
 def needs_attention(found: NodeCondition, now: datetime) -> bool:
-    """Whether an operator should look at a node; one that is offline for a moment restarts."""
+    """Whether a node needs an operator's attention. A node that is offline for a moment is probably restarting."""
     if found.state == condition.OFFLINE:
         return found.heard is None or now - found.heard > USUAL_ABSENCE
     return found.state in ORDER
 
 
 def rollout_trouble(state: RolloutState, now: datetime) -> str:
-    """PAUSED or UNDRIVEN; "" for a rollout that goes on by itself."""
+    """Return PAUSED or UNDRIVEN, or "" for a rollout that needs no operator."""
     if state.phase is Phase.PAUSED:
         return PAUSED
     is_driven = state.lease is not None and state.lease.until > now

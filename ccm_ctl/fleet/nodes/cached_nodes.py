@@ -1,9 +1,9 @@
 """
-The records and presences of all nodes, of which a command reads only what changed since the last one.
+The records and presences of all nodes, from a cache. A command reads only the changes since the previous command.
 
-The result equals a whole read. Keys that expired or were purged leave no message, so the keys that the stream has now are read,
-too. A stream that was put back to a backup has other messages at the same sequences: the time of its first later message and
-the newest entry that did not change show that.
+The result equals a full read. No message remains for keys that expired or were purged, so the current keys of the stream are
+also read. A stream that was restored from a backup has other messages at the same sequences. This is detected by the time of
+its first later message and by the newest unchanged entry.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ from ccm_ctl.fleet.nodes.stored_nodes import KINDS, CachedEntries, StoredNodes
 log = logging.getLogger(__name__)
 
 LEAST_ENTRIES = 2_000
-"""Fewer entries are read faster than a file is kept."""
+"""With fewer entries, reading them is faster than maintaining a file."""
 
 REWRITE_SHARE = 50
-"""The file is written again when one entry of this number has changed: reading these costs as much as writing it."""
+"""
+The file is written again if more than one in this many entries has changed. Then reading the changes costs as much as writing
+it.
+"""
 
 ADDED_MOST = 1_000
-"""The most keys that are read by name, because a replica that lagged did not return them."""
+"""The maximum number of keys that are read by name because a lagging replica did not return them."""
 
 _revision = attrgetter("revision")
 
 
 class CachedNodes:
-    """Reads the entries of all nodes with the help of a file."""
+    """Reads the entries of all nodes with the help of a cache file."""
 
     def __init__(self, bucket: KeyChanges, file: InventoryFile, *, least: int = LEAST_ENTRIES) -> None:
         """
-        Take a bucket.
+        Store the bucket and the file.
 
         Args:
             bucket: CCM_NODES.
-            file: What was read before, and where it is kept.
-            least: Fewer entries are not kept.
+            file: The cache file.
+            least: With fewer entries, no file is written.
         """
         self._bucket = bucket
         self._file = file
@@ -52,7 +55,7 @@ class CachedNodes:
 
     async def read(self) -> StoredNodes:
         """
-        The newest entries of all nodes.
+        Return the newest entries of all nodes.
 
         Raises:
             BusError: The broker does not answer.
@@ -73,10 +76,10 @@ class CachedNodes:
 
     async def _read_on(self, known: EntryParts) -> StoredNodes:
         """
-        The newest entries, of which those that did not change stay in the file.
+        Return the newest entries. Unchanged entries stay in the file.
 
         Raises:
-            _ForeignError: The known ones are not of this stream.
+            _ForeignError: The cached entries are from another stream.
             BusError: The broker does not answer.
         """
         changes = [await self._read_since(kind, known) for kind in KINDS]
@@ -85,7 +88,7 @@ class CachedNodes:
         cached = CachedEntries(parts=known, places=places, bucket=self._bucket, remove=self._file.remove)
         stored = StoredNodes(entries, cached)
         if sum(one.count for one in changes) * REWRITE_SHARE >= len(entries) + len(places):
-            # the next command reads on from the newest kept one, so earlier changes must have been read
+            # the next command continues after the newest cached entry, so all earlier changes must have been read
             limits = {kind: one.up_to for kind, one in zip(KINDS, changes, strict=True)}
             await self._keep(known.index.created, stored, len(entries) + len(places), limits)
         return stored
@@ -104,10 +107,10 @@ class CachedNodes:
 
     async def _read_since(self, kind: str, known: EntryParts) -> _Changes:
         """
-        What became of the known entries of a kind. Deletions are included. Keys that are read by name may have later revisions.
+        Return the changes to the cached entries of a kind, including deletions. Keys read by name may have later revisions.
 
         Raises:
-            _ForeignError: The known ones are not of this stream.
+            _ForeignError: The cached entries are from another stream.
             BusError: The broker does not answer.
         """
         index, pattern = known.index, f"{kind}.>"
@@ -142,7 +145,7 @@ class CachedNodes:
         )
 
     async def _check_stored(self, entry: KeyValueEntry) -> None:
-        """If the newest of the entries that did not change is in the stream, so are the earlier ones."""
+        """Check that an entry is in the stream. If the newest unchanged entry is, the earlier ones are too."""
         try:
             stored = await self._bucket.newest(entry.key)
         except BusError as err:
@@ -153,7 +156,7 @@ class CachedNodes:
     async def _keep(
         self, created: str, stored: StoredNodes, count: int, limits: dict[str, int] | None = None
     ) -> None:
-        """Write the file: the entries up to the revision of their kind, without `limits` all of them."""
+        """Write the entries to the file, up to the revision limit of their kind. Without `limits`, write all."""
 
         def is_kept(entry: KeyValueEntry) -> bool:
             return not limits or entry.revision <= limits[entry.key.partition(".")[0]]
@@ -166,13 +169,13 @@ class CachedNodes:
 
 class _Changes(Struct, frozen=True, kw_only=True):
     """
-    What became of the known entries of a kind.
+    The changes to the cached entries of a kind.
 
     Attributes:
-        entries: The changed and added ones, by key.
-        places: The places of those that did not change, by key.
-        count: How many are not as they were known.
-        up_to: Up to which revision all changes were read.
+        entries: The changed and added entries, by key.
+        places: The places of the unchanged entries, by key.
+        count: The number of changed entries.
+        up_to: The revision up to which all changes were read.
     """
 
     entries: dict[str, KeyValueEntry]
@@ -182,7 +185,7 @@ class _Changes(Struct, frozen=True, kw_only=True):
 
 
 class _ForeignError(Exception):
-    """The cached entries are not an earlier state of this stream; the text says why."""
+    """The cached entries are not from an earlier state of this stream. The text contains the reason."""
 
 
 def _check_stream(keys: BucketKeys, created: str, revision: int) -> None:

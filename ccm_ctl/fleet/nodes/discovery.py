@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 class TargetSpec(Struct, frozen=True, kw_only=True):
     """
-    The target nodes, as written by the operator.
+    The target nodes, as the operator specified them.
 
     Attributes:
-        targets: Selectors, any of which is enough.
-        where: An expression that must be true as well.
+        targets: Selectors, of which at least one must match.
+        where: An expression that must also be true.
         everybody: All nodes, requested explicitly.
-        limit: The most nodes; 0: no limit.
-        node: Only this one of the target nodes; the request's scope still follows from the targets. "" for all of them.
+        limit: The maximum number of nodes. 0: no limit.
+        node: Only this one of the target nodes. The request's scope still follows from the targets. "": all of them.
     """
 
     targets: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class TargetSpec(Struct, frozen=True, kw_only=True):
 
 
 def requested_targets(request: Request) -> TargetSpec:
-    """The target nodes of a stored request; without selectors it is for all nodes."""
+    """Return the target nodes of a stored request. Without selectors, these are all nodes."""
     everybody = not (request.targets or request.where)
     return TargetSpec(targets=tuple(request.targets), where=request.where, everybody=everybody)
 
@@ -64,11 +64,11 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
 
     Args:
         fleet: The fleet.
-        wish: What the operator selected.
-        is_whole: The inventory must contain all nodes. Otherwise, of targets that name nodes, only these nodes are read.
+        wish: The nodes that the operator selected.
+        is_whole: Whether the inventory must contain all nodes. Otherwise, if the targets name nodes, only these nodes are read.
 
     Raises:
-        UsageError: Nothing was specified; all nodes must be requested explicitly.
+        UsageError: Nothing was specified. All nodes must be requested explicitly.
         SelectorError: A selector does not parse.
         NoTargetError: A target matches no node; the error names the term and similar values.
     """
@@ -100,9 +100,9 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
 
 def _find_named(selectors: Sequence[Selector]) -> list[str]:
     """
-    The nodes that the selectors name; [] if other nodes may match, or may be asked.
+    Return the nodes that the selectors name. Empty if other nodes may match, or may receive the request.
 
-    An older agent that is not named would read a pattern differently, so patterns need the records of all agents.
+    An unnamed older agent would interpret a pattern differently, so patterns require the records of all agents.
     """
     if not all(selector.nodes and not selector.patterns for selector in selectors):
         return []
@@ -117,7 +117,7 @@ async def _select(
     verifier: NodeVerifier | None,
     left_out: LeftOutReasons,
 ) -> TargetSet:
-    """See `resolve`; among the nodes of an inventory."""
+    """Resolve the targets among the nodes of an inventory. See `resolve`."""
     await read_facts(fleet, inventory, lacking_facts(inventory, selectors, wish.where))
     if verifier is None:
         return select(inventory, wish, selectors)
@@ -133,10 +133,11 @@ async def _select_verified(
     left_out: LeftOutReasons,
 ) -> TargetSet:
     """
-    See `resolve`; only what nodes and operators signed selects them.
+    Resolve the targets using only entries that nodes and operators signed. See `resolve`.
 
-    Assigned facts are verified first, if they decide whether a node is selected: made-up ones must not keep a node out, either.
-    Then the selected nodes are verified. Without an entry that is left out, other nodes may be selected, which are verified next.
+    If assigned facts decide whether a node is selected, they are verified first, because forged facts must not exclude a node
+    either. Then the selected nodes are verified. If unverified entries are dropped, other nodes may be selected, and these are
+    verified next.
     """
     changed = []
     for node in _find_decided(inventory, wish, selectors):
@@ -155,7 +156,7 @@ async def _select_verified(
 
 
 def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> Iterator[Node]:
-    """The nodes that would not be selected without their assigned facts, or only without them."""
+    """Return the nodes that are selected only because of their assigned facts, or only without them."""
     from ccm_agent.templates.selector import parse_where
 
     where = parse_where(wish.where) if wish.where else None
@@ -179,7 +180,7 @@ def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Se
 def select(
     inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector], signer: Signer | None = None
 ) -> TargetSet:
-    """See `resolve`; pure. `signer`: the operator who asks; None: the rights are not known."""
+    """Resolve the targets without I/O. See `resolve`. `signer`: the requesting operator. None: the rights are unknown."""
     from ccm_ctl.fleet.runs.older_selectors import write_targets
 
     meant: dict[str, Node] = {} if selectors else dict(inventory.nodes)
@@ -194,7 +195,7 @@ def select(
     targets, older = write_targets(wish.targets, selectors, inventory, nodes)
     scopes = fit_scopes(_scopes(selectors, nodes) if selectors else [ALL], nodes, signer)
     if wish.limit and len(nodes) > wish.limit:
-        # present nodes first, so that --limit 3 runs on three nodes
+        # present nodes come first, so that --limit 3 runs on three nodes
         nodes = sorted(nodes, key=lambda node: (not node.is_asked, node.name))[: wish.limit]
         nodes.sort(key=lambda node: node.name)
         targets = narrowed(targets, [node.name for node in nodes])
@@ -214,16 +215,16 @@ def select(
 
 
 def narrowed(targets: Sequence[str], nodes: Sequence[str]) -> list[str]:
-    """The selectors, for some of the nodes that they select."""
+    """Return the selectors, restricted to some of their nodes."""
     names = f"node in ({','.join(nodes)})"
     return [f"{text},{names}" for text in targets] or [names]
 
 
 def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:
     """
-    Return the scopes of a request: for each selector the nodes it names, or its first equality on a routed fact, else all.
+    Return the scopes of a request. For each selector: the nodes it names, or its first equality on a routed fact, or all.
 
-    A fact is used only if every matching node routes it: a node with an unrouted fact does not subscribe to that scope.
+    A fact is used only if every matching node routes it, because a node with an unrouted fact does not subscribe to that scope.
     """
     scopes: dict[str, None] = {}
     for selector in selectors:
@@ -240,7 +241,7 @@ def _choose_scopes(selector: Selector, nodes: Sequence[Node]) -> list[str]:
 
 
 def _find_fact_scope(selector: Selector, nodes: Sequence[Node]) -> str:
-    """Return the scope of the first equality on a fact that all these nodes route; "" when there is none."""
+    """Return the scope of the first equality on a fact that all these nodes route, or ""."""
     for key, value in selector.equalities:
         if all(fact_text(_assigned_or_routed(node, key)) == value for node in nodes):
             return fact_scope(key, value)
@@ -251,7 +252,7 @@ def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
     """
     Return the scope for an assignment or schedule, which also applies to future matching nodes.
 
-    It is the node's if one is named, else that of the first equality on a fact that all route, else `all`.
+    If a node is named, this is the node's scope. Otherwise it is that of the first equality on a fact that all route, or `all`.
     """
     from ccm_agent.templates.selector import parse_selector
 
@@ -265,7 +266,7 @@ def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
 
 
 def _assigned_or_routed(node: Node, key: str) -> object:
-    """Whether a fact is assigned or routed: a present node routes an assigned fact at once."""
+    """Return a fact if it is assigned or routed. An online node routes an assigned fact immediately."""
     found = fact_at(node.assigned, key)
     return node.routed.get(key) if found is None else found
 
@@ -280,7 +281,8 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
         try:
             if where.matches(node.name, node.facts):
                 found[name] = node
-        except SelectorLimitError as err:  # the facts of one node must not keep an operator from all others
+        # the facts of one node must not prevent the selection of all other nodes
+        except SelectorLimitError as err:
             too_costly = err
     if not found and too_costly is not None:
         raise too_costly
@@ -290,7 +292,7 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
 
 
 def lacking_facts(inventory: Inventory, selectors: Sequence[Selector], where: str) -> list[str]:
-    """Return the nodes whose short record lacks a requested fact."""
+    """Return the nodes whose short record lacks a required fact."""
     keys = {key for selector in selectors for key in selector.keys}
     return [
         node.name

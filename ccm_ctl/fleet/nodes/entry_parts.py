@@ -1,8 +1,8 @@
 """
-The format of the file of cached nodes: parts of entries, then an index with the digest of each part.
+The format of the cache file of nodes: parts with entries, followed by an index with the digest of each part.
 
-A part is decoded when one of its entries is needed, so that a list of many nodes needs neither the time nor the memory for all
-of them before its first row.
+A part is decoded only when one of its entries is needed. So a list of many nodes can show its first row without the time and
+the memory for all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AT_ONCE = 500
 """The number of entries in one part."""
 
 SIZE_LIMIT_BYTES = 1 << 30
-"""More than AT_ONCE entries of the size that the broker allows."""
+"""The maximum size of a part. It exceeds AT_ONCE entries of the size that the broker allows."""
 
 _MAGIC = b"ccm nodes 2\n"
 _DIGEST = hashlib.sha256
@@ -40,11 +40,11 @@ _PART = msgspec.msgpack.Decoder(list[StoredEntry])
 
 
 class TornFileError(Exception):
-    """The file is not whole; the text says which part of it."""
+    """The file is incomplete. The text names the missing part."""
 
 
 class Part(Struct, frozen=True, gc=False):
-    """Where a part is, and its digest."""
+    """The position of a part, and its digest."""
 
     offset: int
     size_bytes: int
@@ -52,7 +52,7 @@ class Part(Struct, frozen=True, gc=False):
 
 
 class _StoredIndex(Struct, frozen=True, array_like=True):
-    """The index as it is stored; the numbers of entries are in the order of their keys, 8 bytes each."""
+    """The stored form of the index. The numbers are in the order of the entries' keys, 8 bytes each."""
 
     created: str
     parts: list[Part]
@@ -64,10 +64,10 @@ class _StoredIndex(Struct, frozen=True, array_like=True):
 
 class EntryIndex(Struct, frozen=True, kw_only=True):
     """
-    What is known of the entries without decoding them; each has a place, from 0.
+    The information about entries that is available without decoding them. Each entry has a place, starting at 0.
 
     Attributes:
-        created: When the stream was made, as the broker writes it: another stream has other entries.
+        created: When the stream was created, as the broker formats it. Another stream has other entries.
         keys: Their keys, by place.
         revisions: Their revisions, by place.
         moments: When they were written, by place, in microseconds since 1970.
@@ -83,20 +83,20 @@ class EntryIndex(Struct, frozen=True, kw_only=True):
     parts: list[Part]
 
     def created_at(self, place: int) -> datetime:
-        """When an entry was written."""
+        """Return when an entry was written."""
         return _EPOCH + self.moments[place] * _UNIT
 
 
 class EntryParts:
-    """An open file of entries. It stays as it is if another command replaces it."""
+    """An open file of entries. It stays readable if another command replaces the file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         """
         Read the index.
 
         Raises:
-            TornFileError: The file is torn, or of another version.
-            OSError: It cannot be read.
+            TornFileError: The file is incomplete, or from another version.
+            OSError: The file cannot be read.
         """
         self._file = file
         self.index = _read_index(file)
@@ -104,10 +104,10 @@ class EntryParts:
 
     def read(self, place: int) -> KeyValueEntry:
         """
-        The entry at a place.
+        Return the entry at a place.
 
         Raises:
-            TornFileError: Its part is torn.
+            TornFileError: The part of the entry is incomplete.
         """
         number, position = divmod(place, AT_ONCE)
         if number != self._number:
@@ -124,7 +124,7 @@ class EntryParts:
         try:
             body = _read(self._file, part.offset, part.size_bytes, part.digest)
             found = [_entry(stored) for stored in _PART.decode(body)]
-        except (OSError, ValueError, OverflowError) as err:  # msgspec's errors are ValueErrors
+        except (OSError, ValueError, OverflowError) as err:  # errors of msgspec are ValueErrors
             raise TornFileError(f"part {number}: {err}") from err
         if [one.key for one in found] != index.keys[first : first + AT_ONCE]:
             raise TornFileError(f"part {number} has other entries than the index")
@@ -133,7 +133,7 @@ class EntryParts:
 
 def write_parts(created: str, entries: Iterable[KeyValueEntry]) -> Iterator[bytes]:
     """
-    The content of a file of these entries.
+    Return the content of a file with these entries.
 
     Raises:
         ValueError: A key cannot be stored.

@@ -1,9 +1,9 @@
 """
-Groups: selectors that are saved under a name, for `--targets @NAME`.
+Groups: selectors that are saved under a name, for use as `--targets @NAME`.
 
-A group is a signed document, `group.<name>` in CCM_TRUST, which only operators with `--admin` may write, because it chooses the
-nodes of other operators' commands. The controller replaces a group by its selectors before it resolves them, so requests,
-assignments and schedules contain no group, and a change of a group changes nothing that is stored (ADR 47).
+A group is a signed document, `group.<name>` in CCM_TRUST. Only operators with `--admin` may write it, because it determines the
+nodes of other operators' commands. The controller replaces a group by its selectors before it resolves them. So stored
+requests, assignments and schedules contain no groups, and changing a group does not affect them (ADR 47).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
 from ccm_ctl.fleet.trust.verified_reader import Judged, open_reader
 
 SELECTORS_LIMIT = 20
-"""Selectors of one group."""
+"""The maximum number of selectors in one group."""
 
 LENGTH_LIMIT = 16_000
-"""Characters of all selectors of one group."""
+"""The maximum total length of a group's selectors, in characters."""
 
 EXPANDED_LIMIT = 100
-"""Selectors that one with groups may become: those of several groups are combined."""
+"""The maximum number of selectors after expanding one selector with groups. The selectors of several groups are combined."""
 
 
 class GroupDocument(Struct, frozen=True):
-    """What a group's document holds: selectors, any of which is enough."""
+    """The content of a group's document: selectors, of which at least one must match."""
 
     targets: list[str]
 
@@ -57,9 +57,9 @@ class TargetGroup(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        targets: The selectors, any of which is enough.
-        written_by, time, message: Who wrote it, when and why.
-        unverified: Why its signature is not valid; "": it is. No command selects nodes by such a group.
+        targets: The selectors, of which at least one must match.
+        written_by, time, message: The author, the time and the reason.
+        unverified: Why its signature is not valid. "": it is valid. No command selects nodes with an unverified group.
     """
 
     name: str
@@ -75,8 +75,8 @@ def check_targets(targets: Sequence[str]) -> list[Selector]:
     Check the selectors of a group.
 
     Raises:
-        SelectorError: One of them is none.
-        UsageError: They are too many or too long, or one of them is a group.
+        SelectorError: One of them does not parse.
+        UsageError: There are too many, they are too long, or one of them is a group.
     """
     if not targets:
         raise UsageError("a group needs at least one selector; name it with --targets")
@@ -93,10 +93,10 @@ def check_targets(targets: Sequence[str]) -> list[Selector]:
 
 async def read_groups(fleet: Fleet) -> list[TargetGroup]:
     """
-    All groups, by name, with those that are not verified. One that cannot be read is left out.
+    Return all groups by name, including unverified ones. Unreadable groups are left out.
 
     Raises:
-        BusError: The broker is away.
+        BusError: The broker cannot be reached.
     """
     found = []
     for judged in await _read(fleet, [f"{PREFIX}*"]):
@@ -109,12 +109,12 @@ async def read_groups(fleet: Fleet) -> list[TargetGroup]:
 
 async def expand_groups(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]:
     """
-    Return selectors with each group replaced by what it means.
+    Return selectors with each group replaced by its selectors.
 
     Raises:
         NoTargetError: There is no such group.
         ProtocolError: A group cannot be read, or is not verified.
-        UsageError: They become too many selectors.
+        UsageError: There would be too many selectors.
     """
     selectors = [parse_selector(text) for text in targets]
     names = {term.key for selector in selectors for term in selector.terms if term.is_group}
@@ -143,10 +143,10 @@ async def expand_groups(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]
 
 async def write_group(fleet: Fleet, name: str, targets: Sequence[str], message: str) -> bool:
     """
-    Store a group; whether it is another one than before.
+    Store a group. Returns whether it has changed.
 
     Raises:
-        BusDeniedError: Only operators with `--admin` may.
+        BusDeniedError: The operator lacks `--admin`.
     """
     body = msgspec.to_builtins(GroupDocument(list(targets)))
     documents = Documents(fleet, _bucket(fleet), TRUST_BUCKET)
@@ -160,8 +160,8 @@ async def remove_group(fleet: Fleet, name: str) -> None:
     Remove a group.
 
     Raises:
-        NotFoundError: There is none.
-        BusDeniedError: Only operators with `--admin` may.
+        NotFoundError: There is no such group.
+        BusDeniedError: The operator lacks `--admin`.
     """
     bucket = _bucket(fleet)
     if await bucket.get(f"{PREFIX}{name}") is None:
@@ -170,7 +170,7 @@ async def remove_group(fleet: Fleet, name: str) -> None:
 
 
 def _combine(written: str, selector: Selector, groups: dict[str, TargetGroup]) -> list[str]:
-    """The selectors that one with groups means: of each group one, and its other terms."""
+    """Return the selectors for one selector with groups: each combination of one selector per group with the other terms."""
     named = [groups[term.key].targets for term in selector.terms if term.is_group]
     if not named:
         return [written]
@@ -182,20 +182,20 @@ async def _read(fleet: Fleet, patterns: Sequence[str]) -> list[Judged]:
     try:
         entries = await _bucket(fleet).matching(patterns)
     except (BusSetupError, NotFoundError):
-        return []  # the broker of an earlier version has no such bucket
+        return []  # the broker of an earlier version lacks the bucket
     snapshot = StoredSnapshot(fleet, await open_reader(fleet))
     return [await _judge(_bucket(fleet), snapshot, entry) for entry in entries]
 
 
 async def _judge(bucket: DocumentBucket, snapshot: StoredSnapshot, newest: KeyValueEntry) -> Judged:
-    """Judge a group with its history: an earlier revision that was written again has a valid signature."""
+    """Judge a group with its history, because an earlier revision that was written again has a valid signature."""
     entries = await bucket.history(newest.key)
     judged, _ = await snapshot.judge_history(TRUST_BUCKET, newest.key, entries or [newest])
     return judged[-1]
 
 
 def _decode(judged: Judged) -> TargetGroup:
-    """The group in an entry; ProtocolError if it cannot be read."""
+    """Decode the group in an entry. Raises ProtocolError if it cannot be read."""
     document = judged_document(judged)
     name = document.key.removeprefix(PREFIX)
     if document.is_plain or document.is_foreign:

@@ -1,8 +1,8 @@
 """
-The nodes of a fleet, as their entries on the broker describe them.
+The nodes of a fleet, as described by their entries on the broker.
 
-Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, and stays expected until it is
-removed. Assigned facts count at once, even if the node has not received them yet.
+Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, and remains expected until it is
+removed. Assigned facts apply immediately, even if the node has not received them yet.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 FACTS_AT_ONCE = 200
-"""Keys per request, because replies are large."""
+"""Keys per request. The number is limited because replies are large."""
 
 AT_ONCE = 500
-"""Nodes whose entries are decoded together."""
+"""The number of nodes whose entries are decoded together."""
 
 NAMED_LIMIT = 1_000
-"""Of more nodes than this, reading all entries is cheaper than naming each of them."""
+"""With more nodes than this, reading all entries is cheaper than naming each of them."""
 
 
 async def read_inventory(fleet: Fleet) -> Inventory:
@@ -54,14 +54,14 @@ async def read_inventory(fleet: Fleet) -> Inventory:
 
 class NodeReader:
     """
-    Every node that `read_inventory` returns, some at a time, so that a long list needs no memory for all of them.
+    Reads the nodes that `read_inventory` returns in parts, so that a long list does not need memory for all of them.
 
     Attributes:
         names: Their names, in natural order.
     """
 
     def __init__(self, stored: StoredNodes, assigned: Iterable[KeyValueEntry]) -> None:
-        """Take the entries of nodes, and the assigned facts."""
+        """Store the entries of nodes and the assigned facts."""
         self._stored = stored
         self._assigned = {entry.key: entry for entry in assigned}
         missing = self._assigned.keys() - set(stored.names)
@@ -89,7 +89,7 @@ class NodeReader:
 @asynccontextmanager
 async def node_reader(fleet: Fleet) -> AsyncIterator[NodeReader]:
     """
-    What reads every node, some at a time.
+    Open a reader for all nodes, which reads them in parts.
 
     Raises:
         BusError: The broker does not answer.
@@ -99,7 +99,7 @@ async def node_reader(fleet: Fleet) -> AsyncIterator[NodeReader]:
 
 
 async def read_nodes(fleet: Fleet, names: Iterable[str]) -> Inventory:
-    """As `read_inventory`, of these nodes only; those that do not exist are not in it."""
+    """Read only these nodes, as in `read_inventory`. Nodes that do not exist are left out."""
     wanted = sorted({name for name in names if is_node(name)})
     if len(wanted) > NAMED_LIMIT:
         known = (await read_inventory(fleet)).nodes
@@ -117,10 +117,10 @@ async def read_nodes(fleet: Fleet, names: Iterable[str]) -> Inventory:
 
 async def require_nodes(fleet: Fleet, names: Sequence[str]) -> Inventory:
     """
-    As `read_nodes`, of nodes that must exist.
+    Read these nodes, as in `read_nodes`. All of them must exist.
 
     Raises:
-        NoTargetError: One does not; the error names the nearest of all nodes.
+        NoTargetError: A node does not exist. The error names the most similar node.
     """
     found = await read_nodes(fleet, names)
     if not set(names) <= set(found.nodes):
@@ -131,7 +131,7 @@ async def require_nodes(fleet: Fleet, names: Sequence[str]) -> Inventory:
 
 
 async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
-    """As `read_nodes`; what is not verified is left out, and the operator is told."""
+    """Read these nodes, as in `read_nodes`. Unverified data are left out, and the operator is warned."""
     inventory, left_out = await read_nodes(fleet, names), LeftOutReasons()
     verifier = await make_node_verifier(fleet)
     if verifier is not None:
@@ -141,7 +141,7 @@ async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
 
 
 async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
-    """Read `gathered` of these nodes only, because facts are large."""
+    """Read `gathered` of only these nodes, because facts are large."""
     wanted = [f"facts.{name}" for name in names]
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
         for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
@@ -152,9 +152,9 @@ async def read_verified_facts(
     fleet: Fleet, inventory: Inventory, names: Iterable[str]
 ) -> AsyncIterator[Node]:
     """
-    These nodes with `gathered`; what is not verified of them is left out, and the operator is told at the end.
+    Return these nodes with `gathered`. Unverified data are left out, and the operator is warned at the end.
 
-    FACTS_AT_ONCE nodes are read together, so a caller who empties `gathered` again needs no memory for all facts.
+    FACTS_AT_ONCE nodes are read together. A caller who clears `gathered` again does not need memory for all facts.
     """
     verifier, left_out, wanted = await make_node_verifier(fleet), LeftOutReasons(), list(names)
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
@@ -168,7 +168,7 @@ async def read_verified_facts(
 
 
 async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
-    """Return the two agents with one identity that reported the duplicate last."""
+    """Return the two agents with one identity that last reported the duplicate."""
     found: dict[DuplicateIdentity, bool] = {}
     for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
         try:
@@ -184,7 +184,7 @@ async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
 
 
 def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
-    """Decode a record; an unreadable one is skipped, so that one broken node does not hide the others."""
+    """Decode a record. An unreadable record is skipped, so that one broken node does not hide the others."""
     kind, _, name = entry.key.partition(".")
     node = nodes.get(name)
     if node is None:
@@ -205,7 +205,7 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
 
 
 def _take_assigned(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
-    """Decode assigned facts; empty ones do not make a node expected."""
+    """Decode assigned facts. Empty facts do not make a node expected."""
     document = decode_document(entry)
     if is_node(entry.key) and isinstance(document.body, dict) and document.body:
         node = nodes.setdefault(entry.key, Node(name=entry.key))

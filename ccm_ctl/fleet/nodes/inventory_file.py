@@ -1,8 +1,8 @@
 """
-The file in which `ccmctl` keeps the entries of nodes that it read, for its next command.
+The file in which `ccmctl` caches the entries of nodes for its next command.
 
-It contains the broker's answers with their signatures, and is trusted as little as they are: each command verifies what it uses.
-A file that is torn, or that another user owns, can write or has put there, is not used. Nothing of it is an error.
+It contains the broker's answers with their signatures, and is not trusted more than the broker: each command verifies the
+entries that it uses. A file is ignored without an error if it is incomplete, or if another user owns it or can write to it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from ccm_ctl.fleet.nodes.entry_parts import EntryParts, TornFileError, write_par
 log = logging.getLogger(__name__)
 
 ABANDONED_S = 600
-"""The age at which the unfinished file of a killed command is removed."""
+"""The age, in seconds, at which the unfinished file of a killed command is removed."""
 
 _NEW = ".new-"
 
 
 class InventoryFile:
-    """One file for each broker and each holder of credentials."""
+    """One file for each combination of broker and credentials."""
 
     def __init__(self, folder: Path, identity: Sequence[str]) -> None:
         """
-        Take a file; nothing is read yet.
+        Store the path of the file without reading it.
 
         Args:
-            folder: Its folder, which is made when it is needed.
-            identity: What tells the broker and the credentials from others. The file's name is a digest of it.
+            folder: Its folder, which is created when needed.
+            identity: Identifies the broker and the credentials. The file's name is a digest of it.
         """
         self._folder = folder
         self._name = f"nodes-{hashlib.sha256(msgspec.json.encode(list(identity))).hexdigest()[:32]}"
 
     def open(self) -> EntryParts | None:
-        """The entries; None if there is no file, or it is not one that this user wrote."""
+        """Return the entries. None: there is no file, or it is not a file that this user wrote."""
         try:
             with self._opened() as folder:
                 file = _opened_file(folder, self._name)
@@ -64,11 +64,12 @@ class InventoryFile:
 
     def write(self, created: str, entries: Iterable[KeyValueEntry]) -> None:
         """
-        Replace the file. A reader sees the earlier one or all of the new one.
+        Replace the file. A reader sees either the old file or the complete new one.
 
         Args:
-            created: When the stream was made, as the broker writes it.
-            entries: The entries, in the order in which they will be read. A torn file among their sources keeps the earlier one.
+            created: When the stream was created, as the broker formats it.
+            entries: The entries, in the order in which they will be read. If a source of them is incomplete, the old file is
+                kept.
         """
         try:
             with contextlib.suppress(FileExistsError):
@@ -79,17 +80,17 @@ class InventoryFile:
             log.debug("the nodes are not cached", extra={"reason": str(err)})
 
     def remove(self) -> None:
-        """Remove the file, which is wrong."""
+        """Remove the file, because its content is wrong."""
         with contextlib.suppress(OSError, ValueError), self._opened() as folder:
             os.unlink(self._name, dir_fd=folder)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
         """
-        The folder, which only this user can enter.
+        Open the folder, which only this user can enter.
 
         Raises:
-            OSError: It is not there, or a symlink.
+            OSError: It does not exist, or is a symlink.
             ValueError: Other users can enter it.
         """
         number = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -101,7 +102,7 @@ class InventoryFile:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """The user's folder for what can be read again; None: there is none. Source: XDG Base Directory Specification."""
+    """Return the user's cache folder, or None if there is none. Source: XDG Base Directory Specification."""
     given, home = environ.get("XDG_CACHE_HOME", ""), environ.get("HOME", "")
     if given.startswith("/"):
         return Path(given, "ccm")
@@ -114,7 +115,7 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 def _opened_file(folder: int, name: str) -> IO[bytes]:
-    # without waiting: a named pipe has no writer
+    # non-blocking, because a named pipe may have no writer
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.fdopen(os.open(name, flags, dir_fd=folder), "rb")
     try:
@@ -133,7 +134,7 @@ def _replace(folder: int, name: str, parts: Iterable[bytes]) -> None:
     new = f"{_NEW}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        # not flushed to the disk: a power cut leaves a torn file, which is noticed
+        # not flushed to disk: after a power failure the file may be incomplete, which is detected
         with os.fdopen(os.open(new, flags, 0o600, dir_fd=folder), "wb") as file:
             file.writelines(parts)
         os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)

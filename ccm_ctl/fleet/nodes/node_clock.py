@@ -1,4 +1,4 @@
-"""How far the clock of a node is off, and when that is a problem."""
+"""The clock difference of a node, and the limit beyond which it is a problem."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.wire import NodeRecord, Presence
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60, 300
-"""A clock that is off by more is reported; nodes accept signed requests from clocks that are ahead by up to five minutes."""
+"""A greater clock difference is reported. Nodes accept signed requests from clocks that are up to five minutes ahead."""
 
 
 def clock_off_s(presence: Presence, created: datetime) -> float | None:
-    """By how much a node's clock was ahead of the broker's, which stored this sign of life; None if it is not known."""
+    """
+    Return by how many seconds a node's clock was ahead of the broker's when the broker stored this heartbeat. None: unknown.
+    """
     return (presence.time - created).total_seconds() if presence.time is not None else None
 
 
 def find_wrong_clock(record: NodeRecord | None, off_s: float, *, is_mistimed: bool) -> str:
     """
-    Why the clock of a node is wrong; "" if nothing shows that.
+    Return why the clock of a node is wrong, or "" if there is no sign of that.
 
     Args:
-        record: Its record. Without signatures nothing depends on the clock.
+        record: Its record. Without signatures, the clock does not matter.
         off_s: By how much the clock is ahead of the broker's.
-        is_mistimed: The node signed its presence for another time than now.
+        is_mistimed: Whether the node signed its presence for a time other than now.
     """
     if record is not None and record.wrong_clock:
         return record.wrong_clock

@@ -1,8 +1,8 @@
 """
-Commands to nodes that are not runs: to be disabled or enabled, which they answer at once, and to converge now.
+Commands to nodes that are not runs: to disable or enable them, which nodes answer immediately, and to converge now.
 
-A node that converges says every few seconds that it does; its answer comes at the end. One that falls silent is asked again: an
-agent that was restarted begins again, and one whose answer was lost repeats it.
+While a node converges, it reports this every few seconds, and it answers at the end. If a node falls silent, the request is
+repeated. An agent that was restarted starts again, and an agent whose answer was lost repeats it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ccm_ctl.fleet.runs.gather import NAMED_AT_ONCE, Reply, ask
 from ccm_ctl.fleet.runs.run import ANSWER_WITHIN_S, LOST_AFTER_S, RESENDS, resend_after_s
 
 TURN_S = 0.5
-"""So often the time is looked at."""
+"""How often, in seconds, the time limits are checked."""
 
 NOTHING = "nothing"
-"""State of a node that has nothing to converge on."""
+"""State of a node without manifests or assignments to converge on."""
 DONE = "done"
-"""State of a node that has converged and whose results were lost on the way."""
+"""State of a node that has converged but whose results were lost in transit."""
 LOST = str(NodeState.LOST)
 SILENT = str(NodeState.UNREACHABLE)
 OFFLINE = str(NodeState.OFFLINE)
@@ -65,10 +65,10 @@ async def send_command(
     Args:
         fleet: The bus.
         protocol: NODE_DISABLE or NODE_ENABLE.
-        resolved: The nodes. Those that are offline cannot be reached.
+        resolved: The nodes. Offline nodes cannot be reached.
         why: The reason.
-        until: When disabled nodes are enabled again; None: when an operator enables them. When locks end.
-        lock: Locks or unlocks resources instead, with a reason of its own.
+        until: When disabled nodes are enabled again, or when locks end. None: when an operator enables them.
+        lock: Locks or unlocks resources instead. It contains its own reason.
 
     Returns:
         The answers by node, and the nodes that did not answer.
@@ -79,7 +79,7 @@ async def send_command(
 
 
 class ManifestResult(Struct, frozen=True, kw_only=True):
-    """How convergence ended for one manifest or assignment, as the node says it."""
+    """The result of convergence for one manifest or assignment, as the node reports it."""
 
     name: str = ""
     state: str = ""
@@ -92,13 +92,13 @@ class ManifestResult(Struct, frozen=True, kw_only=True):
 
 class NodeConvergence(Struct, frozen=True, kw_only=True):
     """
-    How convergence ended on one node.
+    The result of convergence on one node.
 
     Attributes:
         node: The node.
         state: The worst state of its results, or NOTHING, DONE, LOST, SILENT, OFFLINE or REFUSED.
-        reason: Why, where the state alone does not say.
-        results: How it ended for each manifest and assignment.
+        reason: The reason, if the state alone is not enough.
+        results: The result for each manifest and assignment.
     """
 
     node: str
@@ -108,7 +108,10 @@ class NodeConvergence(Struct, frozen=True, kw_only=True):
 
 
 class _Waiting(Struct):
-    """A node that has not ended: whether it has accepted, when it was heard last, and whether it was asked again since."""
+    """
+    A node that has not ended: whether it has accepted, when its last message arrived, and whether the request was repeated
+    since.
+    """
 
     has_accepted: bool = False
     heard_at: float = 0
@@ -117,7 +120,7 @@ class _Waiting(Struct):
 
 class Convergences:
     """
-    What nodes have answered to one request to converge: pure, fed with messages and the time.
+    The answers of nodes to one request to converge. It does no I/O: its input is messages and the time.
 
     Attributes:
         ended: The nodes that have ended, by name.
@@ -131,16 +134,16 @@ class Convergences:
 
     @property
     def working(self) -> list[str]:
-        """Nodes that converge now."""
+        """Nodes that are converging now."""
         return sorted(name for name, node in self._waiting.items() if node.has_accepted)
 
     @property
     def is_done(self) -> bool:
-        """No node is waited for."""
+        """Whether no node is still waited for."""
         return not self._waiting
 
     def heard(self, name: str, said: object, now: float) -> None:
-        """A node answered, or reported that it goes on."""
+        """Process a node's answer or progress report."""
         node = self._waiting.get(name)
         if node is None:
             return
@@ -150,7 +153,7 @@ class Convergences:
             self._end(_ended(name, said))
 
     def tick(self, now: float, *, is_connected: bool) -> list[str]:
-        """Return the nodes to ask again now. While the broker connection is lost, no node's deadline advances."""
+        """Return the nodes to which the request must be repeated now. While the broker connection is lost, timeouts pause."""
         if not is_connected:
             self._since += TURN_S
             for node in self._waiting.values():
@@ -175,7 +178,7 @@ class Convergences:
         return sorted(again)
 
     def give_up(self, seconds: float) -> None:
-        """The nodes that have not ended are waited for no longer."""
+        """Stop waiting for the nodes that have not ended."""
         for name in list(self._waiting):
             self._end(NodeConvergence(node=name, state=LOST, reason=f"not finished after {seconds:g}s"))
 
@@ -192,17 +195,17 @@ async def converge(
     on_turn: Callable[[Convergences], None],
 ) -> list[NodeConvergence]:
     """
-    Have nodes converge now on what they converge on, and wait for the end.
+    Make nodes converge now, and wait for the end.
 
     Args:
         fleet: The bus.
         resolved: The nodes.
-        why: The reason; "" is none.
-        limit_s: How long to wait at most; 0: only until the nodes have accepted or refused.
+        why: The reason, or "".
+        limit_s: The maximum time to wait. 0: only until the nodes have accepted or refused.
         on_turn: Called twice a second and at the end.
 
     Returns:
-        How it ended on each node, by name.
+        The results by node.
     """
     loop = asyncio.get_running_loop()
     request = _request(fleet, NODE_CONVERGE, resolved, why)
@@ -256,7 +259,7 @@ async def _send(fleet: Fleet, request: MaintenanceRequest, scopes: Iterable[str]
                 )
         except BusUnavailableError:
             if not named:
-                raise  # the nodes never received it
+                raise  # the nodes never received the request
             return
 
 
@@ -274,7 +277,7 @@ def _request(fleet: Fleet, protocol: str, resolved: TargetSet, why: str) -> Main
 
 
 def _ended(name: str, answer: Answer) -> NodeConvergence:
-    """What a node's last answer says; it may say anything."""
+    """Decode a node's last answer, which may have any content."""
     if answer.state == AnswerState.REFUSED:
         return NodeConvergence(node=name, state=REFUSED, reason=answer.reason)
     body: dict[str, Any] = answer.body

@@ -1,10 +1,10 @@
 """
-The condition of a node in one word: the only function that decides it.
+The condition of a node in one word. Only this function decides it.
 
-Lists, `why`, `top`, the fleet page and the page of a node all use it, so that they cannot disagree. `why` and the page of a node
-also ask the node's agent. What it answers is more evidence for the same function.
+Lists, `why`, `top`, the fleet page and the page of a node all use it, so they agree. `why` and the page of a node also query
+the node's agent and pass the answer to the same function as additional evidence.
 
-A state that hides others comes first: whether an offline node still fails is unknown.
+A state that hides others takes precedence: for an offline node, it is unknown whether it still fails.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ MEANINGS = {
     EXPIRED: "change", SILENT: "gone", REFRESH_PENDING: "change", UNDELIVERED: "change", DRIFTED: "change", OFFLINE: "gone",
     NEVER_SEEN: "quiet", DISABLED: "change", WAITING: "change", RUNNING: "change", UNASSIGNED: "quiet", CONVERGED: "good",
 }  # fmt: skip
-"""The states, the worst first, with their meanings as keys of `clikit.table.COLORS`."""
+"""The states, worst first, with their meanings as keys of `clikit.table.COLORS`."""
 
 HEARTBEAT_TTL_S = 180
-"""Heartbeats of agents that do not report it last so long: three intervals of a minute."""
+"""The lifetime of heartbeats from agents that do not report it: three intervals of a minute."""
 
 
 class AgentAnswer(Struct, frozen=True, kw_only=True):
     """
-    What the agent of a node answered when it was asked.
+    The answer of a node's agent to a query.
 
     Attributes:
-        is_silent: It gave no answer.
-        refuses_requests: It gave no answer, and refused a request a moment ago.
-        run: Its current run; "" for none.
+        is_silent: Whether there was no answer.
+        refuses_requests: Whether there was no answer, and the agent refused a request a moment ago.
+        run: Its current run, or "".
         refused_facts: Why it refuses its assigned facts.
         disk: Why it cannot write its state.
         undelivered: Why its events are not sent.
@@ -64,15 +64,15 @@ class AgentAnswer(Struct, frozen=True, kw_only=True):
 
 class NodeCondition(Struct, frozen=True, kw_only=True):
     """
-    The state of a node, and what it is about.
+    The state of a node, with the assignment and run concerned.
 
     Attributes:
         state: A key of MEANINGS.
-        detail: What is wrong, in a few words; "" if the state says it all.
-        assignment: The assignment that it is about; "" for none.
-        run: The run that it is about; "" for none.
-        heard: When the broker got its last heartbeat, or, if it is offline, when it was last there; None: not known.
-        is_late: It is present, and has missed a heartbeat: what is shown of it may be old.
+        detail: The problem in a few words. "": the state is sufficient.
+        assignment: The assignment concerned, or "".
+        run: The run concerned, or "".
+        heard: When the broker received its last heartbeat or, for an offline node, when it was last online. None: unknown.
+        is_late: Whether it is present but has missed a heartbeat, so that the shown data may be old.
     """
 
     state: str
@@ -98,7 +98,7 @@ def decide_condition(
         node: The node.
         standings: Its state for each assignment that applies to it, by name.
         now: The time.
-        answer: What its agent answered; None: it was not asked.
+        answer: The answer of its agent. None: the agent was not queried.
     """
     is_late = has_missed_heartbeat(node, now) and (answer is None or answer.is_silent)
     state, detail, about = _decide(node, standings, answer, is_late=is_late)
@@ -119,7 +119,7 @@ def decide_condition(
 
 
 def has_missed_heartbeat(node: Node, now: datetime) -> bool:
-    """Whether a present node is half an interval late: its agent, its network or its machine may be down."""
+    """Whether the heartbeat of a present node is half an interval late. Its agent, network or machine may be down."""
     heard = last_heartbeat(node)
     if node.presence is None or heard is None:
         return False
@@ -127,14 +127,14 @@ def has_missed_heartbeat(node: Node, now: datetime) -> bool:
 
 
 def last_heartbeat(node: Node) -> datetime | None:
-    """When the broker got the last heartbeat of a node; None when it is offline."""
+    """Return when the broker received the last heartbeat of a node. None: the node is offline."""
     return node.heard or node.presence.time if node.presence is not None else None
 
 
 def _decide(
     node: Node, standings: Mapping[str, NodeStanding], answer: AgentAnswer | None, *, is_late: bool
 ) -> tuple[str, str, NodeStanding | None]:
-    """The state, what is wrong, and the assignment that it is about."""
+    """Return the state, the problem, and the assignment concerned."""
     record = node.record
     if not node.is_present:
         return (OFFLINE if record is not None else NEVER_SEEN), "", None
@@ -181,7 +181,7 @@ def _find_refusal(
 
 
 def _find_silence(answer: AgentAnswer | None, *, is_late: bool) -> Found | None:
-    """An agent that answers is not silent, even if its heartbeat is late."""
+    """Return the silent state, if it applies. An agent that answers is not silent, even if its heartbeat is late."""
     if answer is not None and answer.refuses_requests:
         return REFUSED, "it refuses requests", None
     if answer is not None and answer.is_silent:
@@ -212,14 +212,14 @@ def _find_rest(node: Node, standings: Mapping[str, NodeStanding], answer: AgentA
 
 
 def _current_run(node: Node, answer: AgentAnswer | None) -> str:
-    """The current run as the agent answered, or else as its last heartbeat has it; "" for none."""
+    """Return the current run from the agent's answer, or from its last heartbeat, or ""."""
     if answer is not None and not answer.is_silent:
         return answer.run
     return node.presence.run if node.presence is not None else ""
 
 
 def _last_there(node: Node, standings: Mapping[str, NodeStanding]) -> datetime | None:
-    """When a node that is offline went, or was last heard of."""
+    """Return when an offline node disconnected or was last seen."""
     for one in standings.values():
         if one.away is not None and one.away.since is not None:
             return one.away.since

@@ -1,7 +1,7 @@
 """
 Collect everything about one node: its record, last events, answer, and assignments.
 
-This takes a few direct gets and one request, and reads no data of other nodes.
+This makes a few direct gets and one request, and reads no data of other nodes.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ T = TypeVar("T")
 
 KIND = f"{PROTOCOL}.agent."
 RUNS_READ = 20
-"""The most assignments whose last runs are read."""
+"""The maximum number of assignments whose last runs are read."""
 
 ROLLOUTS_READ = 20
-"""The most open rollouts whose nodes are read."""
+"""The maximum number of open rollouts whose nodes are read."""
 
 REFUSED_LATELY_S = 600.0
-"""An agent that does not answer and refused a request so lately, or by a clock that is ahead, refuses this operator's, too."""
+"""A silent agent that refused a request within this time, or in the future by its clock, is assumed to refuse this one too."""
 
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
 
 class WaitingRun(Struct, frozen=True):
-    """A run that waits at the node for its turn."""
+    """A run that waits in the node's queue."""
 
     run: str = ""
     name: str = ""
 
 
 class Backlog(Struct, frozen=True):
-    """Events that the node has not been able to send yet, and why it cannot write them to its disk; "": it can."""
+    """Events that the node has not been able to send yet, and why it cannot write them to disk; "" if it can."""
 
     events: int = 0
     bytes: int = 0
@@ -69,7 +69,7 @@ class Backlog(Struct, frozen=True):
 
 
 class LocalManifest(Struct, frozen=True):
-    """A manifest of the node's configuration: last result, problem of its source, next run."""
+    """A manifest in the node's configuration: last result, problem of its source, next run."""
 
     name: str = ""
     digest: str = ""
@@ -78,7 +78,7 @@ class LocalManifest(Struct, frozen=True):
 
 
 class PolicyState(Struct, frozen=True):
-    """The policy of the node: the file's digest and number of rules, or why it cannot be used."""
+    """The policy of the node: the file's digest and the number of rules, or why it is not usable."""
 
     digest: str = ""
     rules: int = 0
@@ -90,15 +90,15 @@ class Status(Struct, frozen=True, kw_only=True):
     The fields of an agent's status answer that are used here.
 
     Attributes:
-        run, name: The current run; "" for none.
-        stopping: The operator who stopped that run, which ends after its current resource; "" for none, and from older agents.
+        run, name: The current run, or "".
+        stopping: The operator who stopped that run, which ends after its current resource. "": nobody, or the agent is older.
         progress: Its progress.
-        waits_for: Locks that it waits for, each with its holder.
+        waits_for: Locks that the run waits for, each with its holder.
         waiting: Queued runs.
-        spool, trouble: Unsent events, and why they are not sent.
+        spool, trouble: The number of unsent events, and why they are not sent.
         refused_facts: Why it refuses its assigned facts.
-        manifests: Those of its own configuration.
-        policy: The node's policy; None when it has none.
+        manifests: The manifests in its own configuration.
+        policy: The node's policy, or None.
         last_run, last_state, last_time: Its newest finished run.
     """
 
@@ -125,7 +125,7 @@ class NodeRollout(Struct, frozen=True, kw_only=True):
     Attributes:
         record: Its run.
         state: Its state.
-        is_planned: The node has not been asked.
+        is_planned: Whether the request has not been sent to the node yet.
     """
 
     record: RunRecord
@@ -135,20 +135,20 @@ class NodeRollout(Struct, frozen=True, kw_only=True):
 
 class Evidence(Struct, frozen=True, kw_only=True):
     """
-    What is known of a node.
+    The available information about a node.
 
     Attributes:
         node: Record, presence and assigned facts.
-        told: What the agent said last about itself, newest of each kind, by the word: `startup`, `shutdown`, `refused`.
-        heard_of: When it was last heard of; None for never.
-        twins: The agents that use its identity, when there are two.
-        starts, summaries: How its last run, and the last run of each assignment, began and ended, by run id.
-        recorded: Those of these runs whose start is not in the stream, and that are in an operator's record.
+        told: The agent's newest event of each kind, by the word: `startup`, `shutdown`, `refused`.
+        heard_of: When it was last heard from. None: never.
+        twins: The agents that use its identity, if there are two.
+        starts, summaries: The first and last events of its last run, and of the last run of each assignment, by run ID.
+        recorded: The runs without a start event in the stream that are in an operator's records.
         standing: The stored assignments that apply to it, by name.
-        judged: Its state for each of them.
-        answer: What its agent answered, all of it; None when it did not.
-        status: The same, as far as it can be read.
-        asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
+        judged: Its state for each assignment.
+        answer: The full answer of its agent. None: no answer.
+        status: The readable part of the answer.
+        asked: ANSWERED, SILENT, NOT_ASKED (the node is offline) or DENIED (this operator may not send the query).
         rollouts: The open rollouts that it is part of, oldest first.
         slots: The slots that it holds or waits for.
     """
@@ -171,10 +171,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     """
-    What is known of a node.
+    Collect the available information about a node.
 
     Raises:
-        NoTargetError: The node is not known; the error names the nearest.
+        NoTargetError: The node is unknown. The error names the most similar node.
     """
     node, written = await _read_node(fleet, name)
     told = await _read_told(fleet, name)
@@ -209,12 +209,12 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
 
 
 def decide_node(evidence: Evidence, now: datetime) -> NodeCondition:
-    """Return the condition of a node, with what its agent answered."""
+    """Return the condition of a node, including the answer of its agent."""
     return decide_condition(evidence.node, evidence.judged, now, _answer(evidence, now))
 
 
 def _answer(evidence: Evidence, now: datetime) -> AgentAnswer | None:
-    """What its agent answered; None: it was not asked, or this operator may not ask."""
+    """Return the answer of its agent. None: the agent was not queried, or this operator may not query it."""
     if evidence.asked not in (ANSWERED, SILENT):
         return None
     refused, status = evidence.told.get("refused"), evidence.status
@@ -231,7 +231,7 @@ def _answer(evidence: Evidence, now: datetime) -> AgentAnswer | None:
 
 
 async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
-    """The node, and when it last wrote something other than a sign of life."""
+    """Return the node, and when it last wrote anything other than a heartbeat."""
     check_node(name)
     node, written = Node(name=name), None
     for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
@@ -271,14 +271,14 @@ async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
 
 
 def _wanted_runs(node: Node) -> list[str]:
-    """The node's last run, and the last run of each of its assignments."""
+    """Return the node's last run, and the last run of each of its assignments."""
     record = node.record or NodeRecord(node=node.name)
     runs = [record.last_run, *(state.run for state in record.assignments.values())]
     return list(dict.fromkeys(run for run in runs if is_id(run)))[: RUNS_READ + 1]
 
 
 async def _read_recorded(fleet: Fleet, runs: Iterable[str]) -> frozenset[str]:
-    """Those of the runs that an operator recorded."""
+    """Return the runs that are in an operator's records."""
     patterns = [f"*.{run}.request" for run in runs]
     entries = await fleet.runs.matching(patterns) if patterns else []
     return frozenset(entry.key.split(".")[1] for entry in entries)
@@ -302,7 +302,7 @@ async def _read_sessions(
 
 
 async def _read_rollouts(fleet: Fleet, name: str) -> list[NodeRollout]:
-    """The open rollouts that a node is part of; reading is bounded."""
+    """Return the open rollouts that a node is part of. The number read is limited."""
     found = []
     for state in (await RolloutStore(fleet).open_rollouts([]))[-ROLLOUTS_READ:]:
         try:
@@ -322,7 +322,7 @@ async def _read_assignments(fleet: Fleet, node: Node) -> Assignments:
 
 
 async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
-    """What its agent answers, if it is there; bounded by the rounds of a question."""
+    """Return the agent's answer if it is online. The number of query rounds is limited."""
     if not node.is_present:
         return None, NOT_ASKED
     meant = TargetSet(nodes=[node.name], offline=[], scopes=[node_scope(node.name)], targets=[])
@@ -335,7 +335,7 @@ async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
 
 
 def read_status(answer: dict[str, Any] | None) -> Status:
-    """Decode an answer; an unreadable one, perhaps of another version, gives an empty status."""
+    """Decode an answer. An unreadable answer, for example from another version, results in an empty status."""
     try:
         return msgspec.convert(answer or {}, Status)
     except msgspec.ValidationError:
@@ -343,7 +343,7 @@ def read_status(answer: dict[str, Any] | None) -> Status:
 
 
 def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None:
-    """What a node wrote of itself, with the run that has ended since: its agent knows at once, and writes it some time later."""
+    """Add the run that has ended since to a node's record. The agent's answer is newer than the record."""
     if record is None or status.last_time is None or not is_id(status.last_run):
         return record
     if record.last_time is not None and status.last_time <= record.last_time:
@@ -353,7 +353,7 @@ def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None
 
 
 def _said(message: StoredEvent) -> object:
-    """Decode an event; None if it breaks the protocol."""
+    """Decode an event. Returns None if the event is not valid."""
     try:
         return decode_agent_message(message).said
     except (ProtocolError, msgspec.MsgspecError):

@@ -1,4 +1,6 @@
-"""The nodes of a list with their states, some at a time: its first rows need neither the time nor the memory for all of them."""
+"""
+The nodes of a list with their states, read in parts, so that the first rows do not need the time and memory for all of them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class NodeList:
 
     def __init__(self, names: Sequence[str], read: Read, conditions: ConditionReader) -> None:
         """
-        Take the nodes.
+        Store the readers.
 
         Args:
             names: Their names, in natural order.
@@ -56,7 +58,7 @@ class NodeList:
 
     async def parts(self) -> AsyncIterator[list[ListedNode]]:
         """
-        Read all of them, AT_ONCE at a time; those before are let go.
+        Read all nodes, AT_ONCE at a time. Earlier parts are released.
 
         Raises:
             BusError: The broker does not answer.
@@ -72,7 +74,7 @@ class NodeList:
 @asynccontextmanager
 async def open_list(fleet: Fleet, wish: TargetSpec) -> AsyncIterator[NodeList]:
     """
-    The nodes that the operator selected; all of them if nothing was specified. What nodes did not sign is marked.
+    Return the nodes that the operator selected, or all nodes. Unsigned data of nodes are marked.
 
     Raises:
         SelectorError: A selector does not parse.

@@ -1,9 +1,9 @@
 """
-One node's past, from the stream of events: its sessions in order of time, and what each resource was.
+One node's past, from the stream of events: its sessions in order of time, and the state of each resource.
 
-The stream has an event for each resource that changed, failed, was skipped or refreshed; a stable resource is only counted. So
-a resource is what its newest event says, and of one without an event it is only known that it has not changed since the stream
-begins. Events that are not the node's own do not count.
+The stream has an event for each resource that changed, failed, was skipped or refreshed. Stable resources are only counted. So
+the state of a resource is that of its newest event. A resource without an event has not changed since the beginning of the
+stream. Events that are not from the node are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ccm_ctl.fleet.trust.authors import learn_records, read_authors
 from ccm_ctl.fleet.trust.verification import judge_events, read_events
 
 EVENTS_LIMIT = 20_000
-"""The most events of a node that are kept, the newest ones."""
+"""The maximum number of a node's events that are kept. The newest are kept."""
 
 
 class PastSession(Struct, kw_only=True):
@@ -33,11 +33,11 @@ class PastSession(Struct, kw_only=True):
     One session of a node.
 
     Attributes:
-        run: The id of its run.
+        run: The ID of its run.
         time: When its first known event was stored, by the broker's clock.
-        start, summary: The two ends; None: not known.
-        events: What happened to its resources, in order.
-        verdict: The worst that can be said of its events; None: these credentials cannot tell.
+        start, summary: Its first and last event. None: unknown.
+        events: The events of its resources, in order.
+        verdict: The worst verdict on its events. None: these credentials cannot verify them.
         numbers: The numbers of its events.
     """
 
@@ -51,24 +51,24 @@ class PastSession(Struct, kw_only=True):
 
     @property
     def state(self) -> str:
-        """How it ended: a word of the wire's `NodeState`; "running" when no end is known."""
+        """The end state: a value of the wire's `NodeState`, or "running" if the end is unknown."""
         if self.summary is None:
             return "running"
         return self.summary.state or ("failed" if self.summary.failed_resources else "stable")
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing changed, and nothing is wrong."""
+        """Whether nothing changed and nothing is wrong."""
         return self.state == "stable" and not self.events and self.verdict not in BAD
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of it is the node's own."""
+        """Whether none of its events are from the node itself."""
         return self.start is None and self.summary is None and not self.events
 
     @property
     def applies(self) -> bool:
-        """It may have changed something: it is not a plan, and more than health checks."""
+        """Whether it may have changed something: it is not a plan and not only health checks."""
         ends = (self.start, self.summary)
         return not any(end is not None and (end.noop or end.health_check_only) for end in ends)
 
@@ -78,7 +78,7 @@ class PastSession(Struct, kw_only=True):
         return next((end.manifest for end in (self.start, self.summary) if end and end.manifest), "")
 
     def take(self, heard: AgentMessage, verdict: Verdict | None) -> None:
-        """Add an event; what is forged is only flagged. Looks through no others: a node may make up many."""
+        """Add an event, or only flag it if it is forged. Does not search other events, because a node may send many."""
         said = heard.said
         if verdict in BAD or self.verdict is None:
             self.verdict = verdict
@@ -94,7 +94,7 @@ class PastSession(Struct, kw_only=True):
 
 
 class PastAgentEvent(Struct, frozen=True, kw_only=True):
-    """What the agent said of itself, when it was stored, and the verdict on it."""
+    """An event of the agent about itself, its time of storage, and the verdict on it."""
 
     time: datetime
     event: AgentEvent
@@ -106,9 +106,9 @@ class NodePast(Struct, kw_only=True):
     The past of a node, oldest first.
 
     Attributes:
-        entries: Its sessions, and what its agent said of itself.
-        begins: When the oldest event of all nodes was stored that the stream still holds; None: it holds none.
-        left_out: How many older events were read and not kept, because there are too many.
+        entries: Its sessions, and the events of its agent about itself.
+        begins: When the oldest event of any node in the stream was stored. None: the stream is empty.
+        left_out: The number of older events that were read but not kept, because there are too many.
     """
 
     entries: list[PastSession | PastAgentEvent] = []
@@ -123,12 +123,12 @@ class NodePast(Struct, kw_only=True):
 
 class PastResource(Struct, frozen=True, kw_only=True):
     """
-    What a resource was.
+    The last state of a resource.
 
     Attributes:
         event: Its newest event.
-        session: Of which session.
-        changed: The session that changed it last; None: none since the stream begins.
+        session: The session of this event.
+        changed: The session that last changed it. None: it has not changed since the beginning of the stream.
     """
 
     event: TransactionEvent
@@ -138,11 +138,11 @@ class PastResource(Struct, frozen=True, kw_only=True):
 
 class PastManifest(Struct, kw_only=True):
     """
-    What a node last did with one manifest.
+    The last session of a node with one manifest.
 
     Attributes:
-        session: The newest session that applied it.
-        resources: Its resources that have an event, by `type#name`; a nested one after its parents.
+        session: The newest session that applied the manifest.
+        resources: Its resources with events, by `type#name`. The name of a nested resource follows those of its parents.
     """
 
     session: PastSession
@@ -150,7 +150,7 @@ class PastManifest(Struct, kw_only=True):
 
     @property
     def silent(self) -> int:
-        """How many resources have no event, so nothing but their number is known."""
+        """The number of resources without events, about which nothing else is known."""
         total = self.session.summary.total_resources if self.session.summary else 0
         return max(total - len(self.resources), 0)
 
@@ -159,12 +159,12 @@ async def read_past(
     fleet: Fleet, node: str, since: datetime | None = None, until: datetime | None = None
 ) -> NodePast:
     """
-    The past of a node, as the stream has it.
+    Return the past of a node, from the stream.
 
     Args:
         fleet: The bus.
         node: Its name.
-        since, until: Older and newer events are left out; None: none are.
+        since, until: Limits of the time range. None: no limit.
     """
     kept: deque[StoredEvent] = deque(maxlen=EVENTS_LIMIT)
     count = 0
@@ -195,23 +195,23 @@ async def read_past(
 
 async def read_session(fleet: Fleet, node: str, run: str) -> PastSession | None:
     """
-    One session of a node; None: the stream has none of its events.
+    Return one session of a node, or None if the stream has none of its events.
 
     Raises:
-        UsageError: Not the name of a node.
-        ProtocolError: Not the id of a run.
+        UsageError: This is not a valid node name.
+        ProtocolError: This is not a valid run ID.
     """
     stored = await fleet.events.read(run_pattern(run, check_node(node)))
     times = [event.time for event in stored if event.time is not None]
     if not times:
         return None
-    # other events of the node in this time are read as well: all of them are places of one chain
+    # other events of the node in this time are also read, because all of them are in the same chain
     past = await read_past(fleet, node, min(times), max(times))
     return next((one for one in past.sessions if one.run == run and not one.is_empty), None)
 
 
 def find_states(past: NodePast) -> dict[str, PastManifest]:
-    """What each resource was at the end of a past, by manifest. Plans and health checks change nothing."""
+    """Return the state of each resource at the end of a past, by manifest. Plans and health checks change nothing."""
     manifests: dict[str, PastManifest] = {}
     for session in past.sessions:
         if not session.applies or session.is_empty:
@@ -227,7 +227,7 @@ def find_states(past: NodePast) -> dict[str, PastManifest]:
 
 
 def name_resource(event: TransactionEvent) -> str:
-    """`type#name`, after the parents of a nested resource."""
+    """Return `type#name`, preceded by the parents of a nested resource."""
     name = f"{event.type}#{event.name}"
     return f"{event.parent} > {name}" if event.parent else name
 

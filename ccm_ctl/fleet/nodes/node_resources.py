@@ -1,4 +1,4 @@
-"""The resources of a node, as its stored events tell: what happened to each of them last, and how often."""
+"""The resources of a node, from its stored events: the last result of each, and the number of changes."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ccm_ctl.fleet.trust.verification import read_events
 
 LOOK_BACK = timedelta(days=30)
 EVENTS_READ = 20_000
-"""The most events of one node that count, the newest ones."""
+"""The maximum number of events of one node that are used. The newest are used."""
 
 _CHANGES = (Outcome.CHANGED, Outcome.REFRESHED)
 
 
 class ResourceStatus(Struct, frozen=True, kw_only=True):
     """
-    What is known of one resource of a node.
+    The known state of one resource of a node.
 
     Attributes:
         resource: `type#name`.
-        origin: The assignment, schedule or manifest that manages it, as far as the node said.
-        outcome: Of its last event.
-        time: When that was, by the node's clock.
-        run: In which run.
-        error: Sentences; empty when it did not fail.
-        output: The end of what its command wrote.
-        noop_message: What would have been done.
-        changes: How often it was changed.
-        changed: When it was changed last; None: not in the events that were read.
-        corrective: The last change corrected drift.
+        origin: The assignment, schedule or manifest that manages it, as reported by the node.
+        outcome: The outcome in its last event.
+        time: The time of that event, by the node's clock.
+        run: The run of that event.
+        error: The error messages. Empty: it did not fail.
+        output: The end of its command's output.
+        noop_message: What a real run would have done.
+        changes: The number of changes.
+        changed: The time of the last change. None: there is none in the events that were read.
+        corrective: Whether the last change corrected drift.
     """
 
     resource: str
@@ -54,7 +54,7 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
 
 
 async def read_resources(fleet: Fleet, node: str) -> list[ResourceStatus]:
-    """The resources of a node that have events within LOOK_BACK, by origin and name."""
+    """Return the resources of a node that have events within LOOK_BACK, by origin and name."""
     found: dict[tuple[str, str], ResourceStatus] = {}
     origins: dict[str, str] = {}
     kept: deque[StoredEvent] = deque(maxlen=EVENTS_READ)

@@ -1,4 +1,4 @@
-"""Nodes as the fleet knows them, and those that a command selected. `inventory` reads them, `discovery` selects them."""
+"""The nodes of a fleet, and the target nodes of a command. `inventory` reads nodes, `discovery` selects them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.nodes.node_clock import find_wrong_clock
 
 ASSIGNED = "assigned"
-"""The kind of entry that an operator signs: the facts that are assigned to a node."""
+"""The kind of entry that an operator signs: the facts assigned to a node."""
 
 _KIND_NAMES = {"node": "record", ASSIGNED: "assigned facts"}
 
 
 class Node(Struct, kw_only=True, gc=False):
     """
-    A node as the fleet knows it.
+    A node, with the controller's information about it.
 
     Attributes:
         name: Its identity.
-        record: Its own record; None when it never connected.
-        presence: Its presence key; None when it is offline.
+        record: Its own record. None: it never connected.
+        presence: Its presence key. None: it is offline.
         assigned: Facts that an operator assigned.
         gathered: All its facts, if they were read.
-        written: When it last wrote its record, at least once an hour; None when it never did.
-        heard: When the broker got its last sign of life; None when it is offline.
-        clock_off_s: By how much its clock was ahead of the broker's at that time; None when it is offline.
-        entries: What was read of it, by kind: `node`, `presence`, `facts` or `assigned`, until it is verified.
-        signs: It signed an entry that was verified, so an entry that it did not sign is not its own.
-        unverified: The kinds of entries whose signature is not valid, with the reason of each; see `node_state.judge_node`.
-        is_mistimed: The node signed its presence, but for another time than now.
+        written: When it last wrote its record, at least once an hour. None: it never did.
+        heard: When the broker received its last heartbeat. None: it is offline.
+        clock_off_s: By how many seconds its clock was ahead of the broker's at that time. None: it is offline.
+        entries: Its entries that were read, by kind: `node`, `presence`, `facts` or `assigned`. They are kept until verified.
+        signs: Whether it signed an entry that was verified. If so, an unsigned entry is not from this node.
+        unverified: The kinds of entries whose signature is not valid, each with the reason. See `node_state.judge_node`.
+        is_mistimed: Whether the node signed its presence for a time other than now.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Node(Struct, kw_only=True, gc=False):
 
     @property
     def is_asked(self) -> bool:
-        """Whether requests are sent to it; a node whose clock is wrong refuses them with that reason."""
+        """Whether requests are sent to it. A node whose clock is wrong refuses them with that reason."""
         return self.is_present or self.is_mistimed
 
     @property
     def wrong_clock(self) -> str:
-        """Why its clock is wrong; "" if nothing shows that."""
+        """Why its clock is wrong, or "" if there is no sign of that."""
         return find_wrong_clock(self.record, self.clock_off_s or 0.0, is_mistimed=self.is_mistimed)
 
     @property
@@ -71,34 +71,34 @@ class Node(Struct, kw_only=True, gc=False):
 
     @property
     def unverified_note(self) -> str:
-        """Which of its entries are not verified, with the reason of each; "" for none."""
+        """Its unverified entries, each with the reason, or ""."""
         kinds = sorted(self.unverified.items())
         return "; ".join(f"{_KIND_NAMES.get(kind, kind)}: {reason}" for kind, reason in kinds)
 
     @property
     def state(self) -> str:
-        """`present`, `offline`, or `expected` for a node that has assigned facts and never connected."""
+        """`present`, `offline`, or `expected` for a node with assigned facts that never connected."""
         if self.is_present:
             return "present"
         return "offline" if self.record else "expected"
 
     @property
     def routed(self) -> dict[str, Any]:
-        """Facts that a request can be addressed to, by dotted path, as the node itself routes them now."""
+        """Facts that can be used in a request's scope, by dotted path, as the node itself routes them now."""
         return dict(self.record.facts) if self.record else {}
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that a selector sees: all known ones, with assigned facts merged over them."""
+        """The facts that a selector uses: all known facts, with assigned facts merged over them."""
         return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
 
     def fact(self, path: str) -> Any:
-        """A fact by its dotted path, as a selector sees it; None when it is not there."""
+        """Return a fact by its dotted path, as a selector uses it, or None."""
         return fact_at(self.facts, path)
 
 
 class DuplicateIdentity(Struct, frozen=True, kw_only=True):
-    """One of two agents with the same identity, and how it differs from the other."""
+    """One of two agents with the same identity, and its differences from the other."""
 
     machine: str
     started: str
@@ -111,10 +111,10 @@ class Inventory(Struct, frozen=True):
 
     def need(self, name: str) -> Node:
         """
-        Return the node of a name.
+        Return the node with a name.
 
         Raises:
-            NoTargetError: There is none; the error names the nearest.
+            NoTargetError: There is no such node. The error names the most similar node.
         """
         node = self.nodes.get(name)
         if node is None:
@@ -124,14 +124,14 @@ class Inventory(Struct, frozen=True):
 
 class TargetSet(Struct, frozen=True, kw_only=True):
     """
-    The target nodes, fixed, and the scopes that reach them.
+    The fixed list of target nodes, and the scopes that reach them.
 
     Attributes:
-        nodes: All of them, sorted.
-        offline: Those that are not present.
-        scopes: The scopes to send the request to, as text.
+        nodes: All target nodes, sorted.
+        offline: The target nodes that are not present.
+        scopes: The scopes to which the request is sent, as text.
         targets, where: The selectors in the request, which agents check with their own facts.
-        older: Nodes whose agents would read the selectors differently; `targets` therefore names the target nodes.
+        older: Nodes whose agents would interpret the selectors differently. If there are any, `targets` names the target nodes.
     """
 
     nodes: list[str]
@@ -148,18 +148,20 @@ class TargetSet(Struct, frozen=True, kw_only=True):
         return [node for node in self.nodes if node not in offline]
 
     def in_order(self, order: Sequence[str]) -> TargetSet:
-        """The same nodes for the record of a rollout: the present ones in the order of the waves, then the offline ones."""
+        """
+        Return the same nodes in the order for a rollout's record: present ones in the order of the waves, then offline ones.
+        """
         return msgspec.structs.replace(self, nodes=[*order, *self.offline])
 
 
 def suggest_node(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of an error about an unknown node: the known name that is most like it, or the command that lists them."""
+    """Return the end of an error about an unknown node: the most similar known name, or the command that lists them."""
     near = nearest(word, known)
     return f", did you mean {prefix}{near}?" if near else "; see `ccmctl node list`"
 
 
 def _nested(routed: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"site.dc": "a"}` as `{"site": {"dc": "a"}}`."""
+    """Convert `{"site.dc": "a"}` to `{"site": {"dc": "a"}}`."""
     nested: dict[str, Any] = {}
     for path, value in routed.items():
         here = nested

@@ -1,4 +1,4 @@
-"""The whole fleet at one moment: the nodes, the assignments, and how each node stands to each of them."""
+"""The whole fleet at one moment: the nodes, the assignments, and the state of each node for each assignment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FleetOverview(Struct, frozen=True, kw_only=True):
         time: The moment.
         inventory: The nodes.
         assignments: The assignments.
-        standings: By node and by the assignment's name, how the node stands to the assignment that counts for it.
+        standings: The state of a node for the assignment that applies to it, by node and by the assignment's name.
         conditions: The state of each node.
     """
 
@@ -45,11 +45,11 @@ class FleetOverview(Struct, frozen=True, kw_only=True):
 
 async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> FleetOverview:
     """
-    The fleet as the broker knows it now. What nodes did not sign is marked.
+    Return the current state of the fleet from the broker. Unsigned data of nodes are marked.
 
     Args:
         fleet: The bus.
-        data: What is known of followed documents, for a reader that looks again and again; None: nothing.
+        data: The cached revisions of followed documents, for a caller that reads repeatedly. None: no cache.
 
     Raises:
         BusError: The broker does not answer.
@@ -74,7 +74,7 @@ async def judge_nodes(
     data: FollowedData | None = None,
     goodbyes_most: int = SAID_GOODBYE_MOST,
 ) -> dict[str, dict[str, NodeStanding]]:
-    """Return how each of these nodes stands to the assignments that apply to it, by node and by name."""
+    """Return the states of these nodes for the assignments that apply to them, by node and by name."""
     newest = await (data or FollowedData(fleet.data)).newest(followed_keys(nodes, assignments))
     away = await read_away(fleet, (node for node in nodes if not node.is_present), goodbyes_most)
     now = fleet.clock.now()
@@ -93,10 +93,10 @@ async def read_conditions(fleet: Fleet, inventory: Inventory, nodes: list[Node])
 
 
 class ConditionReader:
-    """Reads the states of nodes, some at a time; of the first offline ones, since when."""
+    """Reads the states of nodes in parts. For the first offline nodes, this includes the time since which they are offline."""
 
     def __init__(self, fleet: Fleet, assignments: Assignments) -> None:
-        """Take a fleet and its assignments."""
+        """Store the fleet and its assignments."""
         self._fleet = fleet
         self._assignments = assignments
         self._data = FollowedData(fleet.data)
@@ -124,7 +124,7 @@ class ConditionReader:
 
 async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:
     """
-    Return the target nodes of an overview. Missing facts that selectors need are read, and kept with the nodes.
+    Return the target nodes of an overview. Facts that selectors need are read, and stored with the nodes.
 
     Raises:
         SelectorError: A selector does not parse.
@@ -145,6 +145,6 @@ async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) 
 
 
 async def read_all_facts(fleet: Fleet, overview: FleetOverview) -> None:
-    """Read the gathered facts of the nodes of an overview, as far as they are not known."""
+    """Read the gathered facts of the nodes of an overview that are not known yet."""
     nodes = overview.inventory.nodes
     await read_facts(fleet, overview.inventory, [name for name, node in nodes.items() if not node.gathered])

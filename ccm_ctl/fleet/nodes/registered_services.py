@@ -1,4 +1,4 @@
-"""The registered services, as gates and `ccmctl plan --impact` read them."""
+"""The registered services, for gates and `ccmctl plan --impact`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 class KnownService(Struct, frozen=True, kw_only=True):
     """
-    A service that a node has registered, or one that is gone and that the broker still knows.
+    A service that a node has registered, or one that has ended but is still in the registry.
 
     Attributes:
-        cluster, service, protocol, address, port, priority, annotations: As in its entry; one that is gone has the first four.
-        ttl: How long the entry lasts without renewal; "" if the broker decides.
-        time: When it was registered or renewed last, or when it ended.
-        is_gone: It ended.
-        reason: Why, as the broker says it: `MaxAge`, `Remove` or `Purge`.
+        cluster, service, protocol, address, port, priority, annotations: The fields of its entry. If it has ended, only the
+            first four.
+        ttl: How long the entry lasts without renewal. "": the broker decides.
+        time: When it was last registered or renewed, or when it ended.
+        is_gone: Whether it has ended.
+        reason: Why it ended, as the broker reports it: `MaxAge`, `Remove` or `Purge`.
     """
 
     cluster: str
@@ -44,7 +45,7 @@ class KnownService(Struct, frozen=True, kw_only=True):
 
 
 class RegisteredServices:
-    """The stream of registrations; see `ServiceRegistry`."""
+    """The stream of registrations. See `ServiceRegistry`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -70,7 +71,7 @@ class RegisteredServices:
 
 
 def describe_service(stored: StreamEntry) -> KnownService:
-    """What the registry stores of one service."""
+    """Decode a stored registration."""
     entry = stored.entry
     if entry is None:
         cluster, protocol, service, address = parse_registration(stored.subject)

@@ -1,4 +1,4 @@
-"""Who holds the slots of the fleet and who waits, and what is locked on which node."""
+"""The holders of the fleet's slots, the nodes that wait for them, and the locks on nodes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ccm_ctl.fleet.ports import Bucket, Fleet
 from ccm_ctl.fleet.trust.node_state import make_state_reader
 
 WHOLE_NODE = "all"
-"""In place of a resource: the node is disabled."""
+"""Used in place of a resource if the whole node is disabled."""
 
 
 class SlotPlace(Struct, frozen=True, kw_only=True):
     """
-    A node that holds a slot or waits for it.
+    A node that holds or waits for a slot.
 
     Attributes:
         slot: The name of the slot.
-        state: What the node wrote.
-        position: Its place in the queue, from 1; 0: it holds the slot, or does not count.
-        unverified: Why the entry is not that of its node, which is why no node counts it; "": it is.
+        state: The state that the node wrote.
+        position: Its place in the queue, from 1. 0: it holds the slot, or is not valid.
+        unverified: Why the entry is not from its node. Nodes ignore such an entry. "": it is from its node.
     """
 
     slot: str
@@ -39,11 +39,11 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
 
     @property
     def is_holder(self) -> bool:
-        """Whether the node holds the slot, as other nodes see it."""
+        """Whether the node holds the slot, according to other nodes."""
         return self.state.entry.is_held and not self.unverified
 
     def fields(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields for JSON output."""
         entry = self.state.entry
         return {
             "slot": self.slot,
@@ -64,9 +64,9 @@ class NodeSlot(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        resource: The resource that it is for.
-        has_failed: The node keeps it after a failure.
-        position: The node's place in the queue, from 1; 0: it holds the slot.
+        resource: The resource that needs it.
+        has_failed: Whether the node keeps it after a failure.
+        position: The node's place in the queue, from 1. 0: it holds the slot.
         holders: The nodes that hold it.
         waiting: The nodes that wait for it, in the order of the queue.
     """
@@ -81,10 +81,10 @@ class NodeSlot(Struct, frozen=True, kw_only=True):
 
 def need_slots(fleet: Fleet) -> Bucket:
     """
-    The bucket of slots.
+    Return the bucket of slots.
 
     Raises:
-        BusSetupError: This broker has none that these credentials can read.
+        BusSetupError: The broker has no slots that these credentials can read.
     """
     if fleet.slots is None:
         raise BusSetupError("the slots of this broker cannot be read")
@@ -93,14 +93,14 @@ def need_slots(fleet: Fleet) -> Bucket:
 
 async def read_slots(fleet: Fleet, names: Iterable[str] | None = None) -> list[SlotPlace]:
     """
-    All entries: by slot, holders by name before the queue in its order, and then what is not verified.
+    Return all entries by slot: first the holders by name, then the queue in its order, then unverified entries.
 
     Args:
         fleet: The fleet.
-        names: The slots; None: all.
+        names: The slots. None: all.
 
     Raises:
-        BusSetupError: This broker has no slots that these credentials can read.
+        BusSetupError: The broker has no slots that these credentials can read.
         BusError: The broker does not answer.
     """
     bucket, reader = need_slots(fleet), await make_state_reader(fleet)
@@ -128,7 +128,7 @@ async def read_slots(fleet: Fleet, names: Iterable[str] | None = None) -> list[S
 
 
 async def read_slots_of(fleet: Fleet, node: str) -> list[NodeSlot]:
-    """The slots that a node holds or waits for, as far as these credentials can read them."""
+    """Return the slots that a node holds or waits for, if these credentials can read them."""
     if fleet.slots is None:
         return []
     try:
@@ -152,7 +152,7 @@ async def read_slots_of(fleet: Fleet, node: str) -> list[NodeSlot]:
 
 
 def find_locks(inventory: Inventory, now: datetime) -> list[tuple[str, str, ResourceLock | Disabled]]:
-    """What is locked now: node, resource or WHOLE_NODE, and the lock; by node."""
+    """Return the current locks by node: node, resource or WHOLE_NODE, and the lock."""
     found: list[tuple[str, str, ResourceLock | Disabled]] = []
     for name, node in sorted(inventory.nodes.items()):
         if node.record is None:

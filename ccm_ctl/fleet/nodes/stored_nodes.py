@@ -1,4 +1,4 @@
-"""The entries of all nodes in the order of their names, of which a reader of a long list needs only some at once."""
+"""The entries of all nodes in the order of their names. The reader of a long list loads only some at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 KINDS = ("node", "presence")
 
 INSERTED_MOST = 1_000
-"""So many names are put into a sorted list one by one; with more, it is sorted again."""
+"""Up to this many names are inserted into a sorted list one by one. With more, the list is sorted again."""
 
 
 class CachedEntries(Struct, frozen=True, kw_only=True):
@@ -30,8 +30,8 @@ class CachedEntries(Struct, frozen=True, kw_only=True):
     Attributes:
         parts: The file.
         places: Their places in it, by key.
-        bucket: Has the entries of a torn part.
-        remove: Removes the file, because a part of it is torn.
+        bucket: The bucket from which entries of an incomplete part are read again.
+        remove: Removes the file, because a part of it is incomplete.
     """
 
     parts: EntryParts
@@ -50,11 +50,11 @@ class StoredNodes:
 
     def __init__(self, entries: dict[str, KeyValueEntry], cached: CachedEntries | None = None) -> None:
         """
-        Take the entries.
+        Store the entries.
 
         Args:
-            entries: Those in memory, by key. Those without a value are deletions.
-            cached: The others; None: there are none.
+            entries: The entries in memory, by key. Entries without a value are deletions.
+            cached: The other entries, or None.
         """
         self._entries = entries
         self._cached = cached
@@ -63,10 +63,10 @@ class StoredNodes:
 
     async def read(self, names: Iterable[str]) -> list[KeyValueEntry]:
         """
-        The entries of some nodes, in the order of the names.
+        Return the entries of some nodes, in the order of the names.
 
         Raises:
-            BusError: The file is torn, and the broker does not answer.
+            BusError: The file is incomplete, and the broker does not answer.
         """
         keys = [f"{kind}.{name}" for name in names for kind in KINDS]
         if self._cached is None:
@@ -79,7 +79,7 @@ class StoredNodes:
 
     def entries(self, is_kept: Callable[[KeyValueEntry], bool]) -> Iterator[KeyValueEntry]:
         """
-        All entries that are kept, deletions included, in the order for a file.
+        Return all entries that `is_kept` accepts, including deletions, in the order for a file.
 
         Raises:
             TornFileError: They cannot be read.
@@ -120,7 +120,7 @@ class StoredNodes:
 
 async def read_stored(bucket: KeyReader) -> StoredNodes:
     """
-    The entries of all nodes, without a file.
+    Return the entries of all nodes, without a file.
 
     Raises:
         BusError: The broker does not answer.
@@ -130,7 +130,7 @@ async def read_stored(bucket: KeyReader) -> StoredNodes:
 
 
 def add_names(known: list[str], others: Iterable[str]) -> list[str]:
-    """Names in natural order, and others put among them, once each; names that no node can have are left out."""
+    """Return names in natural order after adding others, without duplicates. Names that are not valid node names are left out."""
     added = {name for name in others if is_node(name)}.difference(known)
     if len(added) > INSERTED_MOST:
         return sorted([*known, *added], key=natural)
@@ -140,7 +140,7 @@ def add_names(known: list[str], others: Iterable[str]) -> list[str]:
 
 
 def _cached_names(cached: CachedEntries) -> Iterator[str]:
-    """The names of nodes whose newest entries are in the file, in its order, some twice."""
+    """Return the names of nodes whose newest entries are in the file, in file order. Some may be repeated."""
     index = cached.parts.index
     for place, key in enumerate(index.keys):
         if key in cached.places and place not in index.deleted and is_node(name := _name(key)):

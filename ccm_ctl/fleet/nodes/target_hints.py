@@ -1,4 +1,4 @@
-"""Why a target matches no node, and what the operator may have meant."""
+"""Explain why a target matches no node, and suggest similar values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def explain_no_match(text: str, selector: Selector, inventory: Inventory) -> str:
-    """Name the term that matched nothing, and similar values."""
+    """Name the term that matched no node, and similar values."""
     everybody = list(inventory.nodes.values())
     for term in selector.terms:
         if not any(term.matches(node.name, node.facts) for node in everybody):

@@ -1,10 +1,10 @@
 """
-Schedules: requests that the broker stores and publishes on time, so that no process of ours keeps it.
+Schedules: requests that the broker stores and publishes on time, so that no process of ours has to run.
 
-One message each, on a subject that says what it does to whom. The first schedule of an action and scope sends its requests to
-the subject that an operator would use, to which agents of every version subscribe. The broker keeps the last due request of
-each subject, for nodes that catch up, so a further schedule of the same action and scope sends to a subject of its own. The
-index of schedules names those (`ccm_agent.bus.schedule_index`).
+Each schedule is one message, on a subject that contains its action and scope. The first schedule of an action and scope sends
+its requests to the subject that an operator would use, to which agents of every version subscribe. The broker keeps the last
+due request of each subject, for nodes that catch up. Therefore a further schedule with the same action and scope sends to its
+own subject, which is listed in the index of schedules (`ccm_agent.bus.schedule_index`).
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 SCHEDULES_LIMIT = 200
-"""Of one action and scope; a node asks for the last due request of each of them when it is back."""
+"""The maximum for one action and scope. A node that comes back requests the last due request of each."""
 
 _TRIES = 10
 
 
 class SchedulePlacement(Struct, frozen=True, kw_only=True):
     """
-    Where a new schedule is stored.
+    The storage location of a new schedule.
 
     Attributes:
-        subject: Where it is stored.
-        target: Where its requests arrive.
-        is_new: It does not replace another one.
-        has_own_subject: Its requests do not arrive where all requests do, so older agents refuse them.
+        subject: The subject that stores it.
+        target: The subject on which its requests arrive.
+        is_new: Whether it does not replace another schedule.
+        has_own_subject: Whether its requests arrive on a separate subject, so that older agents refuse them.
     """
 
     subject: str
@@ -85,9 +85,9 @@ class _ScheduleMessage(Struct, frozen=True, kw_only=True):
     A schedule before it is stored.
 
     Attributes:
-        subject: Where it is stored.
-        target: What its signature is for.
-        due: Where the broker stores what is due.
+        subject: The subject that will store it.
+        target: The subject for which it is signed.
+        due: The subject on which the broker stores due requests.
         body: Its bytes.
     """
 
@@ -99,42 +99,42 @@ class _ScheduleMessage(Struct, frozen=True, kw_only=True):
 
 async def read_due_rollouts(connection: Connection) -> list[DueRollout]:
     """
-    The newest due start of each scheduled rollout.
+    Return the newest due start of each scheduled rollout.
 
     Raises:
-        BusError: It cannot be read, or the broker has no schedules.
+        BusError: The starts cannot be read, or the broker has no schedules.
     """
     return find_due(await read_newest(connection, SCHEDULES_STREAM, ROLLOUT_STARTS))
 
 
 async def read_schedules(connection: Connection, fleet: Fleet, left_out: list[str]) -> list[Schedule]:
     """
-    All schedules, by name.
+    Return all schedules, by name.
 
     Args:
         connection: The connection to the broker.
-        fleet: The fleet on it, whose signers list judges them.
-        left_out: Gets the subjects of what cannot be read.
+        fleet: The fleet on it, whose signers list is used to check them.
+        left_out: The subjects of unreadable schedules are added to this list.
 
     Raises:
-        BusSetupError: The broker has none.
+        BusSetupError: The broker has no schedules.
     """
     return await Schedules(connection, fleet).all(left_out=left_out)
 
 
 class Schedules:
-    """The schedules of a broker that knows them."""
+    """The schedules on a broker that supports them."""
 
     def __init__(self, connection: Connection, fleet: Fleet | None = None) -> None:
         """
-        Take a broker.
+        Store the connection and the fleet.
 
         Args:
             connection: The connection to the broker.
-            fleet: The fleet on it, whose signatory signs, and whose signers list judges; None: nothing is signed or judged.
+            fleet: The fleet, whose signatory signs and whose signers list verifies. None: nothing is signed or verified.
 
         Raises:
-            BusSetupError: The broker does not support these schedules.
+            BusSetupError: The broker does not support such schedules.
         """
         server = connection.server
         if server is not None and server.version < SCHEDULES_VERSION:
@@ -148,11 +148,12 @@ class Schedules:
 
     async def all(self, at_least: int = 0, left_out: list[str] | None = None) -> list[Schedule]:
         """
-        All schedules, by name; those too that were due once and are not due again. A message that was copied there is not one.
+        Return all schedules by name, including those that were due once and will not be due again. Copied messages are left
+        out.
 
         Args:
-            at_least: What the stream held at this sequence is among it.
-            left_out: Gets the subjects of schedules that cannot be read.
+            at_least: The result includes everything that was in the stream at this sequence.
+            left_out: The subjects of unreadable schedules are added to this list.
         """
         stored = await read_newest(
             self._connection, SCHEDULES_STREAM, [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"], at_least
@@ -181,10 +182,10 @@ class Schedules:
 
     async def need(self, name: str) -> Schedule:
         """
-        The schedule of a name.
+        Return the schedule with a name.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such schedule.
         """
         known = await self.all()
         for one in known:
@@ -195,10 +196,10 @@ class Schedules:
 
     async def place(self, protocol: str, scope: str, name: str) -> SchedulePlacement:
         """
-        Where a schedule is stored, and where its requests arrive.
+        Return where a schedule is stored, and where its requests arrive.
 
         Raises:
-            UsageError: The name is taken for other nodes, or there are too many schedules.
+            UsageError: The name is in use for other nodes, or there are too many schedules.
         """
         subject = schedule_subject(protocol, scope, name)
         known = await self._known(name, subject)
@@ -231,18 +232,18 @@ class Schedules:
         base: Sequence[Base],
     ) -> bool:
         """
-        Store a schedule; returns whether it replaced one of the same name.
+        Store a schedule. Returns whether it replaced one with the same name.
 
         Args:
             name: Its name.
             scope: Its scope.
-            when, zone: Its times, as the broker words them.
-            request: What is sent.
-            ends: Agents that demand signatures take it no longer after this.
-            base: What it was made from.
+            when, zone: Its times, in the broker's format.
+            request: The request to send.
+            ends: When the signature expires. Agents that require signatures do not accept the schedule after this time.
+            base: The signed objects from which it was made.
 
         Raises:
-            UsageError: As `place`.
+            UsageError: See `place`.
         """
         place = await self.place(request.protocol, scope, name)
         if place.has_own_subject:
@@ -255,16 +256,16 @@ class Schedules:
         )
         await self._store(message, name, when, zone, ends, base)
         if place.has_own_subject:
-            # another operator who removed a schedule meanwhile may have written the index without this one
+            # another operator who removed a schedule in the meantime may have written the index without this schedule
             await self._update_index(place.subject)
         return not place.is_new
 
     async def check_rollout(self, name: str) -> bool:
         """
-        Whether the schedule of a rollout would be new under this name.
+        Return whether the schedule of a rollout with this name would be new.
 
         Raises:
-            UsageError: The name is taken for another schedule, or there are too many.
+            UsageError: The name is in use for another schedule, or there are too many.
         """
         subject = rollout_schedule_subject(name)
         rollouts = [one for one in await self._known(name, subject) if one.rollout is not None]
@@ -286,17 +287,17 @@ class Schedules:
         base: Sequence[Base],
     ) -> bool:
         """
-        Store the schedule of a rollout, which rollout servers start; returns whether it replaced one of the same name.
+        Store the schedule of a rollout, which rollout servers start. Returns whether it replaced one with the same name.
 
         Args:
             name: Its name.
-            when, zone: Its times, as the broker words them.
-            rollout: What is started.
-            ends: Servers that demand signatures take it no longer after this.
-            base: What it was made from.
+            when, zone: Its times, in the broker's format.
+            rollout: The rollout to start.
+            ends: When the signature expires. Servers that require signatures do not accept the schedule after this time.
+            base: The signed objects from which it was made.
 
         Raises:
-            UsageError: As `check_rollout`.
+            UsageError: See `check_rollout`.
         """
         is_new = await self.check_rollout(name)
         message = _ScheduleMessage(
@@ -310,10 +311,10 @@ class Schedules:
 
     async def _known(self, name: str, subject: str) -> list[Schedule]:
         """
-        All schedules; none of them has this name and another subject.
+        Return all schedules, after checking that none has this name and another subject.
 
         Raises:
-            UsageError: One has.
+            UsageError: A schedule does.
         """
         known = [one for one in await self.all() if one.has_effect]
         for one in known:
@@ -334,7 +335,7 @@ class Schedules:
         ends: datetime,
         base: Sequence[Base],
     ) -> None:
-        """Sign and store a schedule in place of one on the same subject, and forget what that one had due."""
+        """Sign and store a schedule in place of one on the same subject, and remove the due request of the old one."""
         await self._forget_due(message.due)
         headers = {"Nats-Schedule": when, "Nats-Schedule-Target": message.due}
         if zone:
@@ -353,10 +354,10 @@ class Schedules:
 
     async def remove(self, name: str) -> None:
         """
-        Remove a schedule; NotFoundError when there is none.
+        Remove a schedule. Raises NotFoundError if it does not exist.
 
-        An empty message takes its place: the broker asks nothing more then, and agents that were away see that there is nothing
-        to catch up with. Purging would do the same, but the broker can allow a purge of all subjects only, not of one.
+        It is replaced by an empty message. The broker then sends no more requests, and agents that were away find nothing to
+        catch up with. A purge would have the same effect, but the broker can only permit purges of all subjects, not of one.
         """
         one = await self.need(name)
         await store(self._connection, one.subject, b"", {EXPECTED_STREAM: SCHEDULES_STREAM})
@@ -366,7 +367,7 @@ class Schedules:
 
     async def _update_index(self, added: str = "") -> None:
         """
-        Write the index of what is stored; `added` is about to be.
+        Write the index of stored schedules, including `added`, which is stored next.
 
         Raises:
             RevisionError: Other operators keep writing it.
@@ -387,7 +388,7 @@ class Schedules:
         raise RevisionError("the index of schedules is written by others all the time; try again")
 
     async def _read_index(self) -> tuple[ScheduleIndex, int]:
-        """The index; one that cannot be used counts as empty and is written again."""
+        """Return the index. An unusable index is treated as empty and written again."""
         try:
             return await read_index(self._connection, SCHEDULES_STREAM)
         except ProtocolError:
@@ -395,7 +396,7 @@ class Schedules:
             return ScheduleIndex(), stored.sequence if stored else 0
 
     async def _forget_due(self, subject: str) -> None:
-        """Remove the due request if permitted: older agents do not check that its schedule still exists."""
+        """Remove the due request if permitted, because older agents do not check that its schedule still exists."""
         if await read_last(self._connection, SCHEDULES_STREAM, subject) is None:
             return
         with contextlib.suppress(BusDeniedError):

@@ -1,4 +1,4 @@
-"""Schedules as the broker stores them: decode messages of CCM_SCHEDULES, and compute when they are due next."""
+"""Schedules in the form stored by the broker: decode messages of CCM_SCHEDULES, and compute the next due times."""
 
 from __future__ import annotations
 
@@ -31,29 +31,32 @@ from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
 
 _DUE_ONCE = "purge"
-"""The header `Nats-Schedule-Next` of what was due, if its schedule is not due again; else it is the next time."""
+"""
+The value of the header `Nats-Schedule-Next` in a due message whose schedule will not be due again. Otherwise it is the next
+time.
+"""
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
     """
-    A schedule as it is stored.
+    A stored schedule.
 
     Attributes:
         name: Its name.
         subject: The subject that stores it.
         protocol, scope: Its action and scope.
-        target: The subject that its requests arrive on.
-        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once. What was due is kept, for
-            its outcome and for nodes that catch up.
-        zone: Time zone of a cron; "" is UTC.
-        stored: When it was made.
-        last: When it was due last; None: not yet.
-        last_run: The id of its last run; "": it was not due yet, or the broker does not say it.
-        ends: When its signature expires; None: it is not signed.
-        request: What it sends.
-        rollout: Waves and limits, if rollout servers start it; None: the broker sends its request to the nodes.
+        target: The subject on which its requests arrive.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`. "": it was due once. The due message is kept, for its
+            outcome and for nodes that catch up.
+        zone: Time zone of a cron expression. "": UTC.
+        stored: When it was created.
+        last: When it was last due. None: not yet.
+        last_run: The ID of its last run. "": it was not due yet, or the broker does not report it.
+        ends: When its signature expires. None: it is not signed.
+        request: The request that it sends.
+        rollout: Waves and limits, if rollout servers start it. None: the broker sends its request to the nodes.
         message: The stored message, or the due one of a schedule that was due once.
-        proof: The request, as far as its signature proves it; None: it was not judged.
+        proof: The request and the result of checking its signature. None: it was not checked.
     """
 
     name: str
@@ -74,12 +77,12 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> str:
-        """Why its signature is not valid; "": it is, or it was not judged."""
+        """The reason why its signature is not valid. "": it is valid, or was not checked."""
         return self.proof.reason if self.proof is not None else ""
 
     def verified(self) -> Verified[ManifestRequest]:
         """
-        Its request, as the base of what is made from it.
+        Its request, as the base of new signed objects.
 
         Raises:
             SignatureError: It is not verified.
@@ -93,32 +96,32 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def has_own_subject(self) -> bool:
-        """Its requests do not arrive where all requests of their kind do."""
+        """Whether its requests arrive on a separate subject, instead of the common one for their kind."""
         return self.rollout is None and self.target != request_subject(self.protocol, self.scope)
 
     @property
     def has_effect(self) -> bool:
-        """It will be due, or nodes that were away catch up with it; else only its outcome is of interest."""
+        """Whether it will be due, or nodes that were away will catch up with it. Otherwise it is only stored for its outcome."""
         return bool(self.when) or self.request.catch_up
 
     @property
     def due(self) -> str:
-        """Where the broker stores what is due."""
+        """The subject on which the broker stores due requests."""
         return rollout_due_subject(self.name) if self.rollout is not None else due_subject(self.target)
 
     def next_after(self, now: datetime) -> datetime | None:
-        """When it is due next; None: not again, or unknown."""
+        """Return when it is due next. None: not again, or unknown."""
         return next_time(self.when, self.zone, since=max(self.last or self.stored, self.stored), now=now)
 
 
 def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> datetime | None:
     """
-    When a schedule is due next, as far as that can be said without the broker; None: not again, or unknown.
+    Return when a schedule is due next, if this can be computed without the broker. None: not again, or unknown.
 
     Args:
         when, zone: Its times, as in `Schedule`.
-        since: When it was due last, or stored; an interval counts from there.
-        now: The time after which it is looked for.
+        since: When it was last due, or stored. An interval starts at this time.
+        now: The result is later than this time.
     """
     word, _, rest = when.partition(" ")
     try:
@@ -134,10 +137,10 @@ def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> dateti
 
 def read_past(stored: Stored) -> Schedule | None:
     """
-    A schedule that was due once: the broker removes it then, and names it in what was due.
+    Return a schedule that was due once. The broker then removes the schedule, but the due message still names it.
 
-    A schedule that would be due again is gone only because it was removed, and older controllers leave what was due behind.
-    It counts only if nodes catch up with that.
+    A schedule that would be due again was removed on purpose. Older controllers leave its due message in place. Such a schedule
+    is returned only if nodes will still catch up with the message.
     """
     if scheduled_rollout(stored.subject):
         return _read_past_rollout(stored)
@@ -167,7 +170,7 @@ def read_past(stored: Stored) -> Schedule | None:
 
 
 def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
-    """A schedule; None if it cannot be read. `due`: what was due last, by subject."""
+    """Return a schedule, or None if it cannot be read. `due`: the last due messages, by subject."""
     if scheduled_rollout(stored.subject):
         return _read_rollout(stored, due)
     headers = {key.lower(): value for key, value in stored.headers.items()}
@@ -196,7 +199,7 @@ def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
 
 
 def _read_rollout(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
-    """The schedule of a rollout."""
+    """Return the schedule of a rollout."""
     headers = {key.lower(): value for key, value in stored.headers.items()}
     name = scheduled_rollout(stored.subject)
     last = due.get(rollout_due_subject(name))
@@ -213,13 +216,13 @@ def _read_rollout(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
 
 
 def _read_past_rollout(stored: Stored) -> Schedule | None:
-    """The schedule of a rollout that was due once."""
+    """Return the schedule of a rollout that was due once."""
     made = _make_rollout(stored, scheduled_rollout(stored.subject))
     return made and msgspec.structs.replace(made, last=stored.time)
 
 
 def _make_rollout(stored: Stored, name: str) -> Schedule | None:
-    """What the body says; None if it cannot be read."""
+    """Decode the body. Returns None if it cannot be read."""
     try:
         rollout = decode_foreign(stored.body, ScheduledRollout)
     except msgspec.MsgspecError:
@@ -239,7 +242,7 @@ def _make_rollout(stored: Stored, name: str) -> Schedule | None:
 
 
 def _read_run(due: Stored) -> str:
-    """The id of the run that a due request starts, as each node derives it."""
+    """Return the ID of the run that a due request starts, as each node derives it."""
     try:
         return due_run_id(due.headers)[0]
     except (KeyError, ValueError):
@@ -248,10 +251,10 @@ def _read_run(due: Stored) -> str:
 
 def _parse_target(schedule: str, due: str) -> str:
     """
-    Where the requests of a schedule arrive, by where it says that the broker stores them.
+    Return the subject on which a schedule's requests arrive, from the subject on which the broker stores them.
 
     Raises:
-        ProtocolError: That is not a place for its requests; agents refuse them.
+        ProtocolError: This subject is not for its requests, so agents refuse them.
     """
     protocol, scope, _ = parse_schedule(schedule)
     targets = (request_subject(protocol, scope), own_subject(schedule))

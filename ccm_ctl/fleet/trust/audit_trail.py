@@ -1,9 +1,9 @@
 """
-Read the audit trail and check it: who wrote each entry, and which entries are missing.
+Read the audit trail and check it: the author of each entry, and missing entries.
 
-An entry is verified when a known key of its author signed it, or when a verified later entry names its link: so entries of a key
-that was removed since stay verified as long as the operator goes on with another one. Numbers of verified entries follow each
-other; a number that is missing between two of them is a gap. Nothing proves that there was an entry after the newest one.
+An entry is verified if a known key of its author signed it, or if a later verified entry names its link. So entries of a
+removed key stay verified if the operator continues with another key. The numbers of verified entries are consecutive, and a
+missing number between two of them is a gap. Missing entries after the newest one cannot be detected.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.trust.authors import Authors
 
 GAPS_LIMIT = 100
-"""How many ranges of missing numbers are listed for one author."""
+"""The maximum number of ranges of missing numbers that are listed for one author."""
 
 OPERATOR, NODE = "operator", "node"
 
 
 class AuditStatus(StrEnum):
-    """What is known of the author of an entry."""
+    """The result of checking the author of an entry."""
 
     VERIFIED = "verified"
     UNKNOWN_KEY = "unknown key"
-    """The signature is sound, and its key is not known: its operator was removed, or it is not the author's."""
+    """The signature is valid, but its key is unknown: its operator was removed, or the key is not the author's."""
     FORGED = "forged"
 
 
@@ -59,20 +59,20 @@ class AuditRecord(Struct, kw_only=True):
     One entry of the trail.
 
     Attributes:
-        author_kind, author: Who wrote it: OPERATOR or NODE, and the name.
+        author_kind, author: The author: OPERATOR or NODE, and the name.
         stored: When the broker stored it.
         time: When it was written, by the author's clock.
-        number, previous, link: The place in the author's chain; number 0: it has none.
-        status, reason: Whether it is the author's, and why it is not.
-        kind: What was signed; "decision" of a node.
-        action: The kind of request, such as `manifest.apply`; "" if it is about no request.
+        number, previous, link: The place in the author's chain. Number 0: it has no place.
+        status, reason: Whether it is from the author, and why not.
+        kind: The kind of signed object. "decision": a node's decision.
+        action: The kind of request, such as `manifest.apply`. "": it is not about a request.
         target: The scope of a request, or the bucket and key of a document.
-        run: "" if it is about no run.
-        requester: Whose request a node decided about.
+        run: The run, or "".
+        requester: The author of the request that a node decided about.
         state, code, message: The node's decision.
-        key: The public key that signed: the entry, or the request that a node decided about.
-        digest: SHA-256 of what the operator signed.
-        details: More names.
+        key: The public key that signed the entry, or the request that a node decided about.
+        digest: SHA-256 of the object that the operator signed.
+        details: Additional names.
     """
 
     author_kind: str
@@ -99,17 +99,17 @@ class AuditRecord(Struct, kw_only=True):
 
 class AuditAuthor(Struct, kw_only=True):
     """
-    What the check of one author's entries found.
+    The result of checking one author's entries.
 
     Attributes:
         kind, name: The author.
-        entries: How many were read.
-        counts: By status.
-        first, last: The numbers of the first and the last verified entry; 0: there is none. Older ones have expired.
-        gaps: Ranges of missing numbers, both ends inclusive; at most GAPS_LIMIT.
-        missing: How many numbers are missing in all.
-        changed: Numbers of entries that do not follow the one before them: that one was changed or exchanged.
-        restarts: How often numbering restarted.
+        entries: The number of entries read.
+        counts: The number of entries, by status.
+        first, last: The numbers of the first and the last verified entry. 0: there is none. Older entries have expired.
+        gaps: Ranges of missing numbers, both ends inclusive. At most GAPS_LIMIT.
+        missing: The total of missing numbers.
+        changed: Numbers of entries that do not match the previous entry, which was therefore changed or replaced.
+        restarts: How often the numbering restarted.
     """
 
     kind: str
@@ -126,17 +126,17 @@ class AuditAuthor(Struct, kw_only=True):
     @property
     def is_bad(self) -> bool:
         """
-        Something is missing, changed or forged.
+        Whether entries are missing, changed or forged.
 
-        A node that lost its state begins again, and says so with its own signature. An operator continues the newest entry, so
-        that this entry was missing when the operator wrote.
+        A node that lost its state restarts the numbering and signs this. An operator continues after the newest entry that is
+        in the trail. So a restart by an operator means that this entry was missing at that time.
         """
         restarted = self.kind == OPERATOR and self.restarts
         return bool(self.missing or self.changed or restarted or self.counts.get(AuditStatus.FORGED))
 
 
 class AuditTrail(Struct, frozen=True):
-    """All entries that were read, in the order in which the broker stored them, and the check of each author."""
+    """All entries that were read, in the order in which the broker stored them, and the result for each author."""
 
     records: list[AuditRecord]
     authors: list[AuditAuthor]
@@ -151,8 +151,8 @@ async def read_trail(
     Args:
         fleet: The bus.
         connection: The connection to the broker.
-        operator, node: Only entries of this operator, or of this node; "": of all.
-        since: Entries that were stored before are not read; None: everything.
+        operator, node: Only entries of this operator or node. "": all.
+        since: Entries stored before this time are not read. None: no limit.
 
     Raises:
         NotFoundError: The fleet has no audit streams.
@@ -192,7 +192,7 @@ async def _read_nodes(
 ) -> list[AuditRecord]:
     authors = await read_authors(fleet)
     pattern = event_subject(AGENT_DECISION, node) if node else f"{AGENT_DECISION}.>"
-    # certificates first: they are in events about the node's key
+    # read certificates first: they are in events about the node's key
     if authors is not None:
         for protocol in (AGENT_STARTUP, AGENT_KEY):
             async for each in read_all(connection, AUDIT_NODES_STREAM, f"{protocol}.>"):
@@ -205,7 +205,7 @@ async def _read_nodes(
 
 
 def judge_operator(stored: Stored, signers: SignersList | None) -> AuditRecord:
-    """An entry of an operator, by its own signature."""
+    """Judge an operator's entry by its own signature."""
     author = decode_token(stored.subject.rpartition(".")[2]) or stored.subject
     record = AuditRecord(author_kind=OPERATOR, author=author, stored=stored.time)
     try:
@@ -233,7 +233,7 @@ def judge_operator(stored: Stored, signers: SignersList | None) -> AuditRecord:
 
 
 def describe_subject(subject: str) -> tuple[str, str]:
-    """The kind of request and its scope, or "" and the bucket and key of a document."""
+    """Return the kind and the scope of a request, or "" and the bucket and key of a document."""
     if subject.startswith(("$KV.", "$O.")):
         return "", " ".join(subject.split(".", 2)[1:])
     try:
@@ -244,7 +244,7 @@ def describe_subject(subject: str) -> tuple[str, str]:
 
 
 def judge_node(stored: Stored, authors: Authors | None) -> AuditRecord:
-    """A node's decision, by its own signature."""
+    """Judge a node's decision by its own signature."""
     event = build_event(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)
     node = parse_event(stored.subject).node
     record = AuditRecord(author_kind=NODE, author=node, stored=stored.time, kind="decision")
@@ -298,7 +298,7 @@ def check_author(records: Sequence[AuditRecord]) -> AuditAuthor:
 
 
 def _vouch(records: Sequence[AuditRecord]) -> None:
-    """An entry that a verified one follows is verified, whatever is known of its key."""
+    """Mark an entry as verified if a verified entry follows it, even if its key is unknown."""
     wanted = NONE
     for one in reversed(records):
         if one.status is AuditStatus.UNKNOWN_KEY and one.link == wanted != NONE:
@@ -308,7 +308,7 @@ def _vouch(records: Sequence[AuditRecord]) -> None:
 
 
 def _once(records: Sequence[AuditRecord]) -> Iterable[AuditRecord]:
-    """The verified entries with a place; one that is stored twice comes once."""
+    """Return the verified entries with a place, without duplicates."""
     seen = set[str]()
     for one in records:
         if one.status is AuditStatus.VERIFIED and one.number and one.link not in seen:
@@ -325,6 +325,6 @@ def _follow(found: AuditAuthor, last: AuditRecord, one: AuditRecord) -> None:
         if len(found.gaps) < GAPS_LIMIT:
             found.gaps.append((last.number + 1, one.number - 1))
     elif one.number == 1 and one.key != last.key and one.author_kind == OPERATOR:
-        pass  # new credentials, and those before were removed from the list
+        pass  # the operator has new credentials, and the old key was removed from the list
     else:
         found.restarts += 1

@@ -1,22 +1,22 @@
 """
-Which events of a node are genuine: pure, fed with the events of one node in the order of the stream.
+Decide which events of a node are genuine. No I/O: the input is the events of one node in the order of the stream.
 
-An event is verified when a valid signature covers it: its own, or that of a later event, whose links lead back to it (see
-`ccm_agent.bus.chain`). So the links are followed backward from each signed event. What is not reached waits, and is judged at
-the end by what is known of its place:
+An event is verified if a valid signature covers it: its own, or that of a later event whose links lead back to it (see
+`ccm_agent.bus.chain`). So the links are followed backward from each signed event. Events that are not reached wait, and are
+judged at the end by the information about their place:
 
-    verified      A signature covers it, of a key that the root certified for this node.
-    provisional   No signature covers it, and nothing contradicts it: the newest events of a run that goes on, events that the
-                  node forgot in a power cut, or what was before a gap that the node admits.
+    verified      A signature covers it, made with a key that the root certified for this node.
+    provisional   No signature covers it, but nothing contradicts it: the newest events of a run in progress, events that the
+                  node forgot in a power failure, or events before a gap that the node admits.
     unsigned      It has no place in a chain, or its node does not sign: an older agent, or one without a certificate.
-    gap           An event after it is missing or was changed, or it was changed itself.
-    forged        Its signature is not the node's, or its place is taken by a verified event, or its chain is unknown.
+    gap           A later event is missing or was changed, or this event was changed.
+    forged        Its signature is not the node's, its place is taken by a verified event, or its chain is unknown.
 
-Only verified events prove anything. An attacker who controls the broker can remove and add events, but cannot create a verified
-one, or change the verdict of a verified one.
+Only verified events prove anything. An attacker who controls the broker can remove and add events. The attacker cannot create a
+verified event, or change the verdict on a verified event.
 
-The number of waiting events and of chains per node is limited, because they can be sent without the node's key. An excess
-affects only the verdicts on that node.
+The number of waiting events and of chains per node is limited, because they can be sent without the node's key. Exceeding the
+limits affects only the verdicts on that node.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from ccm_ctl.fleet.events.places import Places
 from ccm_ctl.fleet.trust.authors import Authors, SignatureStatus
 
 WAITING_LIMIT = 20_000
-"""Events that wait for a signature, in one chain, and in all chains of which nothing is verified."""
+"""The maximum number of events that wait for a signature, per chain, and in all chains without verified events."""
 
 CHAINS_LIMIT = 1000
-"""Chains of one node that are known at once, verified and unverified ones apart."""
+"""The maximum number of chains stored per node, separately for verified and unverified ones."""
 
 RECENT_LIMIT = 4096
-"""Links of verified events that are remembered for each chain: an event that comes a second time is known by its link."""
+"""The number of links to verified events that are stored per chain, to recognize repeated events."""
 
 TAKEN = "its place is taken by another event"
 
@@ -55,8 +55,10 @@ _ADMITTED = re.compile(r"([1-9][0-9]{0,14})(?:-([1-9][0-9]{0,14}))?")
 
 
 class _Waiting(Struct):
-    """An event that no signature covers yet; `at` counts the node's events. Agents with a key sign events of its kind if it
-    `lacks_signature`."""
+    """
+    An event that no signature covers yet. `at` counts the node's events. `lacks_signature`: agents with a key would have signed
+    an event of this kind.
+    """
 
     at: int
     number: int
@@ -66,7 +68,7 @@ class _Waiting(Struct):
 
 
 class _Chain:
-    """What is known of one chain."""
+    """The state of one chain."""
 
     def __init__(self, identity: str) -> None:
         self.id = identity
@@ -79,7 +81,7 @@ class _Chain:
         self.first_at = 0
 
     def remember(self, link: str, number: int, at: int) -> None:
-        """The event with a link is verified."""
+        """Record that the event with a link is verified."""
         self.verified.add(number)
         self.recent[link] = number, at
         if len(self.recent) > RECENT_LIMIT:
@@ -91,9 +93,9 @@ class NodeEvents:
     Judges the events of one node.
 
     Args:
-        node: Its name. Every event that is given must be of this node.
-        authors: The keys of the fleet; certificates in the events are added to it.
-        on_verdict: Called for each event but copies with its position (from 0) and the reason of a bad verdict.
+        node: Its name. All given events must be from this node.
+        authors: The keys of the fleet. Certificates in the events are added.
+        on_verdict: Called for each event except copies, with its position (from 0) and the reason for a bad verdict.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class NodeEvents:
         self._first_proven_at: float = math.inf
 
     def take(self, event: StoredEvent) -> None:
-        """The next event of the node, in the order of the stream."""
+        """Process the next event of the node, in the order of the stream."""
         at = self._report.events
         self._report.events += 1
         self._authors.learn_from(event)
@@ -131,7 +133,7 @@ class NodeEvents:
         self._take_placed(at, event, place, link, chain)
 
     def finish(self) -> NodeReport:
-        """Judge what waits, and report. No event can follow."""
+        """Judge the waiting events and return the report. No event can follow."""
         chains = sorted([*self._proven.values(), *self._others.values()], key=lambda one: one.first_at)
         earliest = next((one.id for one in chains if one.verified), "")
         for chain in chains:
@@ -144,13 +146,11 @@ class NodeEvents:
             self._report.chain, self._report.verified_to = newest.id, newest.verified.highest
         return self._report
 
-    # -- one event
-
     def _take_without_place(self, at: int, event: StoredEvent) -> None:
         if event.signature:
             self._judge(at, Verdict.FORGED, "it is signed, and has no place in the chain")
         elif self._proven and not self._authors.accepts_unsigned:
-            # a spool of an older agent is sent before the first event of a newer one
+            # the spool of an older agent is sent before the first event of a newer agent
             self._judge(at, Verdict.FORGED, "it has no place in the chain, and the node signs its events")
         else:
             self._judge(at, Verdict.UNSIGNED)
@@ -185,12 +185,14 @@ class NodeEvents:
         self._prove(chain, link, one)
 
     def _is_allowed(self, signature: SignatureStatus) -> bool:
-        """An uncertified key proves as little as no signature, which is allowed for now; until the node has a certified one."""
+        """
+        Whether an uncertified key is treated like a missing signature and allowed. It is not if the node has a certified key.
+        """
         is_uncertified = signature is SignatureStatus.UNKNOWN_KEY and self._authors.accepts_unsigned
         return is_uncertified and not self._authors.certified(self._report.node)
 
     def _prove(self, chain: _Chain, link: str, one: _Waiting) -> None:
-        """An event is genuine, and so is all that its links lead back to, over earlier chains too."""
+        """Mark an event as genuine, with all events to which its links lead back, including those in earlier chains."""
         self._verify(chain, link, one)
         while True:
             anchor = read_anchor(one.previous)
@@ -232,7 +234,7 @@ class NodeEvents:
             self._judge(oldest.at, Verdict.GAP, f"{WAITING_LIMIT} events after it are not signed either")
 
     def _drop_other(self) -> None:
-        """Forget the oldest chain of which nothing is verified."""
+        """Drop the oldest chain without verified events."""
         oldest = self._others.pop(next(iter(self._others)))
         self._waiting -= len(oldest.waiting)
         self._finish_other(oldest)
@@ -245,7 +247,7 @@ class NodeEvents:
         return chain
 
     def _admit(self, event: StoredEvent) -> None:
-        """A signed event that says which places the node gave up."""
+        """Process a signed event that lists the places that the node gave up."""
         if parse_event(event.subject).protocol != AGENT_LOST_EVENTS:
             return
         try:
@@ -262,10 +264,8 @@ class NodeEvents:
                 for found in _ADMITTED.finditer(words):
                     chain.admitted.add(int(found[1]), max(int(found[1]), int(found[2] or found[1])))
 
-    # -- at the end
-
     def _finish_proven(self, chain: _Chain, *, is_earliest: bool) -> None:
-        """A chain with verified events: what is missing in it, and what of it no signature covers."""
+        """Judge a chain with verified events: its missing places, and the events that no signature covers."""
         here = {one.number for one in chain.waiting.values() if not self._find_problem(one)}
         lowest = min(here | {chain.verified.lowest}) if is_earliest else 1
         named = set(chain.wanted.values())
@@ -289,7 +289,7 @@ class NodeEvents:
                 self._judge(one.at, Verdict.GAP, "an event after it is missing or was changed")
 
     def _find_problem(self, one: _Waiting) -> str:
-        """Why the event cannot be the node's; "" when it can."""
+        """Return why the event cannot be from the node, or ""."""
         signs = self._proven or self._authors.certified(self._report.node)
         if one.lacks_signature and signs and not self._authors.accepts_unsigned:
             return "it is not signed, and the node signs such events"
@@ -298,7 +298,7 @@ class NodeEvents:
     def _find_missing(
         self, chain: _Chain, here: set[int], lowest: int, highest: int
     ) -> Callable[[int], bool]:
-        """Report missing places. Returns whether the first missing place above a number is one that the node admits."""
+        """Report missing places. Returns a function: whether the node admits the first missing place above a number."""
         present = chain.verified.copy()
         for number in here:
             present.add(number)
@@ -327,7 +327,7 @@ class NodeEvents:
             self._report.missing.append(MissingEvents(chain=chain, first=first, last=last))
 
     def _finish_other(self, chain: _Chain) -> None:
-        """A chain of which nothing is verified."""
+        """Judge a chain without verified events."""
         if chain.wanted and self._first_proven_at < chain.first_at:
             self._miss(chain.id, 1, max(chain.wanted.values()))
         follows = self._following_anchor(chain)
@@ -344,7 +344,7 @@ class NodeEvents:
                 self._judge(one.at, Verdict.FORGED, "it is in a chain that the node never signed")
 
     def _following_anchor(self, chain: _Chain) -> set[int]:
-        """Events that follow, link by link, the verified place that the chain's first event names."""
+        """Return the events that follow, link by link, the verified place that the chain's first event names."""
         for link, one in chain.waiting.items():
             anchor = read_anchor(one.previous)
             earlier = self._proven.get(anchor.chain) if anchor else None
@@ -362,14 +362,16 @@ class NodeEvents:
 
 
 def _collect_tail(chain: _Chain) -> set[int]:
-    """Events that follow, link by link, the highest verified one."""
+    """Return the events that follow, link by link, the highest verified event."""
     highest = chain.verified.highest
     ends = [link for link, (number, _) in chain.recent.items() if number == highest]
     return set(_followers(chain, ends[0])) if ends else set()
 
 
 def _followers(chain: _Chain, link: str) -> Iterator[int]:
-    """Positions of the waiting events that lead on from a link; of two that follow the same one, the first."""
+    """
+    Return positions of the waiting events that continue from a link. If two follow the same event, only the first is returned.
+    """
     following: dict[str, tuple[str, _Waiting]] = {}
     for own, one in chain.waiting.items():
         following.setdefault(one.previous, (own, one))
@@ -379,7 +381,7 @@ def _followers(chain: _Chain, link: str) -> Iterator[int]:
 
 
 def _is_signable(event: StoredEvent) -> bool:
-    """Agents with a key sign events of this kind."""
+    """Whether agents with a key sign events of this kind."""
     protocol = parse_event(event.subject).protocol
     return protocol == SESSION_SUMMARY or protocol.startswith(f"{PROTOCOL}.agent.")
 

@@ -1,8 +1,8 @@
 """
-Which key signs for which node, as the fleet's root says.
+The keys that sign for each node, as certified by the fleet's root.
 
-The root's public key comes with the operator's own credentials, so the broker cannot exchange it. A certificate comes from
-anywhere (the node's record, an event about its key): it counts when the root signed it for this node and this key.
+The root's public key is part of the operator's own credentials, so the broker cannot replace it. A certificate can have any
+source (the node's record, an event about its key). It is valid if the root signed it for this node and this key.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 KEY_EVENTS_READ = 1000
-"""How many events about a node's keys are searched for a certificate at most."""
+"""The maximum number of events about a node's keys that are searched for a certificate."""
 
 RECORDS_AT_ONCE = 500
-"""Node records that are asked for in one question to the broker."""
+"""Node records that are read with one request to the broker."""
 
 
 class SignatureStatus(StrEnum):
-    """What the signature of an event proves."""
+    """The result of checking the signature of an event."""
 
     VALID = "valid"
     MISSING = "missing"
     UNKNOWN_KEY = "unknown key"
-    """It is sound, and the root's certificate of its key for this node was not seen."""
+    """The signature is valid, but no root certificate of its key for this node was found."""
     BAD = "bad"
 
 
@@ -52,9 +52,9 @@ class SignatureCheck(Struct, frozen=True):
     The result of checking a signature.
 
     Attributes:
-        signature: What it proves.
-        reason: Why it proves nothing; "" when it is valid or missing.
-        key: The signer's public nkey; "" when the signature is missing or broken.
+        signature: The result.
+        reason: Why it proves nothing. "": the signature is valid or missing.
+        key: The signer's public nkey. "": the signature is missing or broken.
     """
 
     signature: SignatureStatus
@@ -67,16 +67,16 @@ class Authors:
     The keys of a fleet's nodes.
 
     Attributes:
-        accepts_unsigned: Events without a signature count as well: the signers list allows it for now.
+        accepts_unsigned: Whether events without a signature are also valid, because the signers list currently allows it.
     """
 
     def __init__(self, root: str, signers: SignersList | None, now_ms: int) -> None:
         """
-        No node is known yet.
+        Start without any nodes.
 
         Args:
             root: The root's public key.
-            signers: The newest signers list that is known; None: none.
+            signers: The newest known signers list, or None.
             now_ms: The time, in milliseconds since 1970.
         """
         self.accepts_unsigned = signers is not None and signers.allows_unsigned(now_ms)
@@ -86,7 +86,7 @@ class Authors:
         self._nodes: set[str] = set()
 
     def learn(self, node: str, key: str, certificate: str) -> None:
-        """Take a certificate, if the root signed it for this node and key."""
+        """Store a certificate if the root signed it for this node and key."""
         if not self.knows(node, key) and key and certificate:
             try:
                 claims = read_certificate(certificate, node, key, self._root)
@@ -98,7 +98,7 @@ class Authors:
             self._nodes.add(node)
 
     def learn_from(self, event: StoredEvent) -> None:
-        """Take the certificate that an event about a node's key carries; other events carry none."""
+        """Store the certificate in an event about a node's key. Other events contain no certificates."""
         address = parse_event(event.subject)
         if address.protocol not in (AGENT_STARTUP, AGENT_KEY):
             return
@@ -111,11 +111,11 @@ class Authors:
             self.learn(address.node, key, certificate)
 
     def knows(self, node: str, key: str) -> bool:
-        """A certificate of this key for this node was seen."""
+        """Whether a certificate of this key for this node is known."""
         return (node, key) in self._certified
 
     def certified(self, node: str) -> bool:
-        """A certificate of any key for this node was seen: the node signs its events."""
+        """Whether a certificate of any key for this node is known, so that the node signs its events."""
         return node in self._nodes
 
     def check(self, node: str, event: StoredEvent) -> SignatureCheck:
@@ -143,9 +143,10 @@ class Authors:
 
     def judge(self, node: str, event: StoredEvent) -> Verdict:
         """
-        Learn from a new event of a node, and return what its own signature proves.
+        Read the certificate in a new event of a node, and return the verdict by its own signature.
 
-        An event without one is PROVISIONAL, as is one whose certificate was not seen: a later event of the node may prove it.
+        An event without a signature or with an unknown certificate is PROVISIONAL, because a later event of the node may prove
+        it.
         """
         self.learn_from(event)
         signature = self.check(node, event).signature
@@ -155,10 +156,10 @@ class Authors:
 
     def accepts(self, node: str, event: StoredEvent) -> bool:
         """
-        Whether an event of a kind that nodes sign counts as the node's own.
+        Whether an event of a kind that nodes sign is accepted as the node's own.
 
-        Its signature is valid. While the signers list allows unsigned events, one that proves nothing also counts, if no
-        certificate of the node is known. Look for certificates first: `find_certificates`.
+        It is accepted if its signature is valid. While the signers list allows unsigned events, an event that proves nothing is
+        also accepted, if no certificate of the node is known. Call `find_certificates` first.
         """
         signature = self.check(node, event).signature
         proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
@@ -169,9 +170,9 @@ class Authors:
 
 async def read_authors(fleet: Fleet) -> Authors | None:
     """
-    The keys that this operator can verify with; None when the credentials name no root key.
+    Return the keys with which this operator can verify nodes. None: the credentials contain no root key.
 
-    The newest signers list counts: the published one, or the one in the credentials when that is newer.
+    The newest signers list is used: the published one, or the one in the credentials if that is newer.
     """
     if fleet.trust is None:
         return None
@@ -181,12 +182,12 @@ async def read_authors(fleet: Fleet) -> Authors | None:
 
 async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:
     """
-    Look for the certificates of keys: in the nodes' records, then in the events about their keys.
+    Find the certificates of keys: in the nodes' records, then in the events about their keys.
 
     Args:
         fleet: The bus.
-        authors: Learns what is found.
-        wanted: Node and key of each; with "" for the key only the node's record is read.
+        authors: Receives the certificates.
+        wanted: Node and key of each. If the key is "", only the node's record is read.
     """
     missing = {pair for pair in wanted if not authors.knows(*pair)}
     await learn_records(fleet, authors, sorted({node for node, _ in missing}))
@@ -195,7 +196,7 @@ async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tup
 
 
 async def learn_records(fleet: Fleet, authors: Authors, nodes: Iterable[str]) -> None:
-    """Take the certificates in the records of nodes."""
+    """Read the certificates in the records of nodes."""
     names = list(nodes)
     for begin in range(0, len(names), RECORDS_AT_ONCE):
         keys = [f"node.{name}" for name in names[begin : begin + RECORDS_AT_ONCE]]

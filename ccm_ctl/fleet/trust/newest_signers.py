@@ -1,9 +1,9 @@
 """
-The newest signers list that a controller knows, and whether it can be relied on.
+The newest signers list that a controller knows, and whether it is reliable.
 
-It is never older than one that this operator has seen on this machine (`seen_signers`). If the list has a maximum age, the root
-or a timestamp must have confirmed it within that age. Otherwise a broker that withholds a revocation would have the documents of
-a revoked operator signed again.
+It is never older than a list that this operator has seen on this machine (`seen_signers`). If the list has a maximum age, the
+root or a timestamp must have confirmed it within that age. Otherwise a broker that withholds a revocation could make the
+controller sign documents of a revoked operator again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 _ANY_TIME_MS = MAX_TIME_MS - 1
-"""Lists do not expire by themselves, and one that was signed a minute ago counts whatever this machine's clock says."""
+"""Lists do not expire, and a list that was signed a minute ago is valid regardless of this machine's clock."""
 
 NO_TRUST = (
     "these credentials have no trust block, and the signers list has their key, so nothing can be verified before it is "
@@ -51,8 +51,8 @@ class NewestSigners(Struct, frozen=True, kw_only=True):
     The newest list.
 
     Attributes:
-        signers: The list; None: none is known.
-        doubt: Why nothing that it verifies can be relied on; "": it can.
+        signers: The list, or None.
+        doubt: Why nothing that it verifies is reliable. "": it is reliable.
     """
 
     signers: SignersList | None = None
@@ -61,10 +61,10 @@ class NewestSigners(Struct, frozen=True, kw_only=True):
 
 async def find_newest(fleet: Fleet) -> NewestSigners:
     """
-    The newest list that this controller knows. An administrator's own commands confirm it first, if that is due.
+    Return the newest list that this controller knows. An administrator's commands first confirm the list if that is due.
 
     Raises:
-        InputError: The list in the credentials cannot be used.
+        InputError: The list in the credentials is not usable.
     """
     if fleet.trust is None:
         return NewestSigners(doubt=NO_TRUST if await _lacks_trust(fleet) else "")
@@ -82,7 +82,7 @@ async def find_newest(fleet: Fleet) -> NewestSigners:
 
 
 async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
-    """The list with the highest number: in the credentials, published, or seen before; None: there is none."""
+    """Return the list with the highest number: from the credentials, published, or seen before. None: there is none."""
     seen = await asyncio.to_thread(fleet.seen.of, trust.root) if fleet.seen is not None else None
     published = await _published(fleet)
     own = _list_in(trust)
@@ -99,7 +99,9 @@ async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
 
 
 def keys_of(trust: Trust, name: str) -> frozenset[str]:
-    """The keys of an operator in the list of these credentials, expired ones too; none if the list cannot be used."""
+    """
+    Return the keys of an operator in the list of these credentials, including expired ones. Empty if the list is not usable.
+    """
     try:
         found = _list_in(trust)
     except InputError:
@@ -108,7 +110,7 @@ def keys_of(trust: Trust, name: str) -> frozenset[str]:
 
 
 async def _doubt(fleet: Fleet, trust: Trust, signers: SignersList) -> str:
-    """Why a list cannot be relied on; "": it can."""
+    """Return why a list is not reliable, or ""."""
     number = signers.number
     seen = await asyncio.to_thread(fleet.seen.of, trust.root) if fleet.seen is not None else None
     if seen is not None and seen.signers > number:
@@ -119,7 +121,7 @@ async def _doubt(fleet: Fleet, trust: Trust, signers: SignersList) -> str:
     timestamp = await _read_timestamp(fleet, signers, now_ms)
     if timestamp is not None and timestamp.signers > number:
         return _withheld(timestamp.signers, number)
-    # a signature of the root confirms a list at its time, and timestamps later
+    # a signature of the root confirms a list at its time, and timestamps confirm it later
     is_of_list = timestamp is not None and timestamp.signers == number
     age_ms = now_ms - max(signers.issued, timestamp.issued if timestamp is not None and is_of_list else 0)
     if age_ms <= signers.max_age_s * 1000:
@@ -138,7 +140,7 @@ def _withheld(newest: int, number: int) -> str:
 
 
 def _may_confirm(fleet: Fleet, signers: SignersList) -> bool:
-    """These credentials are of an administrator, whose commands confirm the list."""
+    """Whether these credentials belong to an administrator, whose commands confirm the list."""
     if fleet.signatory is None:
         return False
     signer = signers.by_key(fleet.signatory.public_key, int(fleet.clock.now().timestamp() * 1000))
@@ -146,11 +148,11 @@ def _may_confirm(fleet: Fleet, signers: SignersList) -> bool:
 
 
 async def _lacks_trust(fleet: Fleet) -> bool:
-    """These credentials cannot verify, and sign with a key that the fleet's signers list names."""
+    """Whether these credentials cannot verify anything, although they sign with a key in the fleet's signers list."""
     try:
         published = await _published(fleet) if fleet.signatory is not None else None
     except NoRespondersError:
-        return False  # a broker of an earlier version has no such bucket
+        return False  # the broker of an earlier version lacks the bucket
     if fleet.signatory is None or published is None:
         return False
     try:
@@ -170,7 +172,7 @@ def _list_in(trust: Trust) -> SignersList | None:
 
 
 def _sound(signed: SignedText | None, root: str) -> SignersList | None:
-    """A list that the root has signed; another one is ignored, because the broker can store anything."""
+    """Decode a list if the root signed it. Other lists are ignored, because the broker can store anything."""
     try:
         return _read(signed, root) if signed is not None else None
     except ProtocolError:
@@ -186,7 +188,7 @@ async def _published(fleet: Fleet) -> SignedText | None:
 
 
 async def _read_timestamp(fleet: Fleet, signers: SignersList, now_ms: int) -> Timestamp | None:
-    """The published timestamp, if an operator who may sign it by this list has done so."""
+    """Return the published timestamp, if this list gives its signer the right to sign it."""
     signed = await _stored(fleet, TIMESTAMP_KEY)
     try:
         return read_timestamp(signed, signers, now_ms=now_ms) if signed is not None else None
@@ -195,7 +197,7 @@ async def _read_timestamp(fleet: Fleet, signers: SignersList, now_ms: int) -> Ti
 
 
 async def _stored(fleet: Fleet, key: str) -> SignedText | None:
-    """What CCM_TRUST holds under a key; None also when it cannot be read."""
+    """Return the entry of CCM_TRUST with a key. None also if it cannot be read."""
     try:
         entry = await fleet.signers.get(key) if fleet.signers is not None else None
     except _NOT_THERE:

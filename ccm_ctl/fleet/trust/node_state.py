@@ -1,11 +1,13 @@
 """
-Which entries of nodes were verified: presence, record and facts, and the services that nodes registered (ADR 115).
+Verify entries of nodes: presence, record and facts, and the services that nodes registered (ADR 115).
 
-Lists show everything. Decisions, such as targets, gates and `plan --impact`, use what `verify_nodes` and `VerifiedServices`
-leave: an entry that its node did not sign is left out, and the operator is warned. An entry without any signature is used, as
-that of an agent of an earlier version, unless the signers list demands signatures, or the node signed another of its entries.
+Lists show everything. Decisions, such as targets, gates and `plan --impact`, use only the data that `verify_nodes` and
+`VerifiedServices` accept: an entry that its node did not sign is left out, and the operator is warned. An entry without any
+signature is used, because it may be from an agent of an earlier version. Exceptions are that the signers list requires
+signatures, or that the node signed another of its entries.
 
-Assigned facts select nodes, too. They count if an operator signed them who may write them, with the same signers list.
+Assigned facts also select nodes. They are valid if an operator with the right to write them signed them, by the same signers
+list.
 """
 
 from __future__ import annotations
@@ -42,22 +44,22 @@ NAMED = 3
 """The number of entries that a warning names."""
 
 LIST_VERIFIED = 1_000
-"""The most nodes of which a list verifies the signatures, which takes 0.4 ms for each."""
+"""The maximum number of nodes whose signatures a list verifies. Each takes 0.4 ms."""
 
 AT_ONCE = 100
-"""The number of nodes that a list verifies before others have their turn."""
+"""The number of nodes that a list verifies before other tasks may run."""
 
 NOT_SIGNED = "it is not signed"
 
 
 class NodeVerifier(Struct, frozen=True, kw_only=True):
     """
-    What verifies the entries about nodes.
+    Verifies the entries about nodes.
 
     Attributes:
-        state: Verifies those that nodes sign.
+        state: Verifies entries signed by nodes.
         facts: Verifies assigned facts.
-        own_signer: The operator of these credentials by the signers list; None: it has no such entry.
+        own_signer: This operator's entry in the signers list, or None.
     """
 
     state: StateReader
@@ -65,31 +67,31 @@ class NodeVerifier(Struct, frozen=True, kw_only=True):
     own_signer: Signer | None = None
 
     def judge_facts(self, entry: KeyValueEntry) -> str:
-        """Why assigned facts do not count; "": they do."""
+        """Return why assigned facts are not valid, or ""."""
         return self.facts.document(FACTS, entry).reason
 
 
 class LeftOutReasons(Struct, kw_only=True):
     """
-    What a decision does not use, in words.
+    The data that a decision does not use, as text.
 
     Attributes:
-        entries: Entries that their node did not sign.
-        assigned: Assigned facts that no operator signed who may write them.
+        entries: Entries that were not signed by their node.
+        assigned: Assigned facts that were not signed by an operator with the right to write them.
     """
 
     entries: list[str] = []
     assigned: list[str] = []
 
     def take(self, node: Node) -> bool:
-        """Take what is not verified from a node that was judged; whether there was anything."""
+        """Remove the unverified data from a node that was judged. Returns whether there were any."""
         entries, assigned = leave_out(node)
         self.entries += entries
         self.assigned += assigned
         return bool(entries or assigned)
 
     def warn(self, fleet: Fleet) -> None:
-        """Tell the operator."""
+        """Warn the operator."""
         if self.entries:
             fleet.warn(format_left_out(self.entries, "entries"))
         if self.assigned:
@@ -101,13 +103,13 @@ class LeftOutReasons(Struct, kw_only=True):
 
 
 async def make_state_reader(fleet: Fleet) -> StateReader | None:
-    """What verifies entries of nodes; None when these credentials name no root key, as in unsigned operation."""
+    """Return a verifier for entries of nodes. None: the credentials contain no root key, as in unsigned operation."""
     verifier = await make_node_verifier(fleet)
     return verifier.state if verifier is not None else None
 
 
 async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
-    """As `make_state_reader`, with what verifies assigned facts."""
+    """Return a verifier for entries of nodes and assigned facts. See `make_state_reader`."""
     if fleet.trust is None:
         return None
     signers, now_ms = await read_newest_signers(fleet, fleet.trust), int(time.time() * 1000)
@@ -121,15 +123,15 @@ async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
 
 async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
     """
-    Set `unverified` of nodes that are shown. Nothing is left out.
+    Set `unverified` of nodes that are shown. No data are removed.
 
-    Of more than LIST_VERIFIED nodes, only the presence of signatures is checked: a list must not take longer because of them.
+    For more than LIST_VERIFIED nodes, only the presence of signatures is checked, so that the list does not take longer.
     """
     await judge_listed(await make_node_verifier(fleet), nodes, len(nodes))
 
 
 async def judge_listed(verifier: NodeVerifier | None, nodes: Sequence[Node], total: int) -> None:
-    """As `mark_unverified`, of some nodes of a list of `total`; without a verifier nothing is marked."""
+    """Mark some nodes of a list of `total` nodes, as in `mark_unverified`. Without a verifier, no node is marked."""
     if verifier is not None:
         for place, node in enumerate(nodes, 1):
             if place % AT_ONCE == 0:
@@ -138,7 +140,7 @@ async def judge_listed(verifier: NodeVerifier | None, nodes: Sequence[Node], tot
 
 
 def warn_of_length(fleet: Fleet, count: int) -> None:
-    """Say that `mark_unverified` did not verify the signatures of so many nodes, if it did not."""
+    """Warn that `mark_unverified` did not verify the signatures of so many nodes, if that is the case."""
     if fleet.trust is not None and count > LIST_VERIFIED:
         fleet.warn(
             f"more than {LIST_VERIFIED:,} nodes: ccmctl did not verify their signatures, only that they are there; "
@@ -148,17 +150,17 @@ def warn_of_length(fleet: Fleet, count: int) -> None:
 
 def judge_node(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
     """
-    Set `unverified` and `is_mistimed` of a node by the entries that were read of it; `is_quick`: any signature counts.
+    Set `unverified` and `is_mistimed` of a node from its entries. `is_quick`: any signature is accepted.
 
-    A node whose clock is wrong signs for another time. Its record and facts are as genuine as before. Its presence may be an
-    old one that is shown again, so it is not used as a sign of life, but the node is asked.
+    A node whose clock is wrong signs for another time. Its record and facts are genuine. Its presence may be a replayed old
+    one, so it is not used as a heartbeat, but requests are still sent to the node.
     """
     judge_assigned(verifier, node, is_quick=is_quick)
     _judge_own(verifier.state, node, is_quick=is_quick)
 
 
 def judge_assigned(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
-    """As `judge_node`, of the assigned facts alone."""
+    """Judge only the assigned facts. See `judge_node`."""
     entry = node.entries.get(ASSIGNED)
     if entry is None or (is_quick and entry.signature):
         return
@@ -208,7 +210,7 @@ def _read_signer(
 
 
 def leave_out(node: Node) -> tuple[list[str], list[str]]:
-    """Take what is not verified from a node, before a decision; its entries and assigned facts, with the reason of each."""
+    """Remove the unverified data from a node before a decision. Returns its entries and assigned facts, each with the reason."""
     found = sorted(node.unverified.items())
     taken = [f"{kind} of {node.name} ({reason})" for kind, reason in found if kind != ASSIGNED]
     assigned = [f"{node.name} ({reason})" for kind, reason in found if kind == ASSIGNED]
@@ -232,14 +234,15 @@ async def verify_nodes(
     verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOutReasons
 ) -> bool:
     """
-    Leave out what is not verified of these nodes, and note it; whether there was anything.
+    Remove the unverified data of these nodes, and record them. Returns whether there were any.
 
-    What is verified is not verified again. Entries without a signature stay: one that is read later may show that the node signs.
+    Verified entries are not verified again. Unsigned entries are kept, because an entry that is read later may show that the
+    node signs.
     """
     nodes = [inventory.nodes[name] for name in names]
     count = max(1, min(os.cpu_count() or 1, len(nodes) // AT_ONCE))
     async with asyncio.TaskGroup() as group:
-        for first in range(count):  # libsodium does not hold the lock of the interpreter
+        for first in range(count):  # libsodium releases the interpreter lock
             part = asyncio.to_thread(_judge_nodes, verifier, nodes[first::count])
             group.create_task(part, name=f"verify:{first}")
     is_any = False
@@ -255,19 +258,19 @@ def _judge_nodes(verifier: NodeVerifier, nodes: Sequence[Node]) -> None:
 
 
 def format_left_out(found: Sequence[str], what: str, by: str = "their node") -> str:
-    """The warning: how many, and the first ones."""
+    """Format the warning: the number of entries, and the first of them."""
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return f"left out {len(found)} {what} not signed by {by}: {'; '.join(found[:NAMED])}{more}"
 
 
 async def judge_services(fleet: Fleet, entries: Iterable[StreamEntry]) -> list[tuple[StreamEntry, str]]:
-    """Each registration with the reason why it is not one that a node signed; "" if it is, or if nothing is verified."""
+    """Return each registration with the reason why no node signed it. "": a node signed it, or nothing is verified."""
     verifier = await make_state_reader(fleet)
     return [(one, find_forgery(verifier, one) if verifier is not None else "") for one in entries]
 
 
 class VerifiedServices:
-    """The registered services that gates and reports use. What a node did not sign is left out, with a warning."""
+    """The registered services for gates and reports. Entries that were not signed by their node are left out, with a warning."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -275,13 +278,13 @@ class VerifiedServices:
     async def registrations(
         self, cluster: str, protocol: str, service: str, address: str
     ) -> list[RegistrationEntry]:
-        """The verified entries that match, as `registrations()` in a template returns them."""
+        """Return the verified entries that match, in the form of `registrations()` in a template."""
         registry = self._registry()
         found = await self._verified(await registry.matching(cluster, protocol, service, address))
         return sorted((one.entry for one in found if one.entry is not None), key=sort_key)
 
     async def stored(self) -> list[StreamEntry]:
-        """The verified entries, and marks of removed ones."""
+        """Return the verified entries, and marks of removed ones."""
         return await self._verified(await self._registry().stored())
 
     async def kv_get(self, bucket: str, key: str) -> bytes | None:

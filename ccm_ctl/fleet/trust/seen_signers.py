@@ -1,7 +1,7 @@
 """
-What this operator has seen on this machine: the newest signers lists, timestamps and snapshots.
+The newest signers lists, timestamps and snapshots that this operator has seen on this machine.
 
-A broker that was restored from a backup cannot bring back earlier ones.
+With these, a broker that was restored from a backup cannot present earlier ones.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 
 class KnownList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What this operator knows of one fleet's list.
+    The stored information about one fleet's list.
 
     Attributes:
-        signers: The highest number of a list that was seen.
-        looked: When the timestamp was looked at last, in seconds since 1970.
-        newest: The list with the highest number whose text was seen; the root's signature is checked again when it is used.
-        timestamp: The number of the newest timestamp that was verified; 0: none was seen.
-        timestamp_digest: Its SHA-256 (hex). It stays known if the key of its signer is removed from the list.
+        signers: The highest list number seen.
+        looked: When the timestamp was last checked, in seconds since 1970.
+        newest: The list with the highest number whose text was seen. The root's signature is checked again at each use.
+        timestamp: The number of the newest verified timestamp, or 0.
+        timestamp_digest: Its SHA-256 (hex). It remains known if the key of its signer is removed from the list.
     """
 
     signers: int = 0
@@ -47,7 +47,7 @@ class KnownSnapshot(Struct, frozen=True, kw_only=True):
     A snapshot that this operator signed.
 
     Attributes:
-        timestamp: The number of its timestamp; 0: there was none.
+        timestamp: The number of its timestamp, or 0.
         numbers: The numbers of documents, by `bucket/key`.
     """
 
@@ -56,40 +56,40 @@ class KnownSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class SeenSigners:
-    """What is known, by root key. Blocking: it is one small file, and beside it one with the numbers of snapshots."""
+    """The stored information, by root key. Blocking: it is one small file, and a second one with the numbers of snapshots."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """`path` is the file; None takes the one in the user's state directory."""
+        """Store the path of the file. `None`: the file in the user's state directory."""
         self._path = path or Path(state_directory()) / "seen-signers.json"
         self._numbers_path = self._path.with_name("seen-numbers.json")
 
     def of(self, root: str) -> KnownList:
-        """What is known of a fleet; a file that cannot be read says nothing."""
+        """Return the information about a fleet. An unreadable file is treated as empty."""
         return self._all().get(root, KnownList())
 
     def note(self, root: str, signers: int, looked: float) -> None:
-        """Remember the number of a list and the look at it; a file that cannot be written is passed over."""
+        """Store the number of a list and the time of the check. Errors in writing the file are ignored."""
         known = self.of(root)
         self._keep(root, replace(known, signers=max(signers, known.signers), looked=looked))
 
     def note_list(self, root: str, signers: int, newest: SignedText) -> None:
-        """Remember a list whose signature was verified, unless one with a higher number was seen."""
+        """Store a verified list, unless one with a higher number was seen."""
         known = self.of(root)
         if signers >= known.signers and newest != known.newest:
             self._keep(root, replace(known, signers=signers, newest=newest))
 
     def note_timestamp(self, root: str, issued: int, digest: str) -> None:
-        """Remember a timestamp that was verified, unless a newer one was seen."""
+        """Store a verified timestamp, unless a newer one was seen."""
         known = self.of(root)
         if issued > known.timestamp:
             self._keep(root, replace(known, timestamp=issued, timestamp_digest=digest))
 
     def snapshot(self, root: str) -> KnownSnapshot:
-        """The newest snapshot that was signed here; an empty one if there was none."""
+        """Return the newest snapshot that was signed here, or an empty one."""
         return self._all_snapshots().get(root, KnownSnapshot())
 
     def note_snapshot(self, root: str, snapshot: KnownSnapshot) -> None:
-        """Remember a snapshot in place of the one before."""
+        """Store a snapshot in place of the previous one."""
         self._write(self._numbers_path, self._all_snapshots() | {root: snapshot})
 
     def _keep(self, root: str, known: KnownList) -> None:

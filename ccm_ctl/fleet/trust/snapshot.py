@@ -1,9 +1,10 @@
 """
-The numbers that the documents of a fleet have now, for the snapshot that a timestamp names (`ccm_agent.bus.signatures.snapshot`).
+The current numbers of a fleet's documents, for the snapshot that a timestamp names (`ccm_agent.bus.signatures.snapshot`).
 
-Only documents and deletions whose signature was verified count, and numbers of the snapshot before. What is gone from the broker
-keeps its number there, so it cannot come back. So no snapshot names a lower number than the one before, unless an administrator
-accepts that. Numbers further ahead of the clock than a day are left out.
+Only documents and deletions with a verified signature are included, together with the numbers of the previous snapshot. A
+document that is missing on the broker keeps its number in the snapshot, so an old revision of it cannot be restored. So no
+snapshot names a lower number than the previous one, unless an administrator accepts that. Numbers more than a day ahead of the
+clock are left out.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class WrittenSnapshot(Struct, frozen=True, kw_only=True):
     A snapshot whose pieces are stored.
 
     Attributes:
-        pieces: Their digests, by place.
+        pieces: Their digests, by position.
         numbers: The numbers in them, by `bucket/key`.
-        bases: The documents that they rest on.
+        bases: The documents on which they are based.
     """
 
     pieces: tuple[str, ...]
@@ -62,11 +63,11 @@ async def write_snapshot(
     Args:
         fleet, connection: The fleet.
         signers: The newest signers list.
-        before: The timestamp before, verified; None: there is none, or its snapshot does not count.
-        known: The numbers of the snapshot that was signed here before, if it counts.
+        before: The previous verified timestamp. None: there is none, or its snapshot is not used.
+        known: The numbers of the snapshot that was previously signed here, if it is used.
 
     Raises:
-        ProtocolError: A part of the snapshot before is missing, or it names a lower number than `known`.
+        ProtocolError: A part of the previous snapshot is missing, or has a lower number than `known`.
         BusError: The broker is away or refuses.
     """
     assert fleet.signers is not None
@@ -81,7 +82,7 @@ async def write_snapshot(
     pieces = split(numbers)
     headers = {"Nats-Expected-Stream": f"KV_{TRUST_BUCKET}"}
     for place, piece in enumerate(pieces):
-        # a renewal that did not end may have stored another one since the timestamp
+        # an interrupted renewal may have stored another piece since the timestamp
         newest = await fleet.signers.get(piece_key(place))
         if newest is None or newest.value != piece:
             await store(connection, key_subject(TRUST_BUCKET, piece_key(place)), piece, headers)
@@ -91,7 +92,7 @@ async def write_snapshot(
 async def _stored_numbers(
     fleet: Fleet, trust: DocumentBucket, signers: SignersList
 ) -> tuple[dict[str, int], list[Verified[KeyValueEntry]]]:
-    """The numbers of verified documents and deletions, and these."""
+    """Return the numbers of verified documents and deletions, and these documents and deletions."""
     reader = VerifiedReader(signers, fleet.clock, is_demanded=True)
     numbers: dict[str, int] = {}
     bases: list[Verified[KeyValueEntry]] = []
@@ -100,7 +101,7 @@ async def _stored_numbers(
         ("CCM_ASSIGNMENTS", fleet.assignments, [">"]),
         ("CCM_DATA", fleet.data, [">"]),
         (TRUST_BUCKET, trust, [f"{GROUP_PREFIX}*"]),
-        # not the data keys, which are many: the deletion of an old value is enough
+        # data keys are left out because they are many; the deletion of an old value is sufficient
         (SECRETS, fleet.secrets, [SEALING_KEY, "head.*", "value.>"]),
     ):
         if bucket is None:
@@ -110,7 +111,7 @@ async def _stored_numbers(
         except BusError:
             if name != SECRETS:
                 raise
-            # a broker of an earlier version has no such bucket; numbers of the snapshot before stay in it
+            # the broker of an earlier version lacks the bucket; numbers of the previous snapshot are kept
             continue
         for judged in await asyncio.to_thread(_verified, reader, name, entries):
             numbers[f"{name}/{judged.value.key}"] = number_of(judged.value)
@@ -119,7 +120,7 @@ async def _stored_numbers(
 
 
 def _check_none_lower(numbers: Mapping[str, int], known: Mapping[str, int]) -> None:
-    """ProtocolError if a number is lower than the one that was signed here before."""
+    """Raise ProtocolError if a number is lower than the one that was signed here before."""
     lower = sorted(name for name, number in known.items() if numbers.get(name, 0) < number)
     if lower:
         raise ProtocolError(
@@ -131,6 +132,6 @@ def _check_none_lower(numbers: Mapping[str, int], known: Mapping[str, int]) -> N
 def _verified(
     reader: VerifiedReader, bucket: str, entries: Iterable[KeyValueEntry]
 ) -> list[Verified[KeyValueEntry]]:
-    """The documents and deletions that an operator signed who may write them."""
+    """Return the documents and deletions signed by an operator with the right to write them."""
     judged = [reader.document(bucket, entry) for entry in entries]
     return [one for one in judged if isinstance(one, Verified) and one.signer]

@@ -1,9 +1,9 @@
 """
-The snapshot that the broker stores: the numbers that documents had when an administrator last confirmed the signers list.
+The stored snapshot: the numbers of documents when an administrator last confirmed the signers list.
 
-The broker can withhold it or show an earlier one. So it is compared with what this operator has seen on this machine, and its
-parts with the digests that the timestamp names. A part that was replaced without a new timestamp, by a renewal that did not
-end, is found in the history of its key. With the snapshot, a shortened history is told from a whole one.
+The broker can withhold the snapshot or return an earlier one. So it is compared with the data that this operator has seen on
+this machine, and its parts are compared with the digests in the timestamp. If an interrupted renewal replaced a part without a
+new timestamp, the old part is found in the history of its key. The snapshot makes it possible to detect a truncated history.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ WAY_OUT = (
     "was the broker restored from a backup? Compare the stored documents with your own files, then accept them with "
     "`ccmctl signers renew --force`"
 )
-"""What to do if the broker has less than was seen before."""
+"""The advice if the broker has less than was seen before."""
 
 _NOT_THERE = (BusDeniedError, BusSetupError, NotFoundError)
 
 
 async def find_timestamp(fleet: Fleet, signers: SignersList) -> Timestamp | None:
     """
-    The newest timestamp that a signer of a list signed; None if there is none, and none was seen before.
+    Return the newest timestamp by a signer in a list. None: there is none, and none was seen before.
 
-    One that this operator has verified before stays valid if its signer was removed from the list.
+    A timestamp that this operator has verified before stays valid if its signer was removed from the list.
 
     Raises:
-        ProtocolError: The broker has only timestamps that are older than one that was seen.
+        ProtocolError: The broker has only timestamps that are older than one seen before.
     """
     assert fleet.trust is not None
     assert fleet.signers is not None
@@ -73,7 +73,7 @@ async def read_pieces(
     bucket: DocumentBucket, digests: Sequence[str], places: Iterable[int]
 ) -> dict[str, int]:
     """
-    The numbers in parts of the snapshot, by `bucket/key`.
+    Return the numbers in parts of the snapshot, by `bucket/key`.
 
     Raises:
         ProtocolError: The broker no longer has a part that the timestamp names.
@@ -85,7 +85,7 @@ async def read_pieces(
 
 
 async def signed_here(fleet: Fleet, before: Timestamp | None) -> KnownSnapshot:
-    """The newest snapshot that was signed on this machine; an empty one if an administrator began anew since."""
+    """Return the newest snapshot that was signed on this machine. Empty if an administrator has started a new one since."""
     if fleet.seen is None or fleet.trust is None:
         return KnownSnapshot()
     known = await asyncio.to_thread(fleet.seen.snapshot, fleet.trust.root)
@@ -94,7 +94,7 @@ async def signed_here(fleet: Fleet, before: Timestamp | None) -> KnownSnapshot:
 
 
 class StoredSnapshot:
-    """Judges histories with the snapshot, which is read once; one is made for one piece of work."""
+    """Judges histories with the snapshot, which is read once. Create a new object for each task."""
 
     def __init__(self, fleet: Fleet, reader: VerifiedReader) -> None:
         self._fleet = fleet
@@ -107,12 +107,12 @@ class StoredSnapshot:
         self, bucket: str, key: str, entries: Sequence[KeyValueEntry]
     ) -> tuple[list[Judged], str]:
         """
-        Judge the revisions of a key, oldest first, and whether newer ones are missing.
+        Judge the revisions of a key, oldest first, and check whether newer ones are missing.
 
-        The newest verified one is not verified if the snapshot names a newer one.
+        The newest verified revision becomes unverified if the snapshot names a newer one.
 
         Returns:
-            The revisions, and why newer ones are missing; "": none are.
+            The revisions, and why newer ones are missing. "": none are missing.
         """
         judged = self._reader.history(bucket, entries)
         gap = await self._find_gap(f"{bucket}/{key}", judged)
@@ -123,7 +123,7 @@ class StoredSnapshot:
         return judged, gap
 
     async def _find_gap(self, name: str, judged: list[Judged]) -> str:
-        """Why the newest revisions of a document are missing; "": they are not."""
+        """Return why the newest revisions of a document are missing. "": none are missing."""
         verifier = self._reader.verifier
         is_used = verifier.is_demanded and not verifier.accepts_unsigned and self._fleet.trust is not None
         signers = verifier.signers
@@ -133,7 +133,7 @@ class StoredSnapshot:
             least = await self._least_number(self._fleet.signers, signers, name)
         except ProtocolError as err:
             return err.message
-        # the newest one may be of an operator whose key was removed since: it is there, and not verified
+        # the newest revision may be from an operator whose key was removed since: it exists, but is not verified
         counted = [one for one in judged if isinstance(one, Verified)] + judged[-1:]
         newest = max((number_of(one.value) for one in counted), default=0)
         if newest >= least:
@@ -171,7 +171,7 @@ async def _newest_timestamp(
 
 
 def _read(entry: KeyValueEntry, signers: SignersList, known: KnownList, now_ms: int) -> Timestamp | None:
-    """A timestamp that was verified now or before; None for another one."""
+    """Return a timestamp that was verified now or before, or None."""
     signed = SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
     try:
         if hashlib.sha256(entry.value).hexdigest() == known.timestamp_digest:

@@ -1,4 +1,4 @@
-"""Reading the stream of events and judging the whole chains of nodes, page by page."""
+"""Read the stream of events and judge the complete chains of nodes, page by page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccm_ctl.fleet.trust.authenticity import NodeEvents
 from ccm_ctl.fleet.trust.authors import Authors, learn_records
 
 ONE_BY_ONE = 10
-"""Above this many nodes the whole stream is read once instead of the events of each node."""
+"""Above this many nodes, the whole stream is read once, instead of the events of each node."""
 
 
 async def verify_nodes(
@@ -26,9 +26,9 @@ async def verify_nodes(
 
     Args:
         fleet: The bus.
-        authors: The keys that are known; certificates in records and events are added.
-        nodes: Their names. Events of other nodes are passed over.
-        since: Older events are not read, and what is missing before this time is not reported.
+        authors: The known keys. Certificates in records and events are added.
+        nodes: Their names. Events of other nodes are skipped.
+        since: Older events are not read, and missing events before this time are not reported.
     """
     await learn_records(fleet, authors, nodes)
     readers = {node: NodeEvents(node, authors) for node in sorted(nodes)}
@@ -45,7 +45,7 @@ async def verify_nodes(
 
 
 def judge_events(node: str, authors: Authors, events: Collection[StoredEvent]) -> dict[int, Verdict]:
-    """The verdicts on the stored events of one node, all of which are given in order; by sequence."""
+    """Return the verdicts on the stored events of one node, by sequence. All its events must be given, in order."""
     verdicts: dict[int, Verdict] = {}
     sequences = [event.sequence for event in events]
     reader = NodeEvents(node, authors, lambda at, verdict, _: verdicts.update({sequences[at]: verdict}))
@@ -56,7 +56,7 @@ def judge_events(node: str, authors: Authors, events: Collection[StoredEvent]) -
 
 
 async def read_events(fleet: Fleet, node: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
-    """All stored events of one node, in the order of the stream."""
+    """Return all stored events of one node, in the order of the stream."""
     runs = fleet.events.scan(f"{PROTOCOL}.*.*.*.{node}", since=since)
     agent = fleet.events.scan(f"{PROTOCOL}.agent.*.{node}", since=since)
     async for event in _merged(runs, agent):
@@ -67,7 +67,7 @@ async def read_events(fleet: Fleet, node: str, since: datetime | None = None) ->
 async def _merged(
     one: AsyncIterator[StoredEvent], other: AsyncIterator[StoredEvent]
 ) -> AsyncIterator[StoredEvent]:
-    """Two readings by sequence."""
+    """Merge two readers by sequence."""
     left, right = await anext(one, None), await anext(other, None)
     while left is not None or right is not None:
         if right is None or (left is not None and left.sequence < right.sequence):
@@ -81,7 +81,7 @@ async def _merged(
 
 
 def find_node(event: StoredEvent) -> str:
-    """The node that an event's subject names; "" when it is not the subject of an event."""
+    """Return the node in an event's subject, or "" if it is not the subject of an event."""
     try:
         return parse_event(event.subject).node
     except ProtocolError:

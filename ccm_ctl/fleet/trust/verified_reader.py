@@ -1,7 +1,7 @@
 """
-What the broker delivers, judged with the fleet's newest signers list: `Verified`, or `Unverified` with the reason.
+Judge data from the broker with the fleet's newest signers list: `Verified`, or `Unverified` with the reason.
 
-One reader is made for one piece of work, because it holds the list. In unsigned operation everything is verified, as before.
+Create a reader for each task, because it stores the list. In unsigned operation, everything is treated as verified.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 Judged = Verified[KeyValueEntry] | Unverified[KeyValueEntry]
-"""An entry of a bucket, as far as its signature proves it."""
+"""An entry of a bucket, with the result of checking its signature."""
 
 AHEAD = "its number is more than a day ahead of the clock"
-"""Why a document is not verified: `docs/operate/troubleshooting.md` has the way out."""
+"""Why a document is not verified. The solution is in `docs/operate/troubleshooting.md`."""
 
 
 class _Stamp(Struct, frozen=True):
-    """The part of a stamp that says which document it is."""
+    """The part of a stamp that identifies the document."""
 
     bucket: str
     key: str
@@ -48,7 +48,7 @@ class _Stamp(Struct, frozen=True):
 
 class VerifiedReader:
     """
-    Judges what operators signed.
+    Judges data that operators signed.
 
     Attributes:
         verifier: Judges a single signature.
@@ -58,19 +58,19 @@ class VerifiedReader:
         self, signers: SignersList | None, clock: Clock, *, is_demanded: bool, doubt: str = ""
     ) -> None:
         """
-        Take a signers list.
+        Store the signers list.
 
         Args:
-            signers: The newest one; None: none is known.
-            clock: The time.
+            signers: The newest list, or None.
+            clock: The clock.
             is_demanded: Whether the fleet uses signatures.
-            doubt: Why nothing is verified, as of `NewestSigners`.
+            doubt: Why nothing is verified, as in `NewestSigners`.
         """
         self._clock = clock
         self.verifier = Verifier(signers, self._now_ms, is_demanded=is_demanded, doubt=doubt)
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Judged:
-        """Judge a document, or a deletion: who signed it, for which key, and its number."""
+        """Judge a document or a deletion by its signer, its key and its number."""
 
         def refusal(signer: Signer, claims: Claims) -> str:
             if not signer.may_write(bucket, entry.key):
@@ -85,8 +85,8 @@ class VerifiedReader:
         """
         Judge the revisions of a key, oldest first.
 
-        One whose number is lower than that of a verified revision before it is not verified: it was written again by another
-        program than `ccmctl`.
+        A revision is not verified if its number is lower than that of an earlier verified revision, because a program other
+        than `ccmctl` has then written it again.
         """
         judged: list[Judged] = []
         newest = 0
@@ -105,13 +105,13 @@ class VerifiedReader:
         self, stored: Stored | None, target: str, name: str, times: tuple[str, str] | None
     ) -> Verified[Stored | None] | Unverified[Stored | None]:
         """
-        Judge a schedule: a signer who may add schedules signed its request, its name and its times.
+        Judge a schedule: a signer who may add schedules must have signed its request, its name and its times.
 
         Args:
-            stored: The message; None: it is not known, and so not signed.
+            stored: The message. None: it is unknown, and so not signed.
             target: The subject of its requests, which is signed.
             name: Its name.
-            times: Its times and their zone; None: only what was due once is left of it.
+            times: Its times and their zone. None: only its due message is left.
         """
 
         def refusal(signer: Signer, claims: Claims) -> str:
@@ -127,13 +127,13 @@ class VerifiedReader:
         return self.verifier.read(stored, SignatureKind.SCHEDULE, target, body, signature, refusal)
 
     def judged(self, schedule: Schedule) -> Schedule:
-        """The schedule with its proof."""
+        """Return the schedule with its proof."""
         times = (schedule.when, schedule.zone) if schedule.when else None
         proof = self.schedule(schedule.message, schedule.target, schedule.name, times)
         return msgspec.structs.replace(schedule, proof=proof.derive(lambda _: schedule.request))
 
     def due_rollout(self, due: DueRollout) -> Verified[ManifestRequest] | Unverified[ManifestRequest]:
-        """Judge the start of a scheduled rollout that is due; the caller judges its time, which is in the details."""
+        """Judge a due start of a scheduled rollout. The caller judges its time, which is in the details."""
         return self.verifier.read(
             due.rollout.request,
             SignatureKind.SCHEDULE,
@@ -146,7 +146,7 @@ class VerifiedReader:
         )
 
     def object(self, subject: str, digest: str, signature: str) -> Verified[str] | Unverified[str]:
-        """Judge the signature of an object, whose digest (SHA-256, hex) it covers."""
+        """Judge the signature of an object, which covers its digest (SHA-256, hex)."""
         return self.verifier.read(
             digest,
             SignatureKind.OBJECT,
@@ -157,7 +157,7 @@ class VerifiedReader:
         )
 
     def _fault(self, bucket: str, entry: KeyValueEntry, claims: Claims) -> str:
-        """Why the number or the key in a document does not fit; "": they do."""
+        """Return why the number or the key in a document does not match, or ""."""
         if not entry.value:
             return AHEAD if claims.number > self._now_ms() + DAY_MS else ""
         stamp = _decode_stamp(entry)
@@ -172,14 +172,14 @@ class VerifiedReader:
 
 
 async def open_reader(fleet: Fleet) -> VerifiedReader:
-    """A reader with the newest signers list of a fleet."""
+    """Return a reader with the newest signers list of a fleet."""
     newest = await find_newest(fleet)
     is_demanded = fleet.trust is not None or bool(newest.doubt)
     return VerifiedReader(newest.signers, fleet.clock, is_demanded=is_demanded, doubt=newest.doubt)
 
 
 def number_of(entry: KeyValueEntry) -> int:
-    """The number of a document or of a signed deletion; 0: it has none."""
+    """Return the number of a document or of a signed deletion, or 0."""
     if entry.value:
         stamp = _decode_stamp(entry)
         return stamp.number if stamp is not None else 0
