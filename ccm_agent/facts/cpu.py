@@ -28,7 +28,7 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
         if not processor["coreId"]:
             processor["coreId"] = _line(folder / "topology/core_id")
         if fastest := _line(folder / "cpufreq/cpuinfo_max_freq"):
-            # the maximum frequency in kHz; the current one says nothing about the machine
+            # the maximum frequency in kHz; the current frequency is not a property of the machine
             processor["mhz"] = float(fastest) / 1000
     return {"info": processors}
 
@@ -59,7 +59,7 @@ def parse_cpuinfo(text: str) -> list[dict[str, Any]]:
         else:
             _take(current, name, value)
     for processor in processors:
-        # ARM names the model once, before or after all processors
+        # ARM lists the model once, before or after all processors
         if not processor["modelName"]:
             processor["modelName"] = general.get("modelName", "")
     return processors

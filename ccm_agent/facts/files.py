@@ -1,10 +1,10 @@
 """
-Read the facts that administrators write: `facts.json`, `facts.yaml` and `facts.d/*.json|*.yaml` in the system's directory and
-in the user's.
+Read the facts that administrators write.
 
-Later files are merged deep over earlier ones, lists joined. A file that does not parse, or is not a regular file, is skipped
-with a warning in the log: a typo in one fact must not stop a node from converging. Files that end in `.yml` are ignored, as in
-Choria CCM.
+They are in `facts.json`, `facts.yaml` and `facts.d/*.json|*.yaml`, in the directories of the system and of the
+user. Later files are deep-merged over earlier ones, and lists are joined. A file that does not parse, or is not
+a regular file, is skipped with a warning in the log, because a typo in one fact must not prevent a node from
+converging. Files that end in `.yml` are ignored, as in Choria CCM.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ SYSTEM_DIRECTORY = "/etc/choria/ccm"
 USER_SUBDIRECTORY = "choria/ccm"
 
 LIMIT_BYTES = 16 << 20
-"""The largest fact file; hand-written files are far smaller."""
+"""The maximum size of a fact file; hand-written files are far smaller."""
 
 
 def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the directories of custom facts: the system's, then the user's, which wins."""
+    """Return the directories of custom facts: the system's, then the user's, which takes precedence."""
     home = environ.get("HOME", "")
     config = environ.get("XDG_CONFIG_HOME", "") or (f"{home}/.config" if home else "")
     return (SYSTEM_DIRECTORY, f"{config}/{USER_SUBDIRECTORY}") if config else (SYSTEM_DIRECTORY,)
 
 
 def gather(places: Sequence[str]) -> dict[str, Any]:
-    """Return the facts of all files in these directories; {} when there are none. The paths must be absolute."""
+    """Return the facts of all files in these directories; {} if there are none. The paths must be absolute."""
     facts: dict[str, Any] = {}
     for place in places:
         if not place.startswith("/"):
@@ -52,11 +52,11 @@ def gather(places: Sequence[str]) -> dict[str, Any]:
 
 def read_file(path: str) -> dict[str, Any]:
     """
-    Read the facts of one named file, as for `--facts`; its content decides whether it is JSON or YAML.
+    Read the facts of one file, as for `--facts`; JSON or YAML is detected from its content.
 
     Raises:
-        FileError: It cannot be read.
-        DocumentError: It does not parse, or is not a mapping.
+        FileError: The file cannot be read.
+        DocumentError: The file does not parse, or is not a mapping.
     """
     facts = decode_document(_content(Path(path), follow=True), path)
     if facts is None:

@@ -1,7 +1,7 @@
 """
 Gather a node's facts, family by family.
 
-Each family is gathered when it is first read, so that a manifest that reads only `host` does not pay for the rest. Layers are
+Each family is gathered when it is first read, so a manifest that reads only `host` does not pay for the others. Layers are
 merged over the families: custom files, then the caller's facts (`--facts`, `--fact`, assigned facts).
 """
 
@@ -65,7 +65,7 @@ _EMPTY: Mapping[str, Mapping[str, Any]] = {
     "cpu": {"info": []},
     "memory": {"swap": {"info": {}, "devices": []}, "virtual": {}},
 }
-"""The empty value of each family, for a system on which it cannot be read."""
+"""The empty value of each family, used if the family cannot be read."""
 
 _VOLATILE: Mapping[tuple[str, ...], frozenset[str]] = {
     ("host", "info"): frozenset({"uptime", "bootTime", "procs"}),
@@ -85,14 +85,14 @@ class LazyFacts(dict[str, Any]):
     """
     Facts that are gathered when they are first read; otherwise an ordinary dictionary.
 
-    A read may block on files of /proc, so on an event loop `await asyncio.to_thread(facts.load)` first. C code that bypasses
-    the methods of dictionaries (the encoders of msgspec and json) sees only the families gathered so far: pass it the result of
-    `load`.
+    A read may block on files of /proc, so use `await asyncio.to_thread(facts.load)` first on an event loop. C
+    code that bypasses the methods of dictionaries (the encoders of msgspec and json) sees only the families
+    that were gathered so far. Pass it the result of `load`.
 
     Args:
-        layers: Facts that are merged deep over the families, in order, with lists joined. A callable is called once, when the
-            first fact is read.
-        families: The function that gathers each family.
+        layers: Facts that are deep-merged over the families, in order; lists are joined. A callable is called
+            once, when the first fact is read.
+        families: The functions that gather the families.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class LazyFacts(dict[str, Any]):
         return self.load().keys()
 
     def values(self) -> Any:
-        """All values."""
+        """Return all values."""
         return self.load().values()
 
     def items(self) -> Any:
-        """All names with their values."""
+        """Return all names with their values."""
         return self.load().items()
 
     def copy(self) -> dict[str, Any]:
@@ -171,8 +171,8 @@ def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:
     Return this machine's facts, with custom files and then the given layers merged over them.
 
     Args:
-        environ: The environment; it decides where the user's files are.
-        layers: The caller's facts, of which the last wins: the file of `--facts`, then each `--fact`, or assigned facts.
+        environ: The environment; it determines the location of the user's files.
+        layers: The caller's facts: the file of `--facts`, then each `--fact`, or assigned facts. Later layers take precedence.
     """
 
     def custom() -> Mapping[str, Any]:
@@ -185,9 +185,9 @@ def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:
 
 def lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the facts without the values that change all the time: uptime, free memory, disk usage, clock speed.
+    Return the facts without values that change constantly: uptime, free memory, disk usage, clock speed.
 
-    Used to decide whether a change of a node's facts is worth publishing.
+    Used to decide whether a change of a node's facts must be published.
     """
     kept = _lasting_part(facts, ())
     virtual = kept.get("memory", {}).get("virtual") if isinstance(kept.get("memory"), dict) else None

@@ -65,7 +65,10 @@ class Platform(NamedTuple):
 
 
 class Guest(NamedTuple):
-    """The virtualization that this machine runs under or provides; the role is `guest`, `host` or ""."""
+    """
+    The virtualization under which this machine runs, or that it provides. The role is `guest`, `host` or
+    "".
+    """
 
     system: str = ""
     role: str = ""
@@ -103,7 +106,9 @@ def parse_platform(etc: Mapping[str, str]) -> Platform:
     Args:
         etc: Contents of the `PLATFORM_FILES`, by name; "" for a missing file.
 
-    Source: the order of gopsutil, which CCM's facts come from. An unknown family is taken from ID_LIKE in os-release.
+    An unknown family is read from ID_LIKE in os-release.
+
+    Source: the order of gopsutil, which CCM uses for its facts.
     """
     platform, version = _platform(etc)
     platform = platform.strip('"')
@@ -161,10 +166,10 @@ def parse_guest(read: Callable[[str], str], exists: Callable[[str], bool]) -> Gu
     Detect virtualization from files of the kernel.
 
     Args:
-        read: Returns the content of a path below the root, such as `proc/modules`; "" when it cannot be read.
-        exists: Whether a path exists below the root.
+        read: Returns the content of a path below the root, such as `proc/modules`; "" if it cannot be read.
+        exists: Returns whether a path exists below the root.
 
-    Later signs are stronger: a container in a virtual machine is a container.
+    Later checks take precedence: a container in a virtual machine is a container.
     """
     guest = Guest()
     if exists("proc/xen"):
@@ -214,7 +219,7 @@ def host_id(read: Callable[[str], str]) -> str:
     Return an ID that is unique to this machine: the firmware's UUID, else /etc/machine-id, else the boot ID.
 
     Args:
-        read: Returns the content of a path below the root; "" when it cannot be read (the firmware's UUID needs root).
+        read: Returns the content of a path below the root; "" if it cannot be read (the firmware's UUID requires root).
     """
     if uuid := read("sys/class/dmi/id/product_uuid").strip():
         return uuid.lower()
@@ -226,7 +231,7 @@ def host_id(read: Callable[[str], str]) -> str:
 
 def _boot_time(stat: str, uptime: float, guest: Guest) -> int:
     if guest in (Guest("lxc", "guest"), Guest("docker", "guest")):
-        # btime is the host's
+        # in a container, btime is the host's boot time
         return int(time.time() - uptime)
     found = re.search(r"^btime (\d+)", stat, re.MULTILINE)
     return int(found[1]) if found else int(time.time() - uptime)

@@ -70,8 +70,9 @@ def parse_meminfo(text: str) -> dict[str, Any]:
     """
     Read /proc/meminfo.
 
-    "Available" is the kernel's estimate of what can be used without swapping. It is not "free", which leaves out reclaimable
-    cache and looks alarming on a healthy host. "Cached" includes the reclaimable slabs, as in Choria CCM.
+    "Available" is the kernel's estimate of the memory that can be used without swapping. It is not "free",
+    which excludes reclaimable cache and looks alarming on a healthy host. "Cached" includes the reclaimable
+    slabs, as in Choria CCM.
 
     Args:
         text: The whole file: lines of `Name:  12345 kB`, in any order; a missing value is 0.
@@ -80,7 +81,7 @@ def parse_meminfo(text: str) -> dict[str, Any]:
         Sizes in bytes, with gopsutil's field names; the file's "kB" means 1024 bytes.
 
     Raises:
-        FactUnavailableError: There is no `MemTotal`, or no `MemAvailable`, which needs Linux 3.14.
+        FactUnavailableError: `MemTotal` or `MemAvailable` is missing; `MemAvailable` requires Linux 3.14.
 
     Source: proc_meminfo(5); samples in tests/unit/facts/data/meminfo_*.txt.
     """
@@ -93,7 +94,7 @@ def parse_meminfo(text: str) -> dict[str, Any]:
     memory["cached"] += memory["sreclaimable"]
     memory["used"] = memory["total"] - memory["available"]
     memory["usedPercent"] = memory["used"] / memory["total"] * 100 if memory["total"] else 0.0
-    memory |= {"wired": 0, "laundry": 0}  # fields of other systems, which readers may expect
+    memory |= {"wired": 0, "laundry": 0}  # fields of other systems that readers may expect
     return memory
 
 

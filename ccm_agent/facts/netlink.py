@@ -1,8 +1,8 @@
 """
 Read interfaces and addresses from the kernel over rtnetlink.
 
-/proc has no IPv4 addresses, and psutil, which asks the C library, takes 30 ms to import: a third of a whole `ccm apply`. This
-module sends two queries and changes nothing.
+/proc has no IPv4 addresses. psutil, which uses the C library, takes 30 ms to import: a third of a whole `ccm
+apply`. This module sends two queries and changes nothing.
 
 Source: netlink(7), rtnetlink(7), linux/if_link.h, linux/if_addr.h.
 """
@@ -29,7 +29,9 @@ _ATTRIBUTE = struct.Struct("=HH")
 
 _RECEIVE_BYTES = 1 << 16
 _ANSWER_TIMEOUT_S = 2.0
-"""Seconds. The kernel answers from memory; a sandbox that drops the query must not block the program."""
+"""
+The kernel answers from memory. The limit prevents a sandbox that drops the query from blocking the program.
+"""
 
 
 class Link(NamedTuple):
@@ -55,13 +57,13 @@ def ask() -> tuple[list[Link], list[Address]]:
     Return all interfaces of this network namespace and their addresses.
 
     Raises:
-        OSError: The kernel, or a sandbox around us, does not answer.
+        OSError: The kernel does not answer, or a sandbox blocks the query.
     """
     return parse_links(_dump(_RTM_GETLINK)), parse_addresses(_dump(_RTM_GETADDR))
 
 
 def parse_links(answer: bytes) -> list[Link]:
-    """Read the kernel's answer to RTM_GETLINK: whole netlink messages, one after the other."""
+    """Parse the kernel's answer to RTM_GETLINK: whole netlink messages in sequence."""
     links = []
     for kind, body in _messages(answer):
         if kind != _RTM_NEWLINK or len(body) < _LINK.size:
@@ -77,7 +79,7 @@ def parse_links(answer: bytes) -> list[Link]:
 
 
 def parse_addresses(answer: bytes) -> list[Address]:
-    """Read the kernel's answer to RTM_GETADDR; for a point-to-point link it is the local address."""
+    """Parse the kernel's answer to RTM_GETADDR. For a point-to-point link, the address is the local one."""
     addresses = []
     for kind, body in _messages(answer):
         if kind != _RTM_NEWADDR or len(body) < _ADDRESS.size:
@@ -93,7 +95,7 @@ def parse_addresses(answer: bytes) -> list[Address]:
 
 
 def _dump(question: int) -> bytes:
-    # one byte of address family, "any", padded to the size that the kernel's parser wants
+    # one byte of address family, "any", padded to the size that the kernel's parser requires
     request = _HEADER.pack(_HEADER.size + _LINK.size, question, _REQUEST_DUMP, 1, 0) + bytes(_LINK.size)
     answer = b""
     with socket.socket(

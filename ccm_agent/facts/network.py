@@ -10,7 +10,7 @@ from ccm_agent.facts.netlink import Address, Link, ask
 
 _FLAGS = ((0x1, "up"), (0x2, "broadcast"), (0x8, "loopback"), (0x10, "pointtopoint"), (0x1000, "multicast"))
 
-# Nothing is sent there: connecting a datagram socket only makes the kernel choose a route.
+# No packet is sent: connecting a datagram socket only makes the kernel choose a route.
 _FAR_IPV4 = (socket.AF_INET, ("1.1.1.1", 53))
 _FAR_IPV6 = (socket.AF_INET6, ("2001:4860:4860::8888", 53))
 
@@ -29,11 +29,11 @@ def shape(
 
     Args:
         source_ipv4: The source address of the default route; "" without one.
-        source_ipv6: Likewise.
+        source_ipv6: The same for IPv6.
 
     Returns:
-        `addresses` leaves out loopback, link-local and multicast; `default_ipv4` and `default_ipv6` are the last address of the
-        interface with the default route.
+        The `network` family. `addresses` excludes loopback, link-local and multicast addresses. `default_ipv4`
+        and `default_ipv6` are the last address of the interface with the default route.
     """
     family: dict[str, Any] = {"addresses": [], "interfaces": [], "default_ipv4": "", "default_ipv6": ""}
     ways_out = {(_owner(addresses, source_ipv4), 4), (_owner(addresses, source_ipv6), 6)}

@@ -1,4 +1,4 @@
-"""`partition`: mounted filesystems that keep data, and how full they are."""
+"""`partition`: mounted filesystems with persistent data, and their usage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
     try:
         mounts = (proc / "1/mountinfo").read_text(errors="surrogateescape")
     except OSError:
-        # another user's process; ours sees the same unless it lives in a mount namespace of its own
+        # PID 1 is another user's process; our own has the same mounts unless it is in a separate mount
+        # namespace
         mounts = (proc / "self/mountinfo").read_text(errors="surrogateescape")
     partitions = parse_mountinfo(mounts, parse_filesystems((proc / "filesystems").read_text()))
     usage = [used for one in partitions if (used := _usage(one["mountpoint"], one["fstype"])) is not None]
@@ -24,7 +25,10 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def parse_filesystems(text: str) -> frozenset[str]:
-    """Return the filesystem types that store data on a device, from /proc/filesystems, and zfs, which is listed as "nodev"."""
+    """
+    Return the filesystem types that store data on a device, from /proc/filesystems, and zfs, which is
+    listed as "nodev".
+    """
     kinds = set()
     for line in text.splitlines():
         nodev, _, kind = line.partition("\t")
@@ -79,7 +83,7 @@ def _usage(path: str, kind: str) -> dict[str, Any] | None:
         "total": found.f_blocks * unit,
         "free": free,
         "used": used,
-        # of the space for ordinary users: blocks reserved for root are neither used nor free
+        # relative to the space for ordinary users: blocks reserved for root are neither used nor free
         "usedPercent": used / (used + free) * 100 if used + free else 0.0,
         "inodesTotal": found.f_files,
         "inodesUsed": inodes_used,

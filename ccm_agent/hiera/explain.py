@@ -1,7 +1,7 @@
 """
 Explain where a value in a node's data comes from: every layer of every document that could set it, in merge order.
 
-It reads the same layers and merges them as `resolve.py` does, so the final value is the one that the node gets.
+It reads and merges the same layers as `resolve.py`, so the final value is the value on the node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ccm_agent.model.errors import DataError, Place
 _MISSING = object()
 
 REVERSALS_TOLD = 3
-"""The most warnings about one document; a wrong order usually affects many keys."""
+"""The maximum number of warnings about one document; a wrong order usually affects many keys."""
 
 
 class LayerEffect(StrEnum):
@@ -33,7 +33,7 @@ class LayerEffect(StrEnum):
     WINS = "wins"
     """The layer sets the value."""
     MERGED = "merged"
-    """Its mapping or list is part of the value."""
+    """The layer's mapping or list is part of the value."""
     OVERRIDDEN = "overridden"
     """The layer has the key, but a later layer replaced its value."""
     REMOVES = "removes"
@@ -41,7 +41,7 @@ class LayerEffect(StrEnum):
     NO_KEY = "has no such key"
     ABSENT = "no such override"
     UNNAMED = "names no override"
-    """Every expression in the entry is empty, because the node lacks the facts."""
+    """Every expression in the entry renders to "", because the node lacks the facts."""
     NOT_REACHED = "not reached"
     """With `merge: first`, an earlier override was used."""
 
@@ -50,7 +50,7 @@ _NOT_THERE = frozenset((LayerEffect.ABSENT, LayerEffect.UNNAMED, LayerEffect.NOT
 
 
 class SourceDocument(Struct, frozen=True, kw_only=True):
-    """A document: its name in errors, its text, and its revision in a bucket (0 if it is not in a bucket)."""
+    """A document: its name in errors, its text, and its revision in a bucket (0 if it is not from a bucket)."""
 
     name: str
     text: str
@@ -67,9 +67,9 @@ class Candidate(Struct, frozen=True, kw_only=True):
         merge: How the document merges its overrides: "first" or "deep"; "" when it has no hierarchy.
         entry: The entry of the order as written; "" for the base data.
         layer: "data", or the override's name.
-        line: The line of the key in the document, else of the layer; 0 if neither is in it.
-        effect: Its effect on the value.
-        value: The value that it sets; absent if it sets none.
+        line: The line of the key in the document, or else of the layer; 0 if the document contains neither.
+        effect: The effect of the layer on the value.
+        value: The value in the layer; None if the layer does not set it.
     """
 
     document: str
@@ -84,14 +84,14 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 class Explained(Struct, frozen=True, kw_only=True):
     """
-    Where a value comes from.
+    The origin of a value.
 
     Attributes:
         key: The requested key, as a dotted path.
-        is_found: The node has the key.
+        is_found: Whether the node has the key.
         value: Its value; None if the node does not have the key.
-        candidates: Every layer, in merge order; later layers win.
-        rules: The validation rules for it, from comments.
+        candidates: Every layer, in merge order; later layers take precedence.
+        rules: The validation rules for the key, from comments.
         broken: The violated rules, as sentences that do not contain the value.
         warnings: Probable mistakes in the documents.
         secret: Keys that the documents declare secret.
@@ -109,11 +109,11 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> Explained:
     """
-    Where the value of a key comes from.
+    Explain where the value of a key comes from.
 
     Args:
-        key: Its path: keys joined by dots. Keys that contain dots are found, too.
-        sources: The documents, each merged deep over those before it, as a run does with them.
+        key: The path of the key, joined by dots. Keys that contain dots are supported.
+        sources: The documents. Each is deep-merged over the documents before it, as in a run.
         facts: The node's facts.
 
     Raises:
@@ -147,7 +147,8 @@ def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any
 
 def merged_data(sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> Resolved:
     """
-    The data that these documents give a node, each merged deep over those before it, and the keys that any declares secret.
+    Return the data of a node from these documents, each deep-merged over the documents before it, with all keys
+    that a document declares secret.
 
     Raises:
         CcmError: A document cannot be read or resolved with these facts.
@@ -161,7 +162,7 @@ def merged_data(sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> 
 def _reversed(
     source: SourceDocument, root: object, candidates: Sequence[Candidate], path: tuple[str, ...]
 ) -> list[str]:
-    """Warnings about the order of a document, as far as it decided the value of this key on this node."""
+    """Return warnings about the order of a document, if it affected the value of this key on this node."""
     there = {candidate.layer for candidate in candidates if candidate.effect not in _NOT_THERE}
     sentences = (
         f"{source.name}: {reversal}"
@@ -183,7 +184,10 @@ def _broken(data: Mapping[str, Any], demands: Sequence[DataRule]) -> list[str]:
 
 
 class _Tale:
-    """The merged data so far, and the effect of each layer on one key; `root` is the last document added."""
+    """
+    The merged data so far, and the effect of each layer on one key; `root` is the document that was added
+    last.
+    """
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -254,7 +258,7 @@ class _Tale:
             self._settle(LayerEffect.MERGED)
 
     def _go_over(self, outer: list[int], own: Mapping[str, Any], begin: int) -> None:
-        """Merge the document's own data over that of the documents before it."""
+        """Merge the document's own data over the data of the documents before it."""
         was, mine = self.value, _at(own, self.key)
         self.data = merge.deep(self.data, own)
         givers = self._givers
@@ -319,7 +323,9 @@ def _join(old: object, new: object) -> bool:
 
 
 def find_path(data: object, key: str) -> tuple[str, ...] | None:
-    """Split a dotted path into keys that exist in the data; a key that contains dots itself comes first."""
+    """
+    Split a dotted path into keys that exist in the data. A key that itself contains dots takes precedence.
+    """
     if not isinstance(data, Mapping):
         return None
     if key in data:

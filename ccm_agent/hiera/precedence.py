@@ -1,8 +1,9 @@
 """
-Orders that suggest one precedence and give the other.
+Detect orders with a precedence that is probably not intended.
 
-With `merge: first` the first entry of `hierarchy.order` wins, so people write `[role:${ … }, common]`. With `merge: deep` the
-last one wins, and in the same order `common` replaces what the roles say.
+With `merge: first` the first entry of `hierarchy.order` takes precedence, so people write `[role:${ … },
+common]`. With `merge: deep` the last entry takes precedence. In the same order, `common` then replaces the
+values of the roles.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from ccm_agent.model.data import Merge
 from ccm_agent.templates.scan import find_spans
 
 REVERSALS_MAX = 10_000
-"""Values that are looked at: a document of thousands of nodes may have its order wrong for each."""
+"""
+The maximum number of values that are examined. A document for thousands of nodes may have its order wrong
+for each of them.
+"""
 
 
 class Reversal(NamedTuple):
     """
-    A value for some nodes that the same value for all nodes replaces.
+    A value for some nodes that is replaced by a value for all nodes.
 
     Attributes:
-        place: The place in the order of the entry that wins.
-        general: That entry, which names one override on every node.
-        specific: The override whose value it replaces.
-        entry: The entry before it that names this override on some nodes.
+        place: The position of the general entry in the order.
+        general: The general entry, which selects the same override on every node.
+        specific: The override with the replaced value.
+        entry: The earlier entry that selects this override on some nodes.
         path: The keys of the value.
     """
 
@@ -45,7 +49,10 @@ class Reversal(NamedTuple):
 
 
 def reversals(root: object) -> Iterator[Reversal]:
-    """The first reversals of a document with `merge: deep`, in the order of its entries; nothing of a malformed one."""
+    """
+    Yield the reversals of a document with `merge: deep`, in the order of its entries, up to a limit. A
+    malformed document has none.
+    """
     return islice(_all(root), REVERSALS_MAX)
 
 
@@ -72,7 +79,7 @@ def _deep(root: object) -> tuple[list[str], Mapping[str, Any]]:
 
 
 def _named(entry: str, overrides: Mapping[str, Any]) -> Iterator[str]:
-    """The overrides that an entry with expressions can name."""
+    """Yield the overrides that an entry with expressions can select."""
     spans = find_spans(entry)
     if not spans:
         return
@@ -85,7 +92,7 @@ def _named(entry: str, overrides: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fits(name: str, literals: list[str]) -> bool:
-    """The literals are in the name in this order, the first at its beginning and the last at its end."""
+    """Whether a name contains the literals in this order, the first at its start and the last at its end."""
     first, *middle, last = literals
     if not name.startswith(first):
         return False
@@ -99,7 +106,7 @@ def _fits(name: str, literals: list[str]) -> bool:
 
 
 def _replaced(specific: Mapping[str, Any], general: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The keys whose value in the one gives way to another value in the other."""
+    """Yield the keys with a value in `specific` that a different value in `general` replaces."""
     for key, value in specific.items():
         if key not in general or general[key] == value:
             continue

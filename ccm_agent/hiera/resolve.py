@@ -1,9 +1,9 @@
 """
 Resolve one hiera document and a node's facts to the node's data.
 
-The document's `data` is the base. `hierarchy.order` names, with expressions on facts, the `overrides` that go over it; `merge`
-says whether the first that is there counts (`first`) or all of them (`deep`). Expressions here see facts and `lookup`, and no
-function that could read a file.
+The document's `data` is the base. `hierarchy.order` selects the `overrides` that are merged over it; its
+entries can contain expressions with facts. With `merge: first` only the first existing override applies, with
+`merge: deep` all of them. Expressions here can use facts and `lookup`, but no function that could read a file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ class TextRenderer(Protocol):
     """Renders the expressions in a document's texts for one node."""
 
     def typed(self, text: str) -> object:
-        """The text with its expressions rendered; when it is one expression, the value itself."""
+        """Render the expressions in a text. A text that is a single expression returns the value itself."""
         ...
 
     def entry(self, text: str) -> str | None:
-        """Render an entry of the order; None when every expression in it is empty, so that it names no override."""
+        """
+        Render an entry of the order. Return None if every expression in it is empty, so it does not select
+        an override.
+        """
         ...
 
 
@@ -41,10 +44,10 @@ class Layer(Struct, frozen=True, kw_only=True):
     One layer of a document, for one node.
 
     Attributes:
-        entry: The entry of the order that names it, as written; "" for the base data.
-        name: The override that it names; None if it names none, and for the base data.
-        path: Its path in the document.
-        data: Its rendered data; None when there is no such override.
+        entry: The entry of the order for this layer, as written; "" for the base data.
+        name: The name of the override; None if the entry does not select one, and for the base data.
+        path: The path of the layer in the document.
+        data: The rendered data; None if the override does not exist.
     """
 
     entry: str = ""
@@ -67,14 +70,14 @@ def resolve_document(
     The rules are not checked here: `rules.check` applies them after all other data has been merged.
 
     Args:
-        document: Its text; what begins with `{` or `[` is JSON and has no comments, so no rules.
-        facts: What expressions see as `Facts`.
+        document: The text. A text that begins with `{` or `[` is JSON. JSON has no comments and therefore no rules.
+        facts: The value of `Facts` in expressions.
         source: The document's name, for errors.
         data_key: The key of the base data.
-        expressions: Renders expressions; None makes the usual one from the facts.
+        expressions: Renders expressions; None uses the default renderer with these facts.
 
     Raises:
-        DocumentError: It cannot be read.
+        DocumentError: The document cannot be decoded.
         DataError: Its hierarchy or overrides are not valid.
         ExpressionError: An expression in it fails.
     """
@@ -93,11 +96,11 @@ def resolve_values(
     expressions: TextRenderer | None = None,
 ) -> Resolved:
     """
-    Do the same as `resolve_document` for a decoded document.
+    Resolve a decoded document; see `resolve_document`.
 
     Args:
-        root: What `codec.decode_document` gave; not changed.
-        text: The text that it came from; without it there are no rules, and errors have no line.
+        root: The result of `codec.decode_document`; it is not changed.
+        text: The source text. Without it there are no rules, and errors have no line.
     """
     if not isinstance(root, Mapping):
         raise not_hiera(root, data_key, source)
@@ -121,10 +124,10 @@ def read_layers(
     data_key: str = DATA_KEY,
 ) -> tuple[Hierarchy, Iterator[Layer]]:
     """
-    The hierarchy of a document, and its layers in the order in which they are merged.
+    Return the hierarchy of a document, and its layers in the order in which they are merged.
 
     Each layer is rendered when the iterator reaches it. With `merge: first`, layers after the first existing override are not
-    used. This function and its iterator raise as `resolve_values` does.
+    used. This function and its iterator raise the same errors as `resolve_values`.
     """
     if not isinstance(root, Mapping):
         raise not_hiera(root, data_key, source)
@@ -134,7 +137,7 @@ def read_layers(
 
 
 def not_hiera(root: object, data_key: str, source: str) -> DataError:
-    """The error for a document that is not a mapping."""
+    """Return the error for a document that is not a mapping."""
     return DataError(
         f"a mapping with `{data_key}`, and perhaps `hierarchy` and `overrides`, is expected, not {_kind(root)}",
         place=Place(source),
@@ -142,7 +145,10 @@ def not_hiera(root: object, data_key: str, source: str) -> DataError:
 
 
 def expressions_on(facts: Mapping[str, Any]) -> TextRenderer:
-    """Return the renderer of hiera expressions: they see facts and `lookup`, and a missing value renders as ""."""
+    """
+    Return the renderer of hiera expressions. They can use facts and `lookup`, and a missing value renders
+    as "".
+    """
     return _Rendering(facts)
 
 
@@ -152,7 +158,7 @@ class _Rendering:
 
     @cached_property
     def _environment(self) -> Environment:
-        # made for the first expression: most documents have none
+        # created for the first expression, because most documents have none
         from ccm_agent.templates.env import Environment
 
         known = self._facts if isinstance(self._facts, dict) else dict(self._facts)
@@ -268,7 +274,7 @@ class _Resolver:
             self.fail_expression(err, "hierarchy", "order", number)
 
     def layer(self, data: Mapping[str, Any], *path: str) -> dict[str, Any]:
-        """Data or an override, rendered."""
+        """Render the data of the document or of an override."""
         trail: list[str | int] = []
         try:
             return self.rendered(data, trail)
@@ -289,7 +295,7 @@ class _Resolver:
         if isinstance(value, str):
             return self.expressions.typed(value) if "{" in value else value
         if isinstance(value, float):
-            # as Choria CCM does, so that `port: 80.0` and numbers from JSON become integers
+            # as in Choria CCM: `port: 80.0` and numbers from JSON become integers
             return int(value) if value.is_integer() and -(2.0**63) <= value < 2.0**63 else value
         if isinstance(value, Mapping):
             return self.rendered(value, trail)

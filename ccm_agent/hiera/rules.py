@@ -1,7 +1,7 @@
 """
-Rules that a document lays on its own data, written as comments: `# @require` and `# @validate EXPRESSION`.
+Rules of a document for its own data, written as comments: `# @require` and `# @validate EXPRESSION`.
 
-They hold for the data as it is in the end, after hierarchy, other documents and the caller's own values.
+They apply to the final data, after the hierarchy, other documents and the caller's own values were merged.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def read_rules(
     text: str, source: str = "", data_key: str = "data"
 ) -> tuple[tuple[DataRule, ...], tuple[str, ...]]:
     """
-    The rules in a document's comments, and warnings about comments that look like rules and are none.
+    Return the rules in a document's comments, and warnings about comments that look like rules but are not.
 
-    JSON has no comments. Comments outside `data_key` say nothing.
+    JSON has no comments. Comments outside `data_key` are ignored.
     """
     if not _ANNOTATION.search(text) or codec.is_json(text):
         return (), ()
@@ -52,12 +52,12 @@ def read_rules(
 
 def check(data: Mapping[str, Any], rules: Sequence[DataRule]) -> None:
     """
-    Nothing, when the data satisfies every rule.
+    Check that the data satisfies every rule.
 
-    Values never stand in the error: they may be secret.
+    The error never contains values, because they may be secret.
 
     Raises:
-        DataError: With every rule that is broken, one a line.
+        DataError: Rules are violated; the error lists them, one per line.
     """
     allowance = Allowance()
     broken = [(rule, sentence) for rule in rules for sentence in _broken(data, rule, allowance)]
@@ -94,7 +94,7 @@ def _find(data: Any, path: tuple[str, ...]) -> Any:
 
 
 def holds(expression: str, value: object, allowance: Allowance) -> bool:
-    """Whether an expression is true of a value; all it may name are the value, as text, and the claims."""
+    """Whether an expression is true for a value. It can use only the value, as text, and the claims."""
     from ccm_agent.hiera.validators import validator_functions
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
     from ccm_agent.templates.goprint import go_print

@@ -1,8 +1,8 @@
 """
-Keys of data whose values are secret: those that a document declares, and those whose names say so.
+Keys of data with secret values: keys that a document declares, and keys with names that indicate a secret.
 
-A document declares them as `hierarchy.secret: [db.password, "tls.*"]`. A key covers all that is below it. `*` is one key or a
-part of one, `**` any number of them, `?` one character.
+A document declares them as `hierarchy.secret: [db.password, "tls.*"]`. A key covers everything below it. `*`
+matches one key or a part of it, `**` any number of keys, and `?` one character.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.secret import MINIMUM_LENGTH, looks_secret
 
 _PLACE = lazy_pattern(r"(file|path|dir|directory|folder|sock|socket)$", re.IGNORECASE)
-"""Names of keys and variables whose values are places, such as `password_file`. An absolute path there is not a secret."""
+"""
+Names of keys and variables with paths as values, such as `password_file`. An absolute path there is not a
+secret.
+"""
 
 _QUANTITY = lazy_pattern(
     r"(ttl|timeout|length|size|age|days|hours|minutes|seconds|port|count|max|min|lifetime|interval|retries|rounds|bits|version)$",
     re.IGNORECASE,
 )
-"""Names of numbers that are no secrets, such as `token_ttl`."""
+"""Names of numbers that are not secrets, such as `token_ttl`."""
 
 _WILDCARD = lazy_pattern(r"\*\*|\*|\?")
 _MEANINGS = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
 
 
 def secret_values(data: Any, keys: Iterable[str]) -> Iterator[str | float]:
-    """Every text and number that stands at, or below, one of these keys."""
+    """Yield every text and number at or below one of these keys."""
     pattern = compile_keys(tuple(keys))
     if pattern is not None:
         yield from _found(data, "", pattern)
@@ -37,10 +40,10 @@ def secret_values(data: Any, keys: Iterable[str]) -> Iterator[str | float]:
 
 def named_secrets(data: Any) -> Iterator[tuple[str | float, bool]]:
     """
-    Every text and number at, or below, a key whose name indicates a secret, such as `db_password`.
+    Yield every text and number at or below a key with a name that indicates a secret, such as `db_password`.
 
-    Each comes with whether its own key has such a name. If only a key above it has one, it may be an ordinary word, such as
-    the value of `user` below `credentials`.
+    Each is paired with whether its own key has such a name. If only a parent key does, the value may be an
+    ordinary word, such as the value of `user` below `credentials`.
     """
     return _named(data)
 
@@ -51,14 +54,14 @@ def is_secret_setting(name: str, text: str) -> bool:
 
 
 def is_secret_key(path: str, keys: tuple[str, ...]) -> bool:
-    """A dotted path is one of these keys, or below one."""
+    """Whether a dotted path is one of these keys, or below one."""
     pattern = compile_keys(keys)
     return pattern is not None and pattern.fullmatch(path) is not None
 
 
 @lru_cache(maxsize=64)
 def compile_keys(keys: tuple[str, ...]) -> re.Pattern[str] | None:
-    """What matches the dotted paths that keys cover; None when there are no keys."""
+    """Compile a pattern for the dotted paths that keys cover; None without keys."""
     if not keys:
         return None
     one_of = "|".join(_expression(key) for key in keys)
@@ -100,7 +103,10 @@ def _named(
 
 
 def _is_about(key: str, value: Any) -> bool:
-    """Whether a value at a key that indicates a secret is not one: too short, the path of its file, its lifetime …"""
+    """
+    Whether a value at a key that indicates a secret is not a secret: too short, the path of its file, its
+    lifetime …
+    """
     if isinstance(value, str):
         return len(value) < MINIMUM_LENGTH or (value.startswith("/") and _PLACE.search(key) is not None)
     if isinstance(value, (int, float)) and not isinstance(value, bool):

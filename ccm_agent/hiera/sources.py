@@ -1,9 +1,10 @@
 """
-Where documents come from: files, http and https, keys of a bucket.
+The sources of documents: files, http and https, and keys of a bucket.
 
-Each goes through a port, so that this room touches neither host nor broker. A key's document may be stamped: wrapped in a
-record that names its bucket and key and a growing number. A node may read keys that others could have written under another
-name, so a record that names another key, or an older number than one seen before, is refused.
+All are read through ports, so this package accesses neither host nor broker directly. The document of a key may
+be stamped: wrapped in a record with its bucket, its key and an increasing number. A node may read keys to which
+others could have copied a record of another key. A record with a different key, or with a lower number than one
+that was already seen, is therefore refused.
 """
 
 from __future__ import annotations
@@ -25,25 +26,28 @@ from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import mask_url
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
-"""The largest document; messages of a broker and hand-written files are far smaller."""
+"""The maximum size of a document; messages of a broker and hand-written files are far smaller."""
 
 THREAD_FROM_BYTES = 64 << 10
-"""A smaller document is read on the loop: that takes less than a hop to a thread and back."""
+"""A smaller document is decoded on the event loop, because that takes less time than a thread hop."""
 
 MARKERS = (b"{{", b"${")
-"""Before an expression, which may take its time: a document with one is not resolved on the loop."""
+"""
+The start of an expression. Evaluating may take time, so a document with expressions is not resolved on the
+event loop.
+"""
 
 OpenBucket = Callable[[str], Awaitable[KeyReader]]
 
 
 class FetchedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A document as it was found.
+    A document as fetched.
 
     Attributes:
-        content: Its bytes, out of its stamp if it had one.
-        name: What errors and logs call it: its URL without what is secret in it.
-        revision: The bucket's revision of it; 0 for all else.
+        content: The bytes of the document, without its stamp.
+        name: The name in errors and logs: the URL without its secrets.
+        revision: The revision in the bucket; 0 for other sources.
     """
 
     content: bytes
@@ -59,10 +63,11 @@ class Sources:
         files: Reads files.
         download: Fetches http and https URLs; None refuses them.
         open_bucket: Opens a bucket by name; None refuses `kv://`.
-        directory: Where relative paths begin; absolute.
-        numbers: The highest number seen of each stamped document, by `bucket/key`. Changed in place, for the caller to keep.
-        demand_stamps: Refuse a key's document that is not stamped.
-        pins: Buckets that are read as they were at a revision; there an older number is what was asked for.
+        directory: The base of relative paths; absolute.
+        numbers: The highest number of each stamped document that was seen, by `bucket/key`. It is changed in
+            place, and the caller stores it.
+        demand_stamps: Whether to refuse a document of a key that is not stamped.
+        pins: Buckets that are read as of a revision; older numbers are expected there.
     """
 
     def __init__(
@@ -85,7 +90,7 @@ class Sources:
         self._demand_stamps = demand_stamps
 
     def pinned(self, pins: Mapping[str, int]) -> Sources:
-        """The same sources, with buckets read as they were at a revision."""
+        """Return the same sources, with buckets read as of a revision."""
         return Sources(
             self._files,
             download=self._download,
@@ -98,13 +103,13 @@ class Sources:
 
     async def fetch(self, url: str) -> FetchedDocument:
         """
-        The document at a URL: a path, `file:///path`, `http(s)://…` or `kv://BUCKET/KEY`.
+        Fetch the document at a URL: a path, `file:///path`, `http(s)://…` or `kv://BUCKET/KEY`.
 
         Raises:
             DataError: The URL is not a source, or the document is empty.
-            FileError: A file is not there (`errno.ENOENT`) or cannot be read.
+            FileError: A file does not exist (`errno.ENOENT`) or cannot be read.
             DownloadError: A URL cannot be fetched.
-            BusError: The bucket cannot be asked, or a stamp is wrong.
+            BusError: The bucket cannot be read, or a stamp is wrong.
         """
         scheme, mark, rest = url.partition("://")
         if not url:
@@ -131,7 +136,7 @@ class Sources:
         Fetch a document and resolve it; its rules are not checked yet.
 
         Raises:
-            CcmError: As `fetch`, and as `resolve_document`.
+            CcmError: See `fetch` and `resolve_document`.
         """
         fetched = await self.fetch(url)
         if len(fetched.content) < THREAD_FROM_BYTES and not any(mark in fetched.content for mark in MARKERS):
@@ -193,7 +198,7 @@ class Sources:
 
 
 def plain_refused(bucket: str, key: str, why: str) -> ProtocolError:
-    """The error for a document that another program wrote, with what an operator can do."""
+    """Return the error for a document that was written by another program, with a fix for the operator."""
     return ProtocolError(
         f"kv://{bucket}/{key} was not written by `ccmctl`, and {why}: write it with `ccmctl data put {key}`, or set "
         "`stamped_data: false` in the node's configuration"
@@ -201,7 +206,7 @@ def plain_refused(bucket: str, key: str, why: str) -> ProtocolError:
 
 
 def read_stamp(value: bytes) -> Stamped | None:
-    """The record that a document is wrapped in; None for a plain document, as the `nats` tool puts it there."""
+    """Return the record that wraps a document; None for a plain document, as stored by the `nats` tool."""
     if not value.lstrip().startswith(b"{"):
         return None
     try:

@@ -1,8 +1,9 @@
 """
-What `@validate` may ask of a value: the functions of Choria's validator library, as pure claims about a text.
+The functions that `@validate` can apply to a value: those of Choria's validator library, as pure claims about a text.
 
-There a value that is not an IP address, hostname or safe text ends the whole expression with an error, so that
-`isIPv4(value) || isIPv6(value)` is never true for IPv6. Here they say false, and operators combine them as documented.
+In that library, a value that is not an IP address, hostname or safe text ends the whole expression with an
+error. `isIPv4(value) || isIPv6(value)` is therefore never true for IPv6 there. Here the functions return false,
+and operators combine them as documented.
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ _MAX_NAME = 253  # RFC 1123, section 2.1
 
 
 def is_ip(value: str) -> bool:
-    """An IPv4 or IPv6 address, without zone or prefix length."""
+    """Whether a value is an IPv4 or IPv6 address, without zone or prefix length."""
     return _address(value) is not None
 
 
 def is_ipv4(value: str) -> bool:
-    """An IPv4 address; one written as IPv6 (`::ffff:1.2.3.4`) is one too."""
+    """Whether a value is an IPv4 address; an address written as IPv6 (`::ffff:1.2.3.4`) is one too."""
     address = _address(value)
     return isinstance(address, ipaddress.IPv4Address)
 
 
 def is_ipv6(value: str) -> bool:
-    """An IPv6 address that does not map an IPv4 one."""
+    """Whether a value is an IPv6 address that does not map an IPv4 address."""
     return isinstance(_address(value), ipaddress.IPv6Address)
 
 
 def is_int(value: str) -> bool:
-    """A whole number of any size in decimal digits, with or without a sign."""
+    """Whether a value is a whole number of any size in decimal digits, with or without a sign."""
     return _INT.fullmatch(value) is not None
 
 
 def is_float(value: str) -> bool:
-    """A decimal number, with or without a fraction and an exponent, or infinity."""
+    """Whether a value is a decimal number, with or without a fraction and an exponent, or infinity."""
     return _FLOAT.fullmatch(value) is not None
 
 
 def is_duration(value: str) -> bool:
-    """A text with durations in it, such as `1h30m`, `3d` or `about 10s`; `0` needs no unit."""
+    """Whether a value contains durations, such as `1h30m`, `3d` or `about 10s`; `0` needs no unit."""
     if value == "0":
         return True
     parts = _DURATION_PART.findall(value)
@@ -61,17 +62,23 @@ def is_duration(value: str) -> bool:
 
 
 def is_shell_safe(value: str) -> bool:
-    """No character in it starts, joins or redirects commands in a shell. Quotes, globs and backslashes pass."""
+    """
+    Whether a value contains no character that starts, joins or redirects commands in a shell. Quotes, globs
+    and backslashes are accepted.
+    """
     return not _UNSAFE.intersection(value.strip())
 
 
 def is_hostname(value: str) -> bool:
-    """Labels of RFC 1123, one or more, without a dot at the end."""
+    """Whether a value consists of one or more labels of RFC 1123, without a dot at the end."""
     return len(value) <= _MAX_NAME and all(_LABEL.fullmatch(label) for label in value.split("."))
 
 
 def is_fqdn(value: str) -> bool:
-    """Two labels of RFC 1123 or more, the last beginning with a letter; a dot may stand at the end."""
+    """
+    Whether a value consists of two or more labels of RFC 1123, and the last one begins with a letter. It
+    may end with a dot.
+    """
     name = value.removesuffix(".")
     last = name.rpartition(".")[2]
     return "." in name and last[:1].isalpha() and is_hostname(name)
@@ -109,15 +116,15 @@ CLAIMS: dict[str, Callable[[str], bool]] = {
     "isFQDN": is_fqdn,
     "is_fqdn": is_fqdn,
 }
-"""By the names that an expression calls them by."""
+"""The claims by their names in expressions."""
 
 
 @functools.lru_cache(maxsize=1)
 def validator_functions() -> dict[str, Callable[..., bool]]:
     """
-    The functions of an expression about a value: those of `CLAIMS`, and `isRegex(value, pattern)` with patterns of RE2.
+    Return the functions of an expression about a value: those of `CLAIMS`, and `isRegex(value, pattern)` with RE2 patterns.
 
-    They raise an ExpressionError for anything but text.
+    They raise an ExpressionError for values that are not text.
     """
     functions: dict[str, Callable[..., bool]] = {
         name: _on_text(name, claim) for name, claim in CLAIMS.items()

@@ -37,9 +37,9 @@ class ResourceBuilder(EntryReader):
 
     Args:
         catalog: The available types.
-        expressions: Renders what is not deferred.
+        expressions: Renders properties that are not deferred.
         text, source: The document, for the place of errors; text is None without a document.
-        is_literal: Expressions are not rendered: text that looks like a template stays as it is.
+        is_literal: Whether to keep text that looks like a template as written, without rendering it.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class ResourceBuilder(EntryReader):
     ) -> None:
         super().__init__(catalog, text, source)
         self._expressions = expressions
-        # an escape could hide an opening delimiter from this scan, so it counts as one
+        # an escape could hide an opening delimiter from this scan, so a backslash is treated like a
+        # delimiter
         self._is_templated = not is_literal and (text is None or has_markers(text) or "\\" in text)
 
     def expand(self, raw: list[Any], path: Path) -> list[ResolvedResource]:
@@ -61,7 +62,7 @@ class ResourceBuilder(EntryReader):
         Build the resources of a list, in order.
 
         Raises:
-            InputError: A resource is not valid; the error has its place.
+            InputError: A resource is not valid; the error includes its place.
         """
         declared: list[ResolvedResource] = []
         for number, entry in enumerate(raw):
@@ -102,7 +103,7 @@ class ResourceBuilder(EntryReader):
         Build one resource from its raw properties.
 
         Raises:
-            InputError: A resource is not valid; the error has its place.
+            InputError: A resource is not valid; the error includes its place.
         """
         pending: tuple[str, ...] = ()
         refused: PropertyError | None = None
@@ -129,7 +130,7 @@ class ResourceBuilder(EntryReader):
     def _rendered(
         self, kind: AnyType, raw: dict[str, Any], path: Path
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Properties with their templates rendered, and the names of those that wait."""
+        """Return the properties with rendered templates, and the names of deferred properties."""
         rendered, pending, rules = raw, [], kind.rules
         for written, value in raw.items():
             key = rules.aliases.get(written, written)
@@ -146,7 +147,7 @@ class ResourceBuilder(EntryReader):
                 new = make(value, self._expressions)
             except InputError as err:
                 if isinstance(bus_error_behind(err), SecretNotSealedError):
-                    # it fails when its turn has come, as a resource with a deferred field does
+                    # the resource fails when it is applied, like a resource with a deferred property
                     pending.append(key)
                     continue
                 self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", (*path, written))
@@ -157,7 +158,7 @@ class ResourceBuilder(EntryReader):
         return rendered, tuple(pending)
 
     def _replace(self, err: InputError, resource: str, path: Path) -> NoReturn:
-        """The same error, with the resource's name and its place in the document."""
+        """Raise the same error with the resource's name and its place in the document."""
         place = err.place
         if place is None or not place.line:
             inner = parse_path(place.path) if place is not None else ()
@@ -169,7 +170,7 @@ class ResourceBuilder(EntryReader):
 
 
 def _refusal(kind: AnyType, wanted: CommonProperties, raw: dict[str, Any]) -> PropertyError | None:
-    """Return why the resource fails when its turn has come; None if nothing is known yet."""
+    """Return why the resource will fail when it is applied; None if no reason is known yet."""
     if kind.check_when_applied is not None:
         try:
             kind.check_when_applied(wanted, raw)

@@ -1,4 +1,4 @@
-"""Find all wrong names and types of values, where a conversion reports only the first mistake."""
+"""Find all wrong names and types of values. A plain conversion reports only the first mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccm_agent.model.suggestions import nearest
 T = TypeVar("T")
 
 MISTAKES_MAX = 100
-"""The most mistakes reported for one mapping; each costs a conversion."""
+"""The maximum number of mistakes that are reported for one mapping; each costs a conversion."""
 
 
 class Mistake(Struct, frozen=True):
@@ -23,9 +23,9 @@ class Mistake(Struct, frozen=True):
     A value that does not convert.
 
     Attributes:
-        error: What is wrong.
-        path: The way to it from the mapping that is converted.
-        meant: The known key that an unknown one is read as; "" for none.
+        error: The error.
+        path: The path from the converted mapping to the value.
+        meant: The known key that replaces an unknown one; "" for none.
     """
 
     error: InputError
@@ -39,12 +39,12 @@ def convert_all(
     """
     Convert a mapping, and continue after each mistake.
 
-    A misspelled key is read as the nearest known one. Other invalid values are left out.
+    A misspelled key is treated as the most similar known key. Other invalid values are left out.
 
     Args:
         raw: The values; they are not changed.
-        make: Converts them; raises an InputError with `$.path` for the first mistake.
-        known_by: Names by their other spellings. Errors name a property by its name, whatever was written.
+        make: Converts the values; raises an InputError with `$.path` for the first mistake.
+        known_by: Property names by their other spellings. Errors always use the property name.
 
     Returns:
         The last result of `make`, or None if it never succeeded, and the mistakes.
@@ -70,7 +70,7 @@ def _path_of(err: InputError) -> Path:
 
 
 def _written(path: Path, raw: Mapping[str, Any], known_by: Mapping[str, str]) -> Path:
-    """The path with its first key as it is written."""
+    """Return the path with its first key as written."""
     if not path or path[0] in raw:
         return path
     written = next((other for other, name in known_by.items() if name == path[0] and other in raw), path[0])
@@ -84,7 +84,7 @@ def _meant(err: InputError) -> str:
 
 
 def _repair(left: dict[str, Any], path: Path, err: InputError, meant: str) -> bool:
-    """Change the remaining values to remove the mistake; False if that is not possible."""
+    """Change the remaining values to remove the mistake; return False if that is not possible."""
     if not path or not isinstance(path[0], str) or path[0] not in left:
         return False
     inside = _inside(left, path[:-1])
@@ -99,7 +99,7 @@ def _repair(left: dict[str, Any], path: Path, err: InputError, meant: str) -> bo
 
 
 def _is_container(value: Any, err: InputError) -> bool:
-    """Something within the value is missing, so the error would come again for what is around it."""
+    """Whether a value within the value is missing. The error would then occur again for the enclosing value."""
     return isinstance(value, (dict, list)) and isinstance(err, MisfitError) and not err.unknown_key
 
 

@@ -26,13 +26,13 @@ EMPTY = "the manifest is empty: it needs a `ccm` section with `resources`"
 
 class ManifestDocument(Struct, frozen=True, kw_only=True):
     """
-    A manifest as it was read.
+    A manifest as read.
 
     Attributes:
-        text: Its text.
-        name: What errors, log lines and events call it.
-        directory: Where relative paths begin; absolute.
-        digest: SHA-256 (hex) of it, or of the bundle that it came in.
+        text: The text of the manifest.
+        name: Its name in errors, log lines and events.
+        directory: The base of relative paths; absolute.
+        digest: SHA-256 (hex) of the manifest, or of the bundle that contained it.
     """
 
     text: str
@@ -42,15 +42,15 @@ class ManifestDocument(Struct, frozen=True, kw_only=True):
 
 
 ReadDocument = Callable[[str, str], object]
-"""The values of a document, from its text and the name that errors give it."""
+"""A function that decodes a document from its text and its name for errors."""
 
 
 def make_document(data: bytes, name: str, directory: str, digest: str = "") -> ManifestDocument:
     """
-    A document from its bytes.
+    Create a document from its bytes.
 
     Raises:
-        DocumentError: It is not UTF-8.
+        DocumentError: The bytes are not UTF-8.
     """
     return ManifestDocument(
         text=codec.as_text(data, name),
@@ -67,7 +67,7 @@ def build_manifest(
     Return a manifest's sections, and the values of the whole document.
 
     Raises:
-        InputError: It cannot be read, or does not have the form of a manifest.
+        InputError: The document cannot be decoded, or is not a manifest.
     """
     root = read_root(document, read)
     if root.get("ccm") is None:
@@ -83,7 +83,7 @@ def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_mani
     Return the values of a manifest's document.
 
     Raises:
-        InputError: It cannot be read, or is not a mapping.
+        InputError: The document cannot be decoded, or is not a mapping.
     """
     root = read(document.text, document.name)
     if root is None:
@@ -97,7 +97,7 @@ def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_mani
 
 
 def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestError:
-    """Build the error for a manifest without a `ccm` section; it names the most similar key."""
+    """Build the error for a manifest without a `ccm` section; it includes the most similar key."""
     if "resources" in root:
         place = codec.locate(document.text, ("resources",), document.name)
         return ManifestError(
@@ -111,7 +111,10 @@ def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestE
 
 
 def as_written(root: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with its `ccm` section as the reference reads it: without keys that have no value, messages as text."""
+    """
+    Return the document with its `ccm` section as the reference reads it: without keys that have no value,
+    messages as text.
+    """
     section = root["ccm"]
     if not isinstance(section, dict):
         return dict(root)
@@ -124,7 +127,10 @@ def as_written(root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hierarchy_errors(root: Mapping[str, Any], document: ManifestDocument) -> Iterator[DocumentError]:
-    """Return the errors in `hierarchy` and `overrides`, including those that hiera ignores while no override matches."""
+    """
+    Yield the errors in `hierarchy` and `overrides`, including errors that hiera ignores while no override
+    matches.
+    """
     hierarchy, overrides = root.get("hierarchy"), root.get("overrides")
     if isinstance(hierarchy, dict):
         for key in hierarchy:
@@ -146,7 +152,7 @@ def hierarchy_errors(root: Mapping[str, Any], document: ManifestDocument) -> Ite
 
 
 def place_error(err: InputError, document: ManifestDocument, path: Path) -> NoReturn:
-    """Raise an error again with its place in the manifest, unless it already has one."""
+    """Raise an error again with its place in the manifest, unless it already has a place."""
     if err.place is not None and (err.place.source or err.place.line):
         raise err
     place = codec.locate(document.text, path, document.name)
@@ -168,5 +174,5 @@ def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> l
 
 
 def parse_path(path: str) -> Path:
-    """The steps of a path in writing, such as `$.require[0]`."""
+    """Return the steps of a written path such as `$.require[0]`."""
     return tuple(int(found[2]) if found[2] else found[1] or found[3] for found in _STEP.finditer(path))

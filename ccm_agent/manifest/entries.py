@@ -27,8 +27,8 @@ class EntryReader:
     Reads the entries of one document's list.
 
     Args:
-        catalog: The types there are.
-        text, source: The document, for the place of errors; no text where there is no document.
+        catalog: The known types.
+        text, source: The document, for the place of errors; the text is missing without a document.
     """
 
     def __init__(self, catalog: Catalog, text: str | None, source: str) -> None:
@@ -41,7 +41,7 @@ class EntryReader:
         Yield the type, raw properties (with `name`) and path of each resource in one entry of the list.
 
         Raises:
-            InputError: The entry has neither of the two forms, or its type is unknown.
+            InputError: The entry has another form, or its type is unknown.
         """
         if entry is None:
             return
@@ -59,7 +59,7 @@ class EntryReader:
 
     def refuse(self, err: InputError) -> None:
         """
-        Called when part of an entry cannot be used; reading continues if this returns.
+        Handle an error in a part of an entry; reading continues if this method returns.
 
         Raises:
             InputError: The same error.
@@ -82,7 +82,7 @@ class EntryReader:
     def _instances(
         self, kind: AnyType, body: dict[str, Any] | list[Any], path: Path
     ) -> Iterator[tuple[dict[str, Any], Path]]:
-        """The raw properties of each resource under a type, name among them, and the way to them."""
+        """Yield the raw properties of each resource under a type, including its name, and the path to them."""
         if isinstance(body, dict):
             yield body, path
             return
@@ -135,9 +135,9 @@ class EntryReader:
 
 def _merged(kind: AnyType, defaults: dict[str, Any], own: dict[str, Any], name: str) -> dict[str, Any]:
     """
-    Merge a resource's properties over the defaults: each replaces the default, but `control` is merged.
+    Merge a resource's properties over the defaults. Each property replaces the default; `control` is merged.
 
-    A key without a value keeps the default, except for a property that may be None, such as a file's `content`: there it
+    A key without a value keeps the default. For a property that may be None, such as a file's `content`, it
     removes the default.
     """
     merged = {**defaults, **own}

@@ -1,4 +1,7 @@
-"""The expression language as the engine uses it, and which texts must not be evaluated on the event loop."""
+"""
+The expression language as used by the engine. It also detects texts that must not be evaluated on the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +18,46 @@ _READS = lazy_pattern(r"\b(?:readFile|file|template|jet|registrations|kvGet|secr
 
 
 class Expressions(Protocol):
-    """Expressions about one manifest's facts, data and environment."""
+    """Expressions with the facts, data and environment of one manifest."""
 
     secrets: SecretSource | None
-    """Opens the secrets of the run; None where there are none."""
+    """Opens the secrets of the run; None if secrets are not available."""
 
     @property
     def environment(self) -> Environment:
-        """The variables of the expressions, for whole-file templates."""
+        """Return the variables of the expressions, for whole-file templates."""
         ...
 
     def text(self, template: str) -> str:
-        """A text with its expressions rendered."""
+        """Return a text with its expressions rendered."""
         ...
 
     def typed(self, template: str) -> Any:
-        """The same; a text that is one expression keeps the type of its value."""
+        """Render a text. A text that is a single expression keeps the type of its value."""
         ...
 
     def holds(self, expression: str) -> bool:
-        """Evaluate a plain expression that must be boolean; an empty one is false."""
+        """Evaluate a plain expression that must be boolean; an empty expression is false."""
         ...
 
     def jet_file(self, name: str) -> str:
-        """A Jet template of the manifest's directory, rendered; TemplateError when it cannot be read or fails."""
+        """
+        Render a Jet template from the manifest's directory. Raises TemplateError if it cannot be read or
+        fails.
+        """
         ...
 
 
 def has_markers(text: str) -> bool:
-    """Whether a text may hold an expression."""
+    """Whether a text may contain an expression."""
     return "{{" in text or "${" in text
 
 
 def reads_host(text: str) -> bool:
-    """Whether rendering it may read files or ask the broker, so that it belongs into a thread."""
+    """
+    Whether rendering the text may read files or contact the broker. Such a text must be rendered in a
+    thread.
+    """
     return _READS.search(text) is not None
 
 
@@ -62,10 +71,10 @@ def bus_error_behind(err: BaseException) -> BusError | None:
 
 def raise_refusal_behind(err: CcmError) -> None:
     """
-    Raise the error if the node's policy caused a template to fail; else do nothing.
+    Raise the error if the node's policy caused a template to fail; otherwise do nothing.
 
     Raises:
-        PolicyError: The node's policy does not allow a read of the template; the message is the template's.
+        PolicyError: The node's policy forbids a read in the template; the message is the template's.
     """
     behind: BaseException | None = err
     while behind is not None and not isinstance(behind, PolicyError):
@@ -75,7 +84,7 @@ def raise_refusal_behind(err: CcmError) -> None:
 
 
 def holds_markers(value: Any) -> bool:
-    """The same of any value, in the depth of lists and mappings."""
+    """Whether a value may contain an expression, at any depth of lists and mappings."""
     if isinstance(value, str):
         return has_markers(value)
     if isinstance(value, dict):
@@ -87,10 +96,10 @@ def holds_markers(value: Any) -> bool:
 
 def render(value: Any, expressions: Expressions) -> Any:
     """
-    A property with its expressions rendered.
+    Render the expressions in a property.
 
-    Text stays text; within mappings a text that is one expression takes the type of its value, as the reference has it. A key
-    whose expression gives None is left out; a null that is written there stays.
+    Text stays text. In mappings, a text that is a single expression takes the type of its value, as in the
+    reference. A key with an expression that returns None is left out; a literal null is kept.
     """
     if isinstance(value, str):
         return expressions.text(value) if has_markers(value) else value
@@ -107,7 +116,7 @@ def _render_mapping(value: dict[str, Any], expressions: Expressions) -> dict[str
 
 
 def render_keys(value: Any, expressions: Expressions) -> Any:
-    """A mapping whose keys are templates too."""
+    """Render a mapping with keys that are templates too."""
     rendered = render(value, expressions)
     if not isinstance(rendered, dict):
         return rendered
@@ -115,7 +124,7 @@ def render_keys(value: Any, expressions: Expressions) -> Any:
 
 
 def holds_templates(value: Any) -> bool:
-    """Like `holds_markers`, and the keys of mappings count."""
+    """Whether a value, including the keys of mappings, may contain a template."""
     if isinstance(value, dict):
         return any(holds_templates(key) or holds_templates(one) for key, one in value.items())
     if isinstance(value, list):
@@ -124,7 +133,10 @@ def holds_templates(value: Any) -> bool:
 
 
 def render_rules(value: Any, expressions: Expressions) -> Any:
-    """Rules of a health check: keys at any depth are templates too, and a value that is one expression keeps its type."""
+    """
+    Render the rules of a health check. Keys at any depth are templates too, and a value that is a single
+    expression keeps its type.
+    """
     if isinstance(value, dict):
         return {
             expressions.text(key) if isinstance(key, str) and has_markers(key) else key: render_rules(
@@ -138,7 +150,7 @@ def render_rules(value: Any, expressions: Expressions) -> Any:
 
 
 def render_checks(value: Any, expressions: Expressions) -> Any:
-    """Health checks with their templates rendered, but for the rules, which wait until they are checked."""
+    """Render the templates in health checks. Rules are left out; they are rendered when they are checked."""
     if not isinstance(value, list):
         return render(value, expressions)
     return [
@@ -150,14 +162,16 @@ def render_checks(value: Any, expressions: Expressions) -> Any:
 
 
 def render_retry(value: Any, expressions: Expressions) -> Any:
-    """Attempts with their templates rendered, but for `until`: data must not become a part of an expression."""
+    """
+    Render the templates in the retry settings, except `until`: data must not become part of an expression.
+    """
     if not isinstance(value, dict):
         return render(value, expressions)
     return {key: one if key == "until" else render_typed(one, expressions) for key, one in value.items()}
 
 
 def render_entries(value: Any, expressions: Expressions) -> Any:
-    """Registrations: a port that is one expression keeps its type, all else is text."""
+    """Render registrations. A port that is a single expression keeps its type; all other values are text."""
     if not isinstance(value, list):
         return render(value, expressions)
     return [
@@ -176,7 +190,7 @@ def render_entries(value: Any, expressions: Expressions) -> Any:
 
 
 def render_typed(value: Any, expressions: Expressions) -> Any:
-    """A value with its expressions rendered, where a text that is one expression takes the type of its value."""
+    """Render the expressions in a value. A text that is a single expression takes the type of its value."""
     if isinstance(value, str):
         return expressions.typed(value) if has_markers(value) else value
     if isinstance(value, list):

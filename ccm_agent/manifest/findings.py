@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 ERROR, WARNING = "error", "warning"
 
 FIXED = frozenset({"unquoted"})
-"""Rules whose findings `ccm lint --fix` can fix."""
+"""Rules with findings that `ccm lint --fix` can fix."""
 
 SHOWN_BEFORE = 40
-"""Columns of a long line that are shown before the place."""
+"""The number of columns of a long line that are shown before the place."""
 SHOWN_WIDTH = 72
-"""Columns of a line that are shown."""
+"""The number of columns of a line that are shown."""
 
 _WORD = re.compile(r"[^\s:,{}\[\]]+")
 _KEY_AND_VALUE = re.compile(
@@ -41,11 +41,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     Something to fix in a manifest.
 
     Attributes:
-        level: "error": `ccm apply` would refuse it somewhere; "warning": it is allowed, but probably a mistake.
-        place: Where.
-        message: What, why, what to do.
-        rule: The code of the rule that found it, such as "syntax" or "strict-ccm".
-        can_fix: Whether `ccm lint --fix` can change the document so that it is not found again.
+        level: "error" if `ccm apply` would refuse it on some node; "warning" if it is allowed but probably a mistake.
+        place: The place in the document.
+        message: The problem, its reason and the fix.
+        rule: The code of the rule, such as "syntax" or "strict-ccm".
+        can_fix: Whether `ccm lint --fix` can fix it.
     """
 
     level: str
@@ -64,7 +64,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 def format_finding(finding: Finding, text: str, paint: Callable[[str, str], str] = _plain) -> str:
     """
-    A finding in lines for people, without a final newline.
+    Format a finding in lines for people, without a final newline.
 
         site.yaml:6:9: error: file#/etc/motd: unknown key `contents`, did you mean `content`? [unknown-property]
           6 |         contents: hello
@@ -72,7 +72,7 @@ def format_finding(finding: Finding, text: str, paint: Callable[[str, str], str]
 
     Args:
         finding: The finding.
-        text: The document that it is about.
+        text: The document with the finding.
         paint: Colors a word by its level.
     """
     place = finding.place
@@ -103,7 +103,7 @@ def _excerpt(text: str, place: Place) -> list[str]:
 
 
 def _masked(line: str) -> str:
-    """A line without the passwords of its URLs, and without the value of a key whose name says that it is secret."""
+    """Mask the passwords of URLs in a line, and the value of a key with a secret name."""
     line = mask_urls(line)
     found = _KEY_AND_VALUE.search(line)
     while found is not None:
@@ -114,7 +114,9 @@ def _masked(line: str) -> str:
 
 
 def _printable(line: str) -> str:
-    """The same number of characters, none of which moves the cursor or changes the direction of writing."""
+    """
+    Replace characters that move the cursor or change the direction of writing. The length does not change.
+    """
     return "".join(
         char if char.isprintable() and unicodedata.bidirectional(char) not in _DIRECTIONS else " "
         for char in line
@@ -125,7 +127,7 @@ _DIRECTIONS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI",
 
 
 def _width(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """Return the number of columns that a text takes on a terminal."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         for char in text
@@ -137,7 +139,7 @@ class Report:
     The findings in one document.
 
     Attributes:
-        findings: What was found, in no order.
+        findings: The findings, not sorted.
         document: The document; None for the properties of a request, which have no place.
     """
 
@@ -150,7 +152,7 @@ class Report:
         self.add_at(level, rule, message, self.place(path))
 
     def add_at(self, level: str, rule: str, message: str, place: Place) -> None:
-        """Add a finding whose place is known. The same finding at the same place counts once."""
+        """Add a finding with a known place. The same finding at the same place is added only once."""
         finding = Finding(level=level, rule=rule, message=message, place=place, can_fix=rule in FIXED)
         if finding not in self.findings:
             self.findings.append(finding)
@@ -160,7 +162,7 @@ class Report:
         self.add_at(ERROR, rule, err.message, err.place or Place())
 
     def place(self, path: Path) -> Place:
-        """File, line and column of a path."""
+        """Return the file, line and column of a path."""
         if self.document is None:
             return Place(path=codec.path_text(path) if path else "")
         return codec.locate(self.document.text, path, self.document.name)

@@ -1,4 +1,7 @@
-"""What `ccm lint --fix` changes: it quotes numbers in fields that take text. The rest of the document stays as it is."""
+"""
+The changes of `ccm lint --fix`: it quotes numbers in fields that accept text. The rest of the document is
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ _MODE = re.compile(r"(?:0o?)?([0-7]{3})")
 
 def fix(text: str, findings: Iterable[Finding]) -> str:
     """
-    The document with its findings fixed, as far as that is certain. Blocking.
+    Fix the findings in a document where the fix is certain. Blocking.
 
     Args:
-        text: The document. JSON stays as it is.
-        findings: What was found in it.
+        text: The document. JSON is not changed.
+        findings: The findings in the document.
     """
     if codec.is_json(text):
         return text

@@ -10,7 +10,7 @@ from ccm_agent.model.errors import ExpressionError, InputError, ManifestError, P
 from ccm_agent.resources.contract import ResolvedResource
 
 MOST_RESOURCES = 10_000
-"""The most resources that `for_each` makes in one manifest."""
+"""The maximum number of resources that `for_each` creates in one manifest."""
 
 _LABEL = re.compile(r"[\w./:@-]{1,60}")
 _LABEL_KEYS = ("name", "key", "id")
@@ -18,15 +18,15 @@ _LABEL_KEYS = ("name", "key", "id")
 
 class Expansion:
     """
-    The elements of one `for_each`, and the resources that were made of them.
+    The elements of one `for_each`, and the resources that were created from them.
 
     Args:
-        written: Its value in the manifest.
-        expressions: Renders it.
-        made: How many resources others made before.
+        written: The value in the manifest.
+        expressions: Renders the value.
+        made: The number of resources that earlier `for_each` entries created.
 
     Raises:
-        InputError: It gives no list or mapping, or too many elements.
+        InputError: The value is not a list or mapping, or has too many elements.
     """
 
     def __init__(self, written: Any, expressions: Expressions, made: int) -> None:
@@ -43,7 +43,7 @@ class Expansion:
         Check the resource of the next element.
 
         Raises:
-            ManifestError: An earlier element gave the same name or alias.
+            ManifestError: An earlier element produced the same name or alias.
         """
         for field in ("name", "alias"):
             value = getattr(declared.wanted, field)
@@ -55,7 +55,7 @@ class Expansion:
         self._number += 1
 
     def named(self, err: InputError, place: Place) -> InputError:
-        """Return the error of the current element, with its position, its name if it has one, and a place."""
+        """Return the error of the current element, with its position, its name if it has one, and its place."""
         label = _label(self.items[self._number])
         which = f"element {self._number + 1}{f' ({label})' if label else ''} of `for_each`"
         message = f"{which}: {err.message}"
@@ -77,7 +77,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _label(item: Any) -> str:
-    """The name of an element in errors; "" if it has no short one."""
+    """Return the name of an element in errors; "" if it has no short name."""
     if isinstance(item, dict):
         item = next((item[key] for key in _LABEL_KEYS if key in item), "")
     text = str(item) if isinstance(item, str | int) else ""

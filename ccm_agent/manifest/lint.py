@@ -1,7 +1,7 @@
 """
 Find errors and probable mistakes in a manifest without applying it and without a node's facts.
 
-Templates are checked for their syntax and types and then left as they are, so nothing here depends on data.
+Only the syntax and types of templates are checked. They are not rendered, so nothing here depends on data.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def lint(
     ignored: Collection[str] = (),
 ) -> list[Finding]:
     """
-    Findings in a manifest, in the order of its lines. Blocking.
+    Return the findings in a manifest, in the order of its lines. Blocking.
 
     Args:
         document: The manifest.
-        catalog: The types it may use; None: those that are installed here.
-        strict_ccm: Find what Choria CCM itself would not understand, too.
-        ignored: Codes of rules that are silenced.
+        catalog: The types that the manifest may use; None for the installed types.
+        strict_ccm: Whether to report constructs that Choria CCM does not support.
+        ignored: Codes of silenced rules.
     """
     report = Report(document)
     if is_tinycm(document.name, document.text):
@@ -72,12 +72,12 @@ def lint_request(
     type_name: str, properties: Mapping[str, Any], catalog: Catalog | None = None
 ) -> list[Finding]:
     """
-    Findings in the properties of a single resource, `name` among them. Blocking.
+    Return the findings in the properties of a single resource, including `name`. Blocking.
 
     Args:
-        type_name: Its type.
-        properties: The properties as a request has them.
-        catalog: The types that there are; None: those that are installed here.
+        type_name: The type of the resource.
+        properties: The properties in the form of a request.
+        catalog: The known types; None for the installed types.
     """
     report = Report(None)
     catalog = catalog or Catalog()
@@ -103,7 +103,7 @@ def _lint_tinycm(document: ManifestDocument, report: Report, strict_ccm: bool) -
 
 
 class _ManifestLinter:
-    """The document's sections; the resources have a linter of their own."""
+    """Checks the sections of a document; the resources have a separate linter."""
 
     def __init__(
         self, document: ManifestDocument, report: Report, catalog: Catalog, strict_ccm: bool
@@ -154,13 +154,13 @@ class _ManifestLinter:
             self._list(section.resources, ("ccm", "resources"))
 
     def _extensions(self, written: Mapping[str, Any]) -> None:
-        """The keys of the section that Choria CCM does not have."""
+        """Report keys of the section that Choria CCM does not support."""
         if self._strict:
             for key in field_rules(CcmSection).extensions & written.keys():
                 self._resources.extension(f"Choria CCM's `ccm` has no `{key}`", ("ccm", key))
 
     def _list(self, raw: Any, path: Path) -> None:
-        """The resources; where a mapping takes the place of their list, what is in it as well."""
+        """Check the resources. If there is a mapping instead of a list, check its content as well."""
         if isinstance(raw, list) and any(raw):
             self._resources.entries([(entry, (*path, number)) for number, entry in enumerate(raw)])
         elif isinstance(raw, dict) and raw:
@@ -174,7 +174,10 @@ class _ManifestLinter:
             self._report.add(ERROR, "form", _LIST, path)
 
     def _hiera(self, root: Mapping[str, Any]) -> None:
-        """The document's own data: its hierarchy, comments that look like rules, and the syntax of its templates."""
+        """
+        Check the document's own data: its hierarchy, comments that look like rules, and the syntax of its
+        templates.
+        """
         for err in hierarchy_errors(root, self._document):
             self._report.add_error(err, "unknown-key" if err.message.startswith("unknown key") else "form")
         self._annotations()
@@ -196,7 +199,7 @@ class _ManifestLinter:
                 self._report.add_at(WARNING, "annotation", message, Place(name, int(line)))
 
     def _precedence(self, root: Mapping[str, Any]) -> None:
-        """One warning for each entry of the order that is probably in the wrong place."""
+        """Add one warning for each entry of the order that is probably in the wrong place."""
         first: dict[int, str] = {}
         for reversal in reversals(root):
             first.setdefault(reversal.place, str(reversal))

@@ -14,7 +14,7 @@ from ccm_agent.templates.scan import find_spans
 _KINDS = {"Facts": "map", "Data": "map", "Environ": "text map", "item": "any", "result": "any"}
 PLAIN_NAMES = ("Facts", "Data", "Environ")
 ITEM_NAMES = (*PLAIN_NAMES, "item")
-"""The variables in a resource with `for_each`."""
+"""The variables of expressions in a resource with `for_each`."""
 
 
 def lint_templates(
@@ -25,14 +25,14 @@ def lint_templates(
     functions: frozenset[str] | None = None,
 ) -> None:
     """
-    Check that every expression in a value parses, names what there is, and that its types go together.
+    Check that every expression in a value parses, uses only existing names, and has matching types.
 
     Args:
-        report: Gets the findings.
-        value: Texts, and lists and mappings of them.
-        path: Where the value is.
+        report: Receives the findings.
+        value: Texts, or lists and mappings of texts.
+        path: The path of the value.
         names: The variables that expressions may use.
-        functions: The functions that they may use; None: those of resources.
+        functions: The functions that expressions may use; None for the functions of resources.
     """
     if isinstance(value, dict):
         for key, one in value.items():
@@ -48,7 +48,7 @@ def lint_templates(
 
 
 def _unclosed(report: Report, text: str, end: int, path: Path) -> None:
-    """Warn of an opener behind the last expression."""
+    """Warn about an opening delimiter after the last expression."""
     rest = text[end:]
     for opener, closer in (("{{", "}}"), ("${", "}")):
         if opener in rest and closer not in rest[rest.index(opener) :]:
@@ -58,7 +58,7 @@ def _unclosed(report: Report, text: str, end: int, path: Path) -> None:
 
 
 def lint_condition(report: Report, expression: str, path: Path, names: tuple[str, ...] = PLAIN_NAMES) -> None:
-    """The same of an expression that must give a boolean."""
+    """Check an expression that must return a boolean."""
     _lint(report, expression, path, names, None, is_condition=True)
 
 

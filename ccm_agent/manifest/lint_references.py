@@ -1,4 +1,4 @@
-"""Checks references between the resources of one document, without the facts and data of any node."""
+"""Checks references between the resources of one document without the facts and data of a node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LATER = ("before", "notify")
 
 class ReferenceChecks:
     """
-    Checks the references of resources, which are declared in order.
+    Checks the references of resources; resources are declared in order.
 
     Args:
-        catalog: The types there are.
-        ahead: How often each name and alias is declared in the document.
+        catalog: The known types.
+        ahead: The number of declarations of each name and alias in the document.
     """
 
     def __init__(self, catalog: Catalog, ahead: Counter[Key]) -> None:
@@ -33,7 +33,10 @@ class ReferenceChecks:
         self._has_children = False
 
     def declare(self, kind: AnyType, wanted: CommonProperties) -> Iterator[tuple[str, int, str]]:
-        """Declare the next resource. Yields each wrong reference: its property, its position there, and what is wrong."""
+        """
+        Declare the next resource. Yields each wrong reference: its property, its position there, and the
+        problem.
+        """
         own = {(kind.name, one) for one in (wanted.name, wanted.alias) if one}
         yield from self._wrong(kind, wanted, _EARLIER)
         self._ahead.subtract(own)
@@ -54,7 +57,7 @@ class ReferenceChecks:
                     yield field, number, f"{kind.name}#{wanted.name}: `{text}` in `{field}` {why}"
 
     def _why_wrong(self, field: str, text: str, found: Reference) -> str:
-        """Why a reference cannot be right; "" where it can, or where only a node can tell."""
+        """Return why a reference cannot be right; "" if it can, or if only a node can determine it."""
         if field in _EARLIER:
             return self._why_not_earlier(text, (found.type, found.name))
         return self._why_no_target(field, text, (found.type, found.name))
@@ -63,7 +66,7 @@ class ReferenceChecks:
         if self._has_children or key in self._known:
             return ""
         if self._ahead[key] > 0:
-            # a literal name may be what an earlier template gives; the same template gives the same name
+            # an earlier template may render to a literal name; the same template renders to the same name
             is_certain = has_markers(text) or key[0] not in self._templated
             return "is declared later: move it up" if is_certain else ""
         return "" if has_markers(text) or key[0] in self._templated else "is not declared"

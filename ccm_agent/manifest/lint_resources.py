@@ -1,4 +1,4 @@
-"""Checks resources without the facts and data of any node, and reports all that is wrong with each."""
+"""Checks resources without the facts and data of a node, and reports all mistakes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ccm_agent.resources.checks import check_each, errors_in
 from ccm_agent.resources.contract import AnyType
 
 Entry = tuple[Any, Path]
-"""An entry of the list of resources, and the way to it."""
+"""An entry of the list of resources, and its path."""
 
 
 class ResourceLinter:
@@ -34,9 +34,9 @@ class ResourceLinter:
     Checks the resources of one document, or of one request.
 
     Args:
-        report: Gets the findings.
-        catalog: The types there are.
-        strict_ccm: Find what Choria CCM itself would not understand, too.
+        report: Receives the findings.
+        catalog: The known types.
+        strict_ccm: Whether to report constructs that Choria CCM does not support.
     """
 
     def __init__(self, report: Report, catalog: Catalog, *, strict_ccm: bool = False) -> None:
@@ -59,7 +59,7 @@ class ResourceLinter:
         self._inherited = {}
 
     def resource(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
-        """Check one resource: its expressions, its properties and what it requires."""
+        """Check one resource: its expressions, its properties and its requirements."""
         rules = kind.rules
         names = ITEM_NAMES if FOR_EACH in raw else PLAIN_NAMES
         for key, value in raw.items():
@@ -84,11 +84,11 @@ class ResourceLinter:
             self._duplicate(kind, wanted, path)
 
     def extension(self, message: str, path: Path) -> None:
-        """Report what Choria CCM does not support."""
+        """Report a construct that Choria CCM does not support."""
         self._report.add(ERROR, "strict-ccm", f"{message}; only ccm-fleet supports it", path)
 
     def _properties(self, kind: AnyType, raw: dict[str, Any], path: Path) -> CommonProperties | None:
-        """The properties as far as they convert; reports all that is wrong with them."""
+        """Convert the properties, and report all mistakes. Return the properties that could be converted."""
         title = f"{kind.name}#{raw.get('name') or '?'}"
         rules = kind.rules
         doubtful = {
@@ -110,7 +110,7 @@ class ResourceLinter:
             first = str(mistake.path[0]) if mistake.path else ""
             doubtful.add(rules.aliases.get(first, first))
             if len(mistake.path) == 1 and _is_expression(raw.get(first)) and takes_expression(kind, first):
-                continue  # a node knows its value
+                continue  # only a node knows its value
             rule = _rule_of(kind, mistake.error, first)
             self._add(rule, title, mistake.error.message, path, mistake.path)
         if wanted is not None:
@@ -121,7 +121,10 @@ class ResourceLinter:
     def _unquoted(
         self, kind: AnyType, wanted: CommonProperties, title: str, path: Path, raw: dict[str, Any]
     ) -> None:
-        """Report numbers that are read as digits: an error if the resource fails, otherwise a warning."""
+        """
+        Report unquoted numbers that are interpreted as digits: an error if the resource fails, otherwise a
+        warning.
+        """
         read = read_unquoted(kind, raw) if self._report.document is not None else raw
         for key in kind.rules.quoted:
             if key in raw and read[key] is not raw[key]:
@@ -138,7 +141,7 @@ class ResourceLinter:
         doubtful: Collection[str],
         raw: dict[str, Any],
     ) -> None:
-        """Check values, but not those that did not convert, or that only a node can render."""
+        """Check values, except those that could not be converted or that only a node can render."""
         if "ensure" not in doubtful:
             self._ensure(kind, wanted, title, path)
         checks: list[Callable[[Any], None]] = [*common_checks(kind)]
@@ -161,7 +164,10 @@ class ResourceLinter:
                     self._add("property", title, one.message, path, steps)
 
     def _ensure(self, kind: AnyType, wanted: CommonProperties, title: str, path: Path) -> None:
-        """Check `ensure`, and replace a misspelled value by the nearest one, because other properties depend on it."""
+        """
+        Check `ensure`, and replace a misspelled value with the most similar one, because other properties
+        depend on it.
+        """
         try:
             check_ensure(kind, wanted)
         except InputError as err:
@@ -170,7 +176,7 @@ class ResourceLinter:
             wanted.ensure = nearest(wanted.ensure, known) or known[0]
 
     def _add(self, rule: str, title: str, message: str, path: Path, steps: Path) -> None:
-        """Add an error about a property; one that comes from defaults is reported once, where they are."""
+        """Add an error about a property. An error in the defaults is reported once, at the defaults."""
         if steps and steps[0] in self._written:
             steps = (self._written[str(steps[0])], *steps[1:])
         if steps and steps[0] in self._inherited:
@@ -178,7 +184,7 @@ class ResourceLinter:
         self._report.add(ERROR, rule, f"{title}: {message}", self._at(path, *steps))
 
     def _at(self, path: Path, *steps: str | int) -> Path:
-        """The way to a property, which may be among the defaults of its list."""
+        """Return the path of a property, which may be in the defaults of its list."""
         where = self._inherited.get(str(steps[0]), path) if steps else path
         return (*where, *steps)
 
@@ -226,7 +232,7 @@ class ResourceLinter:
             self._report.add(WARNING, "duplicate", message, path)
 
     def _all_keys(self, entries: Sequence[Entry]) -> Counter[Key]:
-        """How often each name and alias is declared."""
+        """Count the declarations of each name and alias."""
         reader = _Reader(self._catalog, Report(self._report.document))  # the same findings are reported below
         return Counter(
             (kind.name, name)
@@ -237,7 +243,7 @@ class ResourceLinter:
 
 
 class _Reader(EntryReader):
-    """Reads entries, reports those that cannot be read, and goes on."""
+    """Reads entries. It reports entries that cannot be read, and continues."""
 
     def __init__(self, catalog: Catalog, report: Report) -> None:
         assert report.document is not None
@@ -245,19 +251,19 @@ class _Reader(EntryReader):
         self._report = report
 
     def read(self, entry: Any, path: Path) -> Iterator[tuple[AnyType, dict[str, Any], Path]]:
-        """As `instances`, without raising."""
+        """Yield the resources of an entry without raising; see `instances`."""
         try:
             yield from self.instances(entry, path)
         except InputError as err:
             self.refuse(err)
 
     def refuse(self, err: InputError) -> None:
-        """Report it."""
+        """Report the error."""
         self._report.add_error(err, "unknown-type" if isinstance(err, ManifestError) else "form")
 
 
 def _fails(kind: AnyType, wanted: CommonProperties, raw: dict[str, Any], key: str) -> bool:
-    """Whether a number without quotes fails the resource."""
+    """Whether an unquoted number makes the resource fail."""
     try:
         check_each(wanted, *late_checks(kind, raw))
     except InputError as err:
@@ -274,7 +280,10 @@ def _rule_of(kind: AnyType, err: InputError, field: str) -> str:
 
 
 def _inherited(entry: Any, path: Path, place: Path) -> dict[str, Path]:
-    """The properties of a resource that come from the defaults of its list, and the way to these defaults."""
+    """
+    Return the properties that a resource inherits from the defaults of its list, with the path of each
+    default.
+    """
     if len(place) != len(path) + 3:
         return {}  # a single resource
     type_name, number, name = place[len(path) :]

@@ -1,8 +1,8 @@
 """
 Convert raw values of a manifest to a type's properties.
 
-A value that already has the right type costs nothing more than msgspec's conversion. Other values are coerced as Choria CCM
-does (a number where text is expected); a value that cannot be coerced is an error with its place.
+A value that already has the right type costs only msgspec's conversion. Other values are coerced as in Choria
+CCM (for example a number where text is expected). A value that cannot be coerced is an error with its place.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MODE = lazy_pattern("[0-7]{3,4}")
 
 def read_unquoted(kind: AnyType, raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    Properties with the numbers that Choria CCM reads as modes replaced by their digits.
+    Return the properties, with numbers that Choria CCM reads as modes replaced by their digits.
 
-    YAML reads `mode: 0644` as the number 420, and Choria CCM takes the digits 420. Other numbers stay and are refused, and so are
-    all numbers of a type without checks for them.
+    YAML reads `mode: 0644` as the number 420, and Choria CCM uses the digits 420. Other numbers are kept and
+    refused later. Numbers of a type without checks for them are refused as well.
     """
     if kind.check_when_applied is None:
         return raw
@@ -46,16 +46,16 @@ def make_properties(
     kind: AnyType, raw: Mapping[str, Any], source: str = "", text: str | None = None, path: Path = ()
 ) -> CommonProperties:
     """
-    The properties that raw values give, not yet checked by the type.
+    Convert raw values to properties, not yet checked by the type.
 
     Args:
         kind: The type.
-        raw: The values, `name` among them.
-        source, text, path: The document that they stand in and the way to them, for the place of errors.
+        raw: The values, including `name`.
+        source, text, path: The document that contains the values and the path to them, for the place of errors.
 
     Raises:
-        DocumentError: A key is unknown or a value does not fit.
-        PropertyError: A number would be misread here; its place has a path from the resource, `$.mode`.
+        DocumentError: A key is unknown or a value has the wrong type.
+        PropertyError: A number would be misinterpreted. Its place has a path from the resource, `$.mode`.
     """
     try:
         properties: CommonProperties = msgspec.convert(raw, kind.properties)
@@ -71,10 +71,10 @@ def may_be_none(kind: AnyType, written: str) -> bool:
 
 def keeps_type(kind: AnyType, written: str) -> bool:
     """
-    Whether a property that is one expression takes the value with its type, such as a list from data.
+    Whether a property that is a single expression keeps the type of its value, such as a list from data.
 
-    In the types of Choria CCM, and in properties of all types, the expression gives text, and only a number is read from it. It
-    also gives text where any value may stand.
+    In the types of Choria CCM, and in properties that all types share, the expression returns text, and only a
+    number is parsed from it. It also returns text if the property accepts any value.
     """
     if not kind.is_extension or written in CommonProperties.__struct_fields__:
         return False
@@ -83,13 +83,16 @@ def keeps_type(kind: AnyType, written: str) -> bool:
 
 
 def takes_expression(kind: AnyType, written: str) -> bool:
-    """Whether a property that is not text can be one expression: its type is kept, or a number is read from text."""
+    """
+    Whether a property that is not text can be a single expression: its type is kept, or a number is parsed
+    from text.
+    """
     is_number = any(isinstance(one, msgspec.inspect.IntType) for one in _choices(kind, written))
     return is_number or keeps_type(kind, written)
 
 
 def _choices(kind: AnyType, written: str) -> list[msgspec.inspect.Type]:
-    """The types that a property may have; empty: it is unknown."""
+    """Return the possible types of a property; empty if unknown."""
     wanted = _fields(kind.properties).get(kind.rules.aliases.get(written, written))
     if wanted is None:
         return []
@@ -110,7 +113,7 @@ def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
             message = f"`{written}` is an alias of `{key}`, which is also set; remove one of them"
             raise PropertyError(message, place=Place(path=f"$.{written}"))
         if value is None:
-            continue  # a key without a value counts as absent
+            continue  # a key without a value is treated as absent
         if key in rules.quoted and isinstance(value, (int, float)) and not isinstance(value, bool):
             raise PropertyError(explain_unquoted(key, value), place=Place(path=f"$.{written}"))
         bent[key] = _bend(value, fields[key]) if key in fields else value
@@ -131,7 +134,7 @@ def _fields(struct: Any) -> dict[str, msgspec.inspect.Type]:
 
 
 def _bend(value: Any, wanted: msgspec.inspect.Type) -> Any:
-    """Coerce a value as Choria CCM does; a value that cannot be coerced stays as it is."""
+    """Coerce a value as Choria CCM does; a value that cannot be coerced is returned unchanged."""
     inspect = msgspec.inspect
     if isinstance(wanted, inspect.Metadata):
         return _bend(value, wanted.type)

@@ -1,4 +1,7 @@
-"""`before` and `notify`: written at one resource, they become `require` and `subscribe` of the resources that they name."""
+"""
+`before` and `notify`: they are written in one resource, and become `require` and `subscribe` of the
+resources to which they refer.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ _OPPOSITE = {"before": "require", "notify": "subscribe"}
 
 def reverse_references(resources: Sequence[ResolvedResource], place: Callable[[Path], Place]) -> None:
     """
-    Add each resource to the `require` and `subscribe` of those that it names in `before` and `notify`.
+    Add each resource to the `require` and `subscribe` of the resources in its `before` and `notify`.
 
-    Nothing else in a run knows `before` and `notify`, so both directions have the same effect.
+    The rest of a run does not use `before` and `notify`, so both directions have the same effect.
 
     Args:
         resources: All resources of a manifest, in order; their lists of references are changed.
-        place: Finds file and line of a path in the document.
+        place: Returns the file and line of a path in the document.
 
     Raises:
         ManifestError: A target is not declared later in this manifest, or cannot be refreshed.
@@ -41,7 +44,7 @@ def reverse_references(resources: Sequence[ResolvedResource], place: Callable[[P
 
 
 def why_not_refreshed(kind: AnyType) -> str:
-    """Why resources of a type cannot be the target of `notify`; "" if they can."""
+    """Return why resources of a type cannot be the target of `notify`; "" if they can."""
     if "subscribe" in kind.properties.__struct_fields__:
         return ""
     return (
@@ -50,7 +53,7 @@ def why_not_refreshed(kind: AnyType) -> str:
 
 
 class _Linker:
-    """Adds references to targets, each once."""
+    """Adds references to targets, without duplicates."""
 
     def __init__(self, by_key: dict[Key, list[ResolvedResource]], place: Callable[[Path], Place]) -> None:
         self._by_key = by_key

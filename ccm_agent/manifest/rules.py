@@ -1,4 +1,4 @@
-"""The rules of `ccm lint`: their codes, and what each finds."""
+"""The rules of `ccm lint`: their codes and descriptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ RULES = {
     "strict-ccm": "Choria CCM does not support it. Only with `--strict-ccm`.",
     "silence": "A comment that disables a rule names an unknown code.",
 }
-"""Every code, in the order of the documentation. Codes are part of the interface: they are added, not renamed."""
+"""
+All codes, in the order of the documentation. Codes are part of the interface: they are added but not
+renamed.
+"""
 
 ALWAYS = frozenset({"syntax"})
-"""Rules that cannot be silenced, because nothing else can be checked after they fail."""
+"""Rules that cannot be silenced, because no other check is possible after they fail."""

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 _COMMENT = re.compile(r"(?:^|\s)#\s*ccm-lint:\s*(?P<scope>ignore-file|ignore)\[(?P<rules>[^\][#]*+)\]")
 _WHOLE_FILE = 0
-"""The line under which rules are kept that are silenced everywhere."""
+"""The key for rules that are silenced in the whole file."""
 
 
 def without_silenced(
     findings: Sequence[Finding], document: ManifestDocument, ignored: Collection[str] = ()
 ) -> list[Finding]:
     """
-    Findings without those that are silenced, and with a finding for each code in a comment that does not exist.
+    Return the findings that are not silenced, and a finding for each unknown code in a comment.
 
     Args:
-        findings: What was found.
+        findings: All findings.
         document: The document.
         ignored: Codes that are silenced everywhere.
     """
@@ -50,7 +50,7 @@ def without_silenced(
 
 
 def _comments(text: str) -> Iterator[tuple[int, int, list[str]]]:
-    """Of each comment its line, the line that it is about (0: all), and the codes."""
+    """Yield the line of each comment, the line to which it applies (0: the whole file), and its codes."""
     if "ccm-lint:" not in text:
         return
     lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""What holds for the properties of every type; what a type adds stands in its own `check`."""
+"""Checks of properties that all types share. Additional checks of a type are in its own `check`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ccm_agent.resources.contract import AnyType
 
 def check_properties(kind: AnyType, wanted: CommonProperties) -> None:
     """
-    Refuse what cannot be right, and fill in what is not said: `ensure`, and names and formats of health checks.
+    Refuse invalid properties, and fill in missing values: `ensure`, and names and formats of health checks.
 
     Raises:
-        PropertyError: Perhaps with a place whose path leads to it from the resource, `$.require[0]`.
+        PropertyError: A property is invalid. The place may have a path from the resource, such as `$.require[0]`.
     """
     check_each(wanted, *common_checks(kind), *([kind.check] if kind.check is not None else []))
 
 
 def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
-    """What is checked of the resources of every type: each check looks at one property."""
+    """Return the checks for resources of every type; each check handles one property."""
     return [
         _check_name,
         lambda wanted: check_ensure(kind, wanted),
@@ -50,11 +50,11 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
 
 def late_checks(kind: AnyType, written: Mapping[str, Any]) -> list[Callable[[CommonProperties], None]]:
     """
-    What a run reports only when the resource's turn has come, as Choria CCM does.
+    Return the checks that a run performs only when it applies the resource, as in Choria CCM.
 
     Args:
         kind: The type.
-        written: The values as they are written.
+        written: The values as written.
     """
     checks: list[Callable[[CommonProperties], None]] = [_check_rules]
     if kind.check_by_lint is not None:
@@ -66,10 +66,10 @@ def late_checks(kind: AnyType, written: Mapping[str, Any]) -> list[Callable[[Com
 
 def check_outside_manifest(wanted: CommonProperties) -> None:
     """
-    Refuse properties of a single resource that have a meaning only in a manifest.
+    Refuse properties of a single resource that are only meaningful in a manifest.
 
     Raises:
-        PropertyError: There is one.
+        PropertyError: The resource has such a property.
     """
     for field in MANIFEST_ONLY:
         if getattr(wanted, field):
@@ -77,7 +77,7 @@ def check_outside_manifest(wanted: CommonProperties) -> None:
 
 
 def _check_rules(wanted: CommonProperties) -> None:
-    """Check goss rules. In a run, rules that cannot be read are an UNKNOWN check."""
+    """Check goss rules. In a run, rules that cannot be decoded make the health check UNKNOWN."""
     for number, check in enumerate(wanted.health_checks):
         if check.goss_rules is None:
             continue
@@ -103,7 +103,7 @@ def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
     Refuse a value of `ensure` that the type does not have, and fill in its default.
 
     Raises:
-        PropertyError: It is missing, or not one of the type's.
+        PropertyError: The value is missing, or the type does not support it.
     """
     if not wanted.ensure:
         if not kind.default_ensure:
@@ -115,7 +115,7 @@ def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
 
 
 def _format_ensure_values(kind: AnyType) -> str:
-    """The values of `ensure`, for a sentence; the property's description where any text is one."""
+    """Format the values of `ensure` for a sentence; the property's description if any text is valid."""
     if kind.ensure:
         return either(kind.ensure)
     field = next(one for one in msgspec.structs.fields(kind.properties) if one.name == "ensure")
@@ -187,7 +187,7 @@ def _check_behavior(kind: AnyType, wanted: CommonProperties) -> None:
 
         check_retry(kind, wanted.retry)
         if has_markers(wanted.retry.until):
-            # what a template adds would be a part of the expression, and data is not trusted like that
+            # the rendered text would become part of the expression, and data is not trusted to be code
             refuse("`until` is an expression: write it without `{{ }}` and `${ }`", "retry.until")
     if wanted.timeout and "timeout" in kind.rules.limits_resource:
         from ccm_agent.resources.time_limit import check_timeout

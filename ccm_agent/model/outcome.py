@@ -275,7 +275,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
             "stopped" as failed, because `reason` is set.
         reason: Why the session ended early: "interrupted", "stopped by …", or the error that ended it.
         code: The stable code of `reason`.
-        manifest, digest, data_revisions, noop, health_check_only: See SessionStart.
+        manifest, digest, data_revisions, noop, health_check_only: The values at the start of the session.
         corrective: Whether any change corrected drift.
         stopped_by: The operator who stopped the run, marked if no signature verifies the name; "" unless the
             state is "stopped".

@@ -1,4 +1,4 @@
-"""What plugin files contain, and where they lie."""
+"""The content of plugin files, and their locations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccm_agent.model.errors import DocumentError, Place, UsageError
 SYSTEM_PLUGINS = "/etc/choria/ccm/plugins"
 TYPES = ("exec", "form", "parent")
 LIMIT_BYTES = 1 << 20
-"""The largest file that is read."""
+"""The maximum size of a plugin file."""
 
 _FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)-plugin\.yaml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -45,7 +45,10 @@ class PluginFlag(PluginArgument, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BackoffSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often a failed program is run again. Pauses are durations and grow in equal steps from the shortest to the longest."""
+    """
+    The retries of a failed program. Pauses are durations that grow in equal steps from the shortest to the
+    longest.
+    """
 
     max_attempts: int
     min_sleep: str = "500ms"
@@ -58,7 +61,7 @@ class FormQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     A question of a form; see `form.FormReader`.
 
     Attributes:
-        properties: Further questions, whose answers are below this one's name.
+        properties: Further questions; their answers are stored below the name of this question.
     """
 
     name: str
@@ -75,7 +78,7 @@ class FormQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A command as it is written, without those below it."""
+    """A command as written, without its subcommands."""
 
     name: str
     type: str
@@ -105,10 +108,10 @@ class PluginCommand(Struct, frozen=True, kw_only=True):
     A command that a plugin adds.
 
     Attributes:
-        spec: The command as it is written.
+        spec: The command as written.
         file: The plugin file, for errors.
-        below: The commands below it; it only groups them then.
-        refusal: Why it cannot be run; "" if it can.
+        below: The subcommands; a command with subcommands only groups them.
+        refusal: Why the command cannot be run; "" if it can.
     """
 
     spec: CommandSpec
@@ -118,7 +121,7 @@ class PluginCommand(Struct, frozen=True, kw_only=True):
 
 
 class PluginDefinition(Struct, frozen=True, kw_only=True):
-    """What a plugin file contains."""
+    """The content of a plugin file."""
 
     name: str
     description: str
@@ -127,10 +130,11 @@ class PluginDefinition(Struct, frozen=True, kw_only=True):
 
 def plugin_files(environ: Mapping[str, str] = os.environ, system: str = SYSTEM_PLUGINS) -> dict[str, str]:
     """
-    The plugin files by the name in their file name, sorted; the user's file replaces the system's of the same name.
+    Return the plugin files by plugin name, which is part of the file name, sorted. The user's file replaces the
+    system's file with the same name.
 
     Args:
-        environ: For the user's own folder.
+        environ: The environment; it determines the user's folder.
         system: The system's folder.
     """
     config = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
@@ -149,7 +153,7 @@ class PluginReader:
     Reads plugin files.
 
     Args:
-        why_not_trusted: Why a file must not be used, by its path; "" if it may be.
+        why_not_trusted: Returns why the file at a path must not be used; "" if it may be used.
     """
 
     def __init__(self, why_not_trusted: Callable[[str], str] = lambda _: "") -> None:
@@ -160,8 +164,8 @@ class PluginReader:
         Read a plugin file.
 
         Raises:
-            UsageError: It cannot be read, or another user could have written it.
-            DocumentError: It is not a plugin, with its place.
+            UsageError: The file cannot be read, or another user could have written it.
+            DocumentError: The file is not a plugin; the error includes the place.
         """
         return self.definition(self._bytes(path), path)
 
@@ -170,8 +174,8 @@ class PluginReader:
         Read the content of a plugin file, and the files that it includes.
 
         Raises:
-            UsageError: A file that it includes cannot be read, or another user could have written it.
-            DocumentError: It is not a plugin, with its place.
+            UsageError: An included file cannot be read, or another user could have written it.
+            DocumentError: The file is not a plugin; the error includes the place.
         """
         text, document = _mapping(data, path)
         if isinstance(included := document.get("include_file"), str) and included:
@@ -237,7 +241,7 @@ _ROOT_ONLY = ("version", "author", "help_template")
 
 
 def _mapping(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    """The text of a file, and the mapping in it."""
+    """Return the text of a file, and the mapping in it."""
     document = decode_document(data, path)
     if not isinstance(document, dict):
         raise DocumentError("a plugin must be a mapping with `commands`", place=Place(path))
@@ -245,7 +249,7 @@ def _mapping(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
 
 
 def _beside(path: str, included: str) -> str:
-    """An included file; a relative path begins in the folder of the file that includes it."""
+    """Return the path of an included file. A relative path starts in the folder of the including file."""
     return str(Path(path).parent / included)
 
 
@@ -261,7 +265,7 @@ def _check(command: PluginCommand) -> None:
     Refuse a command that could not be called or run.
 
     Raises:
-        DocumentError: With the name of the command.
+        DocumentError: The command is not valid; the error includes its name.
     """
     spec = command.spec
 

@@ -1,4 +1,4 @@
-"""Forms: questions whose answers become JSON."""
+"""Forms: questions with answers that become JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ccm_agent.plugins.definition import FormQuestion
 from ccm_agent.plugins.rendering import PluginRenderer, is_valid
 
 ANSWERS_LIMIT = 10_000
-"""Answers of one form."""
+"""The maximum number of answers in one form."""
 
 
 class FormUser(Protocol):
-    """Asks a person."""
+    """Asks a person the questions of a form."""
 
     def show(self, text: str) -> None:
         """Show a text before a question."""
@@ -22,13 +22,13 @@ class FormUser(Protocol):
 
     def ask(self, question: str, *, otherwise: str = "", about: str = "", is_secret: bool = False) -> str:
         """
-        The answer in one line.
+        Ask a question, and return the answer of one line.
 
         Args:
-            question: What is asked for.
-            otherwise: The answer to an empty line.
-            about: Help, if the person asks for it.
-            is_secret: The answer is not shown.
+            question: The text of the question.
+            otherwise: The default, used for an empty line.
+            about: The help text, shown if the person asks for it.
+            is_secret: Whether to hide the answer.
         """
         ...
 
@@ -38,7 +38,7 @@ class FormReader:
     Asks the questions of a form.
 
     Args:
-        user: Who is asked.
+        user: The person to ask.
         renderer: Renders descriptions, help and defaults.
     """
 
@@ -49,11 +49,11 @@ class FormReader:
 
     def read(self, questions: Sequence[FormQuestion]) -> dict[str, Any]:
         """
-        The answers by name.
+        Ask the questions, and return the answers by name.
 
         Raises:
             TemplateError: A text of the form cannot be rendered.
-            UsageError: A condition or validation cannot be evaluated, or the answers are too many.
+            UsageError: A condition or validation cannot be evaluated, or there are too many answers.
         """
         answers: dict[str, Any] = {}
         self._ask_all(questions, answers, answers)
@@ -103,7 +103,7 @@ class FormReader:
             self._put(one, answer if answer != "" else empty, into)
 
     def _put(self, one: FormQuestion, answer: Any, into: dict[str, Any], *, is_kept: bool = True) -> None:
-        """Keep an answer, unless there is none and the question says that it is then absent."""
+        """Store an answer. A missing answer is not stored if the question has that setting."""
         if is_kept and (one.empty != "absent" or answer not in ("", [], {})):
             into[one.name] = answer
 
@@ -115,7 +115,7 @@ class FormReader:
             return self._text(one.name, one, is_required=True)
         element: dict[str, Any] = {}
         before = dict(root)
-        root[one.name] = element  # a condition can name the answers of the entry that is asked for
+        root[one.name] = element  # a condition can use the answers of the entry that is being asked
         self._ask_all(one.properties, element, root)
         root.clear()
         root |= before

@@ -1,4 +1,4 @@
-"""The program that a command of the type `exec` runs."""
+"""The program that a command of type `exec` runs."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ ab_error() {
 
 ab_panic() { ab_error "$@"; exit 1; }
 """
-"""The file that `BashHelperPath` names."""
+"""The file at the path in `BashHelperPath`."""
 
 
 class PluginProgram(Struct, frozen=True, kw_only=True):
     """
-    A program to run, on the terminal of the caller.
+    A program to run on the caller's terminal.
 
     Attributes:
         argv: The program and its arguments.
         environ: All variables of the program.
-        directory: Where it runs; None: in the working directory.
+        directory: The directory in which it runs; None for the working directory.
     """
 
     argv: tuple[str, ...]
@@ -67,7 +67,7 @@ class PluginProgram(Struct, frozen=True, kw_only=True):
 
 def prepare(command: PluginCommand, templates: PluginRenderer, environ: Mapping[str, str]) -> PluginProgram:
     """
-    The program of a command. Only a `script` gets a shell.
+    Return the program of a command. Only a `script` uses a shell.
 
     Raises:
         TemplateError: A text of the command cannot be rendered.
@@ -95,7 +95,7 @@ def _words(text: str, what: str) -> list[str]:
     try:
         words = split_words(text)
     except PropertyError:
-        # the error of `split_words` has the text, in which a secret may stand
+        # the error of `split_words` contains the text, which may include a secret
         raise UsageError(f"{what}: a quote is not closed, or nothing follows a backslash") from None
     if not words:
         raise UsageError(f"{what} is empty")
@@ -112,10 +112,10 @@ def _shell(written: str, environ: Mapping[str, str]) -> list[str]:
 
 def pauses(command: PluginCommand) -> Iterator[float]:
     """
-    The seconds to wait after each failed try but the last.
+    Yield the seconds to wait after each failed attempt except the last.
 
     Raises:
-        DocumentError: `backoff` is not usable.
+        DocumentError: `backoff` is not valid.
     """
     backoff = command.spec.backoff
     if backoff is None:
@@ -133,10 +133,10 @@ def pauses(command: PluginCommand) -> Iterator[float]:
 
 def _growing(backoff: BackoffSetting, low: float, step: float, steps: int) -> Iterator[float]:
     for number in range(1, backoff.max_attempts):
-        # spread, so that many hosts do not try at the same moment
+        # random, so that many hosts do not try at the same moment
         yield (low + step * min(number, steps - 1)) * random.uniform(0.5, 1.5)
 
 
 def is_dry_run(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether App Builder's variable forbids running the program."""
+    """Whether App Builder's variable for a dry run is set."""
     return bool(environ.get("BUILDER_DRY_RUN"))

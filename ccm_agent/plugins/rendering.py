@@ -17,12 +17,12 @@ class PluginRenderer:
     """
     Renders the texts of one call of a command.
 
-    They are rendered in this process: who wrote a plugin decides what it runs, so a template of it needs no cage.
+    They are rendered in this process. The author of a plugin decides which programs it runs, so its templates need no sandbox.
 
     Args:
         arguments: The values of arguments, by name.
         flags: The values of flags, by name.
-        environ: What `env` reads.
+        environ: The variables for `env`.
         folder: The folder of the plugin file.
         helper: Returns the path of the file with shell functions.
     """
@@ -61,10 +61,10 @@ class PluginRenderer:
 
         Args:
             text: The template.
-            name: What it is, for errors.
+            name: A name for errors.
 
         Raises:
-            TemplateError: It does not parse or fails.
+            TemplateError: The template does not parse or fails.
         """
         if "{{" not in text:
             return text

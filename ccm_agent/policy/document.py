@@ -37,11 +37,11 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
         name, signers, roles, max_mode: As written.
         place: File and line of the rule.
         actions: Its actions, with `all` expanded.
-        is_allow: It allows them.
-        hours: When it matches; empty: always.
+        is_allow: Whether the rule allows the actions.
+        hours: The hours in which the rule matches; empty for always.
         written_hours: The hours as written.
-        layer: What resources may touch.
-        withheld: What events do not tell the requester.
+        layer: The limits for resources.
+        withheld: The data that events do not contain for the requester.
     """
 
     name: str
@@ -58,7 +58,7 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """For a sentence: the rule `web team` (policy.yaml:12)."""
+        """Format for a sentence: the rule `web team` (policy.yaml:12)."""
         return self.layer.title
 
 
@@ -67,15 +67,15 @@ class Policy(Struct, frozen=True, kw_only=True):
     The policy of one node.
 
     Attributes:
-        source: Its file.
+        source: The file of the policy.
         digest: SHA-256 (hex) of the file.
-        is_default_allow: Requests that match no rule are allowed.
+        is_default_allow: Whether requests without a matching rule are allowed.
         zone: The time zone of all hours.
         zone_name: The time zone as written.
         max_mode: "plan" if no request over the bus may change anything.
-        layer: What no request over the bus may touch.
+        layer: The limits for all requests over the bus.
         rules: In the order of evaluation.
-        withheld: What no event over the bus tells.
+        withheld: The data that no event over the bus contains.
     """
 
     source: str
@@ -91,16 +91,16 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 def parse_policy(data: bytes, source: str, types: Collection[str]) -> Policy:
     """
-    The policy in a document.
+    Parse the policy in a document.
 
     Args:
         data: The document, YAML or JSON.
-        source: Its file, for errors.
+        source: The file of the policy, for errors.
         types: The known resource types.
 
     Raises:
-        DocumentError: The document is not valid; with file and line. Examples: an unknown key, type, day or time zone, a pattern
-            that would never match, a name that two rules share.
+        DocumentError: The document is not valid; the error includes file and line. Examples are an unknown key,
+            type, day or time zone, a pattern that would never match, or two rules with the same name.
     """
     text = as_text(data, source)
     value = decode_document(text, source)

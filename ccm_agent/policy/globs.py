@@ -1,8 +1,8 @@
 """
 Globs of a policy: paths, URLs and names.
 
-A path is matched name by name, so `*` never matches a slash. Matching takes time proportional to pattern length times path
-length, for every path that a request can contain.
+A path is matched name by name, so `*` never matches a slash. For any path in a request, matching takes time
+proportional to the pattern length times the path length.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class PathGlob(Struct, frozen=True):
     names: tuple[str, ...]
 
     def matches(self, path: str) -> bool:
-        """The pattern matches the path. `/srv/**` matches `/srv` and everything below it."""
+        """Whether the pattern matches the path. `/srv/**` matches `/srv` and everything below it."""
         return len(self.names) in self._states(path)
 
     def covers(self, directory: str) -> bool:
-        """The pattern matches the directory and every possible path below it."""
+        """Whether the pattern matches the directory and every possible path below it."""
         return self.names[-1:] == (ANY_DEPTH,) and len(self.names) - 1 in self._states(directory)
 
     def reaches_into(self, directory: str) -> bool:
-        """The pattern matches the directory, or a possible path below it."""
+        """Whether the pattern matches the directory, or a possible path below it."""
         return bool(self._states(directory))
 
     def _states(self, path: str) -> set[int]:
-        """The numbers of names of the pattern that the names of a path can consume."""
+        """Return the numbers of names of the pattern that the names of a path can consume."""
         states = self._with_skips({0})
         for name in _names_in(path):
             after: set[int] = set()
@@ -60,7 +60,7 @@ class PathGlob(Struct, frozen=True):
         return states
 
     def _with_skips(self, states: set[int]) -> set[int]:
-        """ANY_DEPTH also matches zero directories."""
+        """Add the states after ANY_DEPTH, which also matches zero directories."""
         found = set(states)
         for at in sorted(states):
             while at < len(self.names) and self.names[at] == ANY_DEPTH:
@@ -70,14 +70,14 @@ class PathGlob(Struct, frozen=True):
 
 
 class UrlGlob(Struct, frozen=True):
-    """A pattern for http and https URLs: scheme, host and port literally, the path by a PathGlob."""
+    """A pattern for http and https URLs: scheme, host and port are literal, and the path is a PathGlob."""
 
     scheme: str
     host: str
     path: PathGlob
 
     def matches(self, url: str) -> bool:
-        """The pattern matches the URL; its query and user part are ignored."""
+        """Whether the pattern matches the URL; its query and user part are ignored."""
         parts = url_parts(url)
         if parts is None:
             return False
@@ -90,7 +90,7 @@ def path_glob(pattern: str) -> PathGlob:
     Parse a path pattern of a policy.
 
     Raises:
-        PropertyError: It is relative, not canonical, or has `**` beside other characters.
+        PropertyError: The pattern is relative, not canonical, or has `**` next to other characters.
     """
     if not pattern.startswith("/"):
         raise PropertyError(f"`{pattern}` is not an absolute path; begin it with a slash")
@@ -106,10 +106,10 @@ def path_glob(pattern: str) -> PathGlob:
 
 def source_glob(pattern: str) -> PathGlob | UrlGlob:
     """
-    A pattern of `sources`: a path, or an http or https URL.
+    Parse a pattern of `sources`: a path, or an http or https URL.
 
     Raises:
-        PropertyError: It is neither.
+        PropertyError: The pattern is neither.
     """
     if "://" not in pattern:
         return path_glob(pattern)
@@ -124,10 +124,10 @@ def source_glob(pattern: str) -> PathGlob | UrlGlob:
 
 def url_parts(url: str) -> tuple[str, str, str] | None:
     """
-    Scheme, host with a port that is not the scheme's own, and path of a URL.
+    Split a URL into scheme, host (with a port that is not the scheme's default), and path.
 
     Returns:
-        None for a text that is not an http or https URL, or whose path a server could read differently.
+        None for a text that is not an http or https URL, or that has an ambiguous path.
     """
     try:
         parts = urlsplit(url)
@@ -143,7 +143,7 @@ def url_parts(url: str) -> tuple[str, str, str] | None:
 
 
 def matches_name(name: str, patterns: Sequence[str]) -> bool:
-    """One of the patterns matches the name."""
+    """Whether one of the patterns matches the name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -1,7 +1,7 @@
 """
-What one run may touch: the limits of the rule that decided, and of the whole policy.
+The limits of one run: those of the rule that decided, and of the whole policy.
 
-Pure functions: the caller resolves symlinks first. Each method returns the error to raise, or None if nothing forbids it.
+Pure functions: the caller resolves symlinks first. Each method returns the error to raise, or None if the operation is allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
 _PATH_TYPES = ("file", "edit", "config", "archive", "scaffold")
 _CONTAINER_TYPE = "apply"
-"""Its resources are checked one by one, so a list of types need not name it."""
+"""Its resources are checked individually, so a list of types need not contain it."""
 
 
 class CompiledLimits(Struct, frozen=True, kw_only=True):
@@ -31,8 +31,8 @@ class CompiledLimits(Struct, frozen=True, kw_only=True):
     Limits with compiled globs.
 
     Attributes:
-        paths, sources, packages, services: As in `model.records.policy.Limits`.
-        types: For `only`: all allowed types, including those that its other lists imply. Empty: every type.
+        paths, sources, packages, services: See `model.records.policy.Limits`.
+        types: For `only`, all allowed types, including those that its other lists imply. Empty for every type.
     """
 
     types: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class CompiledLimits(Struct, frozen=True, kw_only=True):
 
     @property
     def source_paths(self) -> tuple[PathGlob, ...]:
-        """The sources that are paths."""
+        """Return the sources that are paths."""
         return tuple(one for one in self.sources if isinstance(one, PathGlob))
 
 
@@ -54,8 +54,8 @@ class LimitLayer(Struct, frozen=True, kw_only=True):
     Attributes:
         rule: The rule's name; "" for the whole policy.
         place: File and line of the rule.
-        only: What resources may touch; None: anything.
-        forbid: What they may not touch; None: nothing.
+        only: The objects that resources may change; None for no limit.
+        forbid: The objects that resources may not change; None for no limit.
     """
 
     rule: str
@@ -65,16 +65,16 @@ class LimitLayer(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """For a sentence: the rule `web team` (policy.yaml:12)."""
+        """Format for a sentence: the rule `web team` (policy.yaml:12)."""
         where = f"{posixpath.basename(self.place.source)}:{self.place.line}"
         return f"the rule `{self.rule}` ({where})" if self.rule else f"`forbid` ({where})"
 
 
 def allowed_types(only: Limits) -> frozenset[str]:
     """
-    The types that an `only` allows: those in `types`, and those that its other lists apply to.
+    Return the types that an `only` allows: those in `types`, and those to which its other lists apply.
 
-    Empty if it limits only sources: then every type is allowed.
+    Empty if it limits only sources; then every type is allowed.
     """
     types = set(only.types)
     if only.paths:
@@ -88,15 +88,15 @@ def allowed_types(only: Limits) -> frozenset[str]:
 
 class Grant(Struct, frozen=True, kw_only=True):
     """
-    What a run may do.
+    The permissions of a run.
 
     Attributes:
         who: The requester, for messages.
-        layers: All of them must allow it.
-        denial: If set, nothing is allowed, for this reason.
-        is_restricted: It is a plan or check of a principal that may not apply: no command of the manifest runs, and only the
-            manifest's own files are read.
-        withheld: What the run's events do not tell: "output", "diff".
+        layers: The limits; all of them must allow an operation.
+        denial: If set, the reason why nothing is allowed.
+        is_restricted: Whether this is a plan or check of a principal that may not apply. No command of the
+            manifest is then run, and only the manifest's own files are read.
+        withheld: The data that the run's events do not contain: "output", "diff".
     """
 
     who: str = ""
@@ -107,17 +107,17 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def withholds_output(self) -> bool:
-        """The run's events do not include the output of commands."""
+        """Whether the run's events must not include the output of commands."""
         return OUTPUT in self.withheld
 
     @property
     def judges_places(self) -> bool:
-        """A limit concerns paths, files or URLs, so the caller must resolve symlinks."""
+        """Whether a limit concerns paths, files or URLs. If so, the caller must resolve symlinks."""
         limits = [one for layer in self.layers for one in (layer.only, layer.forbid) if one is not None]
         return self.is_restricted or any(one.paths or one.sources for one in limits)
 
     def refuse_type(self, name: str) -> PolicyError | None:
-        """Why a resource of a type may not be managed."""
+        """Check whether a resource of a type may be managed."""
         if self.denial:
             return PolicyError(self.denial, code="policy.denied")
         for layer in self.layers:
@@ -128,21 +128,21 @@ class Grant(Struct, frozen=True, kw_only=True):
         return None
 
     def refuse_command(self, what: str) -> PolicyError | None:
-        """Why a command of a manifest may not be run; `what` says where it is used: a health check, `post`."""
+        """Check whether a command of a manifest may be run; `what` is its use: a health check, `post`."""
         return self._refuse_use(COMMAND_TYPE, f"{what} is a command", "policy.command")
 
     def refuse_registration(self) -> PolicyError | None:
-        """Why the entries of `register_when_stable` may not be published."""
+        """Check whether the entries of `register_when_stable` may be published."""
         use = "`register_when_stable` publishes a registration"
         return self._refuse_use(REGISTRATION_TYPE, use, "policy.registration")
 
     def refuse_unsigned(self, field: str) -> PolicyError | None:
-        """Why a property may not accept software without a signature."""
+        """Check whether a property may accept software without a signature."""
         use = f"`{field}: true` accepts software without a signature"
         return self._refuse_use(UNSIGNED_TYPE, use, "policy.unsigned")
 
     def _refuse_use(self, name: str, use: str, code: str) -> PolicyError | None:
-        """Why a property may not do what the policy treats as a type of its own."""
+        """Check whether a property may use a feature that the policy treats as a separate type."""
         refused = self.refuse_type(name)
         if refused is None or refused.code == "policy.denied":
             return refused
@@ -150,7 +150,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     def refuse_path(self, path: str, real: str) -> PolicyError | None:
         """
-        Why a path may not be managed.
+        Check whether a path may be managed.
 
         Args:
             path: The normalized path of the resource.
@@ -165,7 +165,9 @@ class Grant(Struct, frozen=True, kw_only=True):
         return None
 
     def refuse_tree(self, path: str, real: str) -> PolicyError | None:
-        """Why a directory may not be managed with everything in it; the arguments are those of `refuse_path`."""
+        """
+        Check whether a directory with all its content may be managed; see `refuse_path` for the arguments.
+        """
         for layer in self.layers:
             only, forbid = layer.only, layer.forbid
             what = f"the directory {_shown(path, real)} with all that is in it"
@@ -181,12 +183,12 @@ class Grant(Struct, frozen=True, kw_only=True):
         self, path: str, real: str, *, is_own: bool, is_tree: bool = False
     ) -> PolicyError | None:
         """
-        Why a manifest may not read a file of this host.
+        Check whether a manifest may read a file of this host.
 
         Args:
-            path, real: As in `refuse_path`, with the last symlink resolved too.
-            is_own: It is in the manifest's own directory.
-            is_tree: It is a directory that is read with everything in it.
+            path, real: See `refuse_path`; here the last symlink is resolved too.
+            is_own: Whether the file is in the manifest's own directory.
+            is_tree: Whether it is a directory that is read with all its content.
         """
         if self.denial:
             return PolicyError(self.denial, code="policy.denied")
@@ -213,7 +215,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     def refuse_url(self, url: str, shown: str) -> PolicyError | None:
         """
-        Why content may not be fetched from a URL.
+        Check whether content may be fetched from a URL.
 
         Args:
             url: The URL.
@@ -230,15 +232,15 @@ class Grant(Struct, frozen=True, kw_only=True):
         return None
 
     def refuse_package(self, name: str) -> PolicyError | None:
-        """Why a package may not be managed; its architecture, as in `name:arch`, is ignored."""
+        """Check whether a package may be managed; its architecture, as in `name:arch`, is ignored."""
         return self._refuse_name("package", name.partition(":")[0], "packages")
 
     def refuse_service(self, name: str) -> PolicyError | None:
-        """Why a service may not be managed."""
+        """Check whether a service may be managed."""
         return self._refuse_name("service", name.removesuffix(".service"), "services")
 
     def unknown(self, why: str) -> PolicyError:
-        """The error for what a restricted plan cannot determine."""
+        """Return the error for an operation that a restricted plan cannot determine."""
         return PolicyError(
             f"unknown until applied: {why} in a plan by {self.who}, who may only plan here",
             code=PolicyError.UNKNOWN,

@@ -1,4 +1,4 @@
-"""When a rule matches: `Mon-Fri 08:00-18:00`, `Sat,Sun`, `22:00-06:00`."""
+"""The hours in which a rule matches: `Mon-Fri 08:00-18:00`, `Sat,Sun`, `22:00-06:00`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.suggestions import did_you_mean
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-"""In the order of `datetime.weekday`."""
+"""The names of days, in the order of `datetime.weekday`."""
 
 _DAY_MINUTES = 24 * 60
 _SPAN = re.compile(r"(\d\d):(\d\d)\s*-\s*(\d\d):(\d\d)")
@@ -22,7 +22,7 @@ class Hours(Struct, frozen=True):
     A span of the day on some days of the week.
 
     Attributes:
-        days: Weekdays on which the span begins, 0 is Monday.
+        days: Weekdays on which the span begins; 0 is Monday.
         start, end: Minutes since midnight; an end at or before the start is on the next day.
     """
 
@@ -31,7 +31,7 @@ class Hours(Struct, frozen=True):
     end: int = _DAY_MINUTES
 
     def contains(self, local: datetime) -> bool:
-        """The moment, in the policy's time zone, is within the span."""
+        """Whether a time in the policy's time zone is within the span."""
         minute, day = local.hour * 60 + local.minute, local.weekday()
         if self.start < self.end:
             return day in self.days and self.start <= minute < self.end
@@ -44,7 +44,7 @@ def parse_hours(text: str) -> Hours:
     Parse the hours of a rule.
 
     Raises:
-        PropertyError: They are not of the form `Mon-Fri 08:00-18:00`; days or times may be left out.
+        PropertyError: The text does not have the form `Mon-Fri 08:00-18:00`; days or times may be omitted.
     """
     words = text.split()
     if not words or len(words) > 2:

@@ -1,8 +1,9 @@
 """
-Decides whether a principal may perform an action now, and what its run may touch.
+Decides whether a principal may perform an action now, and which limits apply to its run.
 
-The first rule whose signers or roles, actions and hours match decides, and later rules are not read. So one rule governs each
-run, together with the top level of the policy. Nothing else in a request influences the decision.
+The first rule with matching signers or roles, actions and hours decides; later rules are not read. One rule
+therefore governs each run, together with the top level of the policy. Nothing else in a request influences the
+decision.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOOKING = ("plan", "check")
 """Modes that change nothing. They run guards and checks of the manifest, unless they are restricted."""
 
 _WAYS = {"assignment": "by an assignment", "schedule": "by a schedule"}
-"""Actions that name the origin of a run; the mode says what it does."""
+"""Descriptions of actions that identify the origin of a run. The mode describes what the run does."""
 
 _PHRASES = {
     "exec": "to run commands",
@@ -34,7 +35,7 @@ _PHRASES = {
 
 
 class SkippedRule(Struct, frozen=True, kw_only=True):
-    """A rule that did not match, and why; `is_closed` if it would match at another time."""
+    """A rule that did not match, and the reason; `is_closed` if it would match at another time."""
 
     rule: str
     place: Place
@@ -47,12 +48,12 @@ class Ruling(Struct, frozen=True, kw_only=True):
     A decision of the policy.
 
     Attributes:
-        is_allowed: The run may begin, or the question is answered.
-        reason: A sentence, for allowed requests too.
+        is_allowed: Whether the run may begin, or the query is answered.
+        reason: A sentence, also for allowed requests.
         code: The code of a refusal.
         rule: The rule that decided; "" if none matched.
         place: File and line of the rule.
-        grant: What the run may touch; None: no limits. For a refusal: nothing.
+        grant: The permissions of the run; None for no limits. A refusal grants nothing.
         skipped: The rules before it.
     """
 
@@ -73,13 +74,13 @@ def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str,
         policy: The node's policy; None if it has none.
         principal: The requester.
         action: One of `model.records.policy`'s actions.
-        mode: What the run does: "apply", "ensure", "exec", "plan" or "check"; "" for actions that are not runs.
+        mode: The mode of the run: "apply", "ensure", "exec", "plan" or "check"; "" for actions that are not runs.
         now: The time.
     """
     ruling = _decide(policy, principal, action, mode, now)
     if not ruling.is_allowed or mode not in LOOKING:
         return ruling
-    # A plan may run commands if an apply of the same principal could.
+    # a plan may run commands if an apply of the same principal could
     applied = _decide(policy, principal, action if action in _WAYS else "apply", "apply", now)
     runs_commands = applied.is_allowed and (applied.grant is None or applied.grant.refuse_command("") is None)
     if runs_commands and not (ruling.grant and ruling.grant.is_restricted):
@@ -89,12 +90,12 @@ def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str,
 
 
 def refuse_all(reason: str, code: str = "policy.broken") -> Ruling:
-    """Refuse everything, for one reason."""
+    """Refuse everything for the same reason."""
     return Ruling(is_allowed=False, reason=reason, code=code, grant=Grant(denial=reason))
 
 
 def _decide(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
-    """The same, without checking what the principal could do by an apply."""
+    """Decide about an action, without checking whether the principal may apply."""
     if principal.is_plan_only and mode in CHANGING_ACTIONS:
         return refuse_all(f"{principal.title} may plan here, but not apply", "policy.mode")
     if policy is None:
@@ -113,7 +114,7 @@ def _decide(policy: Policy | None, principal: Principal, action: str, mode: str,
 def _mismatch(
     rule: CompiledRule, policy: Policy, principal: Principal, action: str, local: datetime
 ) -> SkippedRule | None:
-    """Why a rule does not match; None if it does."""
+    """Return why a rule does not match; None if it matches."""
     why, is_closed = "", False
     if not _is_meant(rule, principal):
         why = f"it does not apply to {principal.title}"

@@ -1,10 +1,11 @@
 """
 Journals: append-only files of checksummed records. A journal stays usable if the process is killed at any byte.
 
-The spool and the request log are made of journals. A record is a magic word, the length and CRC-32 of its payload, and the
-payload. Bytes after the last whole record are a torn tail, which `open` truncates; damaged bytes before it are skipped up to the
-next whole record. `append` writes to the page cache on the event loop (1 µs; switching to a thread costs 100 µs; ADR 20), so the
-record survives a kill of the process. `flush` makes it survive a power loss; call it in a thread.
+The spool and the request log consist of journals. A record consists of a magic word, the length and CRC-32 of
+its payload, and the payload. Bytes after the last whole record are a torn tail, which `open` truncates. Damaged
+bytes before it are skipped up to the next whole record. `append` writes to the page cache on the event loop (1
+µs; switching to a thread costs 100 µs; ADR 20), so a record survives if the process is killed. `flush` makes it
+survive a power loss; call it in a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ccm_agent.model.errors import FileError
 MAGIC = b"\xc3\xc3J1"
 _HEAD = struct.Struct(">4sII")
 RECORD_LIMIT_BYTES = 4 << 20
-"""The agent's records are far smaller; a larger length means damage."""
+"""Limit of a record's length; a larger length means damage. The agent's records are far smaller."""
 
 
 class Read(Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class Read(Struct, frozen=True, kw_only=True):
 
 
 def read_records(data: bytes) -> Read:
-    """Find the whole records in a file's bytes. Pure; takes linear time, also for a damaged file."""
+    """Find the whole records in a file's bytes. Pure; takes linear time, even for a damaged file."""
     records: list[tuple[int, bytes]] = []
     at = end = damaged = 0
     damaged_to = -1
@@ -83,7 +84,7 @@ class Journal:
 
     Attributes:
         path: The file.
-        size: Bytes of whole records in it.
+        size: The size of its whole records in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,7 +99,7 @@ class Journal:
         Open the file (created with mode 0600 if it does not exist), truncate its torn tail and return its records. Blocking.
 
         Raises:
-            FileError: It cannot be opened or read.
+            FileError: The file cannot be opened or read.
         """
         try:
             # O_NOFOLLOW: only the agent writes to the folder, but a symlink in it would make root write elsewhere
@@ -116,10 +117,10 @@ class Journal:
 
     def append(self, payload: bytes) -> int:
         """
-        Write one record and return its offset. The record survives a kill of the process, but not yet a power loss.
+        Write one record and return its offset. The record survives if the process is killed, but not a power loss.
 
         Raises:
-            FileError: The disk is full or failing; the file is as before.
+            FileError: The disk is full or failing; the file is unchanged.
         """
         record = encode_record(payload)
         offset = self.size
@@ -154,7 +155,7 @@ class Journal:
         Return the payload of the record at an offset from `append` or `open`. Blocking.
 
         Raises:
-            FileError: It can no longer be read.
+            FileError: The record can no longer be read.
         """
         try:
             magic, length, crc = _HEAD.unpack(os.pread(self._fd, _HEAD.size, offset))
@@ -177,22 +178,22 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _cut_back(self) -> None:
-        # the next reader would report half a record as damage; truncating works on a full disk
+        # half a record would be reported as damage; truncating works on a full disk
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
-            # readers skip the damage; later records follow it
+            # readers skip the damage, and later records follow it
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
 
 
 def make_private_folder(folder: Path) -> None:
     """
-    Create a folder and its missing parents, all of them for their owner alone. Blocking.
+    Create a folder and its missing parents, accessible only to their owner. Blocking.
 
-    `Path.mkdir` gives parents the usual mode, which lets other users list them.
+    `Path.mkdir` creates parents with the default mode, with which other users can list them.
 
     Raises:
-        OSError: One of them cannot be created.
+        OSError: A folder cannot be created.
     """
     for one in (*reversed(folder.parents), folder):
         if not one.is_dir():

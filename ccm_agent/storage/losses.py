@@ -1,10 +1,10 @@
 """
-Which events a full spool drops, and the dropped events that are not reported yet: their count, and their positions in the node's
-chain.
+The choice of events that a full spool drops, and the dropped events that are not reported yet.
 
-With the positions a reader can distinguish a gap that the node reported from one that an attacker caused. They are stored as
-ranges. If there are too many, neighbors are joined into one range, which then includes positions that were not lost; the count
-limits how many missing events such a range can explain.
+Dropped events have a count, and positions in the node's chain. With the positions, a reader can distinguish a
+reported gap from a gap that an attacker caused. Positions are stored as ranges. If there are too many ranges,
+neighbors are joined. A joined range includes positions that were not lost, so the count limits the number of
+missing events that it can explain.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Losses:
             self.places[chain] = _joined([*self.places.get(chain, []), *ranges])
 
     def format_ranges(self) -> dict[str, str]:
-        """The ranges by chain, such as `5-90,101`."""
+        """Format the ranges by chain, such as `5-90,101`."""
         return {
             chain: ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
             for chain, ranges in self.places.items()

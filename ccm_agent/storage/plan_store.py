@@ -1,8 +1,8 @@
 """
-Saved plans of this node, with which an apply can refuse to run if the node has changed since.
+Saved plans of this node. An apply of a saved plan refuses to run if the node has changed since.
 
 A saved plan has a digest for each of its resources: of its properties, its current state and the planned changes.
-The single digests do not leave the node; the controller gets one digest of all of them.
+These digests do not leave the node; the controller receives one digest of all of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 KEPT = 20
-"""The number of plans that are kept; the oldest are removed first."""
+"""The maximum number of saved plans; the oldest are removed first."""
 
 KEPT_FOR = timedelta(hours=24)
-"""An older plan cannot be applied."""
+"""The maximum age of a plan that can be applied."""
 
 _VOLATILE = {"timestamp", "mtime", "next_runs"}
 """Fields of a state that can differ although nothing has changed."""
@@ -45,7 +45,7 @@ class SavedPlan(Struct, kw_only=True):
         run: The plan's run.
         saved: The time when it ended.
         digest: SHA-256 (hex) of the manifest or bundle.
-        data: URLs of hiera documents that the request named.
+        data: URLs of hiera documents in the request.
         data_revisions: The revision of each hiera document that was read, by URL.
         resources: A digest for each resource, by its name in events.
     """
@@ -59,7 +59,7 @@ class SavedPlan(Struct, kw_only=True):
 
     @property
     def found(self) -> str:
-        """One digest of all findings."""
+        """Return one digest of all findings."""
         return _digest([self.digest, self.data, self.data_revisions, self.resources])
 
     def moved(self, now: SavedPlan) -> list[str]:
@@ -121,11 +121,14 @@ class PlanStore:
         self._clock = clock
 
     async def keep(self, plan: SavedPlan) -> bool:
-        """Save a plan, and remove plans that are too old or too many; returns whether it was saved."""
+        """
+        Save a plan, and remove plans that are too old or exceed the limit. Return whether the plan was
+        saved.
+        """
         return await asyncio.to_thread(self._keep, plan)
 
     async def find(self, run: str) -> SavedPlan | None:
-        """Return the plan of a run; None if it is no longer saved here."""
+        """Return the plan of a run; None if it is no longer saved on this node."""
         if not is_id(run):
             return None
         found = await asyncio.to_thread(self._file(run).load)
@@ -141,7 +144,7 @@ class PlanStore:
             return False
         try:
             self._file(plan.run).write(plan)
-            # an id begins with the time, so names sort by age
+            # an id begins with the time, so sorting names sorts by age
             for path in sorted(self._folder.glob("*.json"))[:-KEPT]:
                 path.unlink(missing_ok=True)
         except (FileError, OSError) as err:

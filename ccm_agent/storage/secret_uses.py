@@ -1,10 +1,10 @@
 """
-Which revision of each secret this node uses, for its record: an operator purges an old value only when no node uses it.
+The revision of each secret that this node uses, for its record. An operator purges an old value only when no node uses it.
 
-What a run opened counts when the run has succeeded: only then is the value where the manifest wants it. Each source of desired
-state counts for itself, and the record shows the oldest revision, because a node uses a revision until its last source has taken
-a newer one. Runs that operators request count together, and only for secrets that no source reads: no later run brings them up
-to date.
+The revisions that a run opened are recorded when the run has succeeded, because only then is the value in
+place. They are recorded for each source of desired state. The node's record shows the oldest revision, because
+a node uses a revision until its last source uses a newer one. Runs that operators request share one scope. It
+is shown only for secrets that no source reads, because no later run updates them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccm_agent.model.wire import NodeRecord, SecretUse
 from ccm_agent.storage.state_file import StateFile
 
 REQUESTED = ""
-"""The scope of runs that operators request."""
+"""The scope of all runs that operators request."""
 
 Uses = dict[str, dict[str, SecretUse]]
 
@@ -28,10 +28,10 @@ class SecretUses:
     The secrets that one node uses.
 
     Args:
-        path: Remembers them. They are not secret.
-        record: Shows them.
-        clock: What time it is.
-        on_change: Called when the record shows something else than before.
+        path: The file that stores the uses. They are not secret.
+        record: The node's record, which shows the uses.
+        clock: Returns the current time.
+        on_change: Called when the record changes.
     """
 
     def __init__(self, path: Path, record: NodeRecord, clock: Clock, on_change: Callable[[], None]) -> None:
@@ -42,19 +42,19 @@ class SecretUses:
         self._uses: Uses = {}
 
     def open(self) -> None:
-        """Read what an earlier process left. Blocking."""
+        """Read the uses that an earlier process stored. Blocking."""
         self._uses = self._file.load() or {}
         self._file.mark_saved(self._uses)
         self._record.secrets = self._shown()
 
     async def note(self, scope: str, opened: Mapping[str, int], *, is_whole: bool) -> None:
         """
-        Take note of a run that has succeeded.
+        Record a run that has succeeded.
 
         Args:
-            scope: Whose run it was; REQUESTED for one that an operator requested.
-            opened: The revisions that it opened, by secret.
-            is_whole: It applied all that the scope wants, so the scope uses no other secret.
+            scope: The scope of the run; REQUESTED for a run that an operator requested.
+            opened: The revisions that the run opened, by secret.
+            is_whole: Whether it applied everything in the scope. If so, the scope uses no other secret.
         """
         before = self._uses.get(scope, {})
         used = {} if is_whole else dict(before)
@@ -65,18 +65,19 @@ class SecretUses:
         await self._take({**self._uses, scope: used})
 
     async def forget(self, scope: str) -> None:
-        """A scope does not exist any more."""
+        """Remove a scope that no longer exists."""
         await self._take({one: used for one, used in self._uses.items() if one != scope})
 
     async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
-        """Forget scopes that begin with a text, except for these."""
+        """Remove the scopes that begin with a text, except for the given ones."""
         await self._take(
             {one: used for one, used in self._uses.items() if not one.startswith(kind) or one in scopes}
         )
 
     async def _take(self, uses: Uses) -> None:
         self._uses = {scope: used for scope, used in uses.items() if used}
-        # on disk first: after a power loss, the node must not show an older revision again as one that it just began to use
+        # on disk first: after a power loss, the node must not show an older revision again as if it had
+        # just begun to use it
         await self._file.save(self._uses)
         if (shown := self._shown()) != self._record.secrets:
             self._record.secrets = shown

@@ -1,13 +1,14 @@
 """
-Events on disk that the stream has not acknowledged yet, in order.
+The queue of events on disk that the stream has not acknowledged yet, in order.
 
-The spool is a folder of segments (`spool_files.py`), appended at the end and removed from the front. An event leaves the queue
-when the stream has acknowledged it; it leaves the disk when its run has also ended, so that an agent that was killed can still
-report the results of an unfinished run. When the spool is full, stable runs are dropped first, then the oldest events; dropped
-events are counted, and the count is reported in an event. When the disk is full, events wait in memory until there is space
-again.
+The spool is a folder of segments (`spool_files.py`), which are appended at the end and removed from the front.
+An event leaves the queue when the stream has acknowledged it. It is removed from disk when its run has also
+ended, so an agent that was killed can still report the results of an unfinished run. When the spool is full,
+stable runs are dropped first, then the oldest events. Dropped events are counted, and the count is reported in
+an event. When the disk is full, events wait in memory until there is space again.
 
-An event gets its position in the node's chain when it is appended, and keeps it in every attempt to send it.
+An event receives its position in the node's chain when it is appended. The position is the same in every
+attempt to send the event.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ MEMORY_LIMIT_BYTES = 4 << 20
 """Limit of the events in memory while the disk is full."""
 
 BODY_CACHE_BYTES = 256 << 10
-"""Bodies cached next to the index, so that an event that is sent immediately is not read back from disk."""
+"""
+The size of cached bodies next to the index. An event that is sent immediately is then not read back from
+disk.
+"""
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
@@ -61,14 +65,14 @@ class Spool:
     The event queue of one agent. Call `append` and `acknowledge` on the event loop; they do not block for long. `open` blocks.
 
     Attributes:
-        trouble: Why the newest event could not be written to disk; "" if it was.
+        trouble: Why the newest event could not be written to disk; "" if it was written.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
         """
         Args:
-            folder: The folder of the spool, which nothing else uses.
-            limit_bytes: Its maximum size on disk.
+            folder: The folder of the spool; it must not contain anything else.
+            limit_bytes: The maximum size of the spool on disk.
             segment_bytes: The size at which the next file begins; at most an eighth of the limit.
         """
         self.folder = folder
@@ -126,7 +130,7 @@ class Spool:
             self._emptied.clear()
 
     def _resume(self, found: Found, boot: str) -> None:
-        """Continue the node's chain, or begin another one if the disk may not hold all sent events."""
+        """Continue the node's chain, or begin another one if some sent events may be missing on disk."""
         self._chain.boot = boot
         resumed = judge_files(found, set(self._runs), self._files.load, boot)
         if resumed.is_safe and resumed.last is not None:
@@ -152,9 +156,9 @@ class Spool:
         is_stable: bool = False,
     ) -> None:
         """
-        Append an event to the queue. From then on it survives a kill of the process; see `settle` for power loss.
+        Append an event to the queue. It then survives if the process is killed; see `settle` for power loss.
 
-        Never fails: an event that cannot be written waits in memory, and one that does not fit there is counted as lost.
+        Never fails: an event that cannot be written waits in memory, and an event that does not fit there is counted as lost.
         """
         event = Spooled(
             seq=self._next_seq,
@@ -197,7 +201,10 @@ class Spool:
             self._runs.setdefault(entry.run, {})[entry.seq] = entry
 
     def _store_waiting(self) -> bool:
-        """Write the events in memory to disk, oldest first; returns False if at least the newest event stays in memory."""
+        """
+        Write the events in memory to disk, oldest first. Return False if at least the newest event stays in
+        memory.
+        """
         while self._unstored:
             entry = self._entries.get(self._unstored[0])
             if entry is not None and entry.event is not None:
@@ -246,7 +253,7 @@ class Spool:
                 if entry.event is not None:
                     return entry.event
                 try:
-                    # take the lock, because a file that is being rewritten changes under the reader
+                    # the lock is needed because a file that is being rewritten changes under the reader
                     async with self._room:
                         return await asyncio.to_thread(self._files.load, entry)
                 except FileError as err:
@@ -256,7 +263,7 @@ class Spool:
             await self._arrived.wait()
 
     def is_carried_over(self, seq: int) -> bool:
-        """Whether an earlier process appended the event, and so may have sent it."""
+        """Whether an earlier process appended the event and so may have sent it."""
         return seq < self._own_from
 
     def acknowledge(self, seq: int) -> None:
@@ -276,13 +283,16 @@ class Spool:
             self._chain.is_on_disk |= self._files.note_head(self._head(), segment)
 
     def give_up(self, seq: int) -> None:
-        """Drop the event that `first` returned, because it can never be sent; it counts as lost."""
+        """Drop the event that `first` returned, because it can never be sent. It is counted as lost."""
         entry = self._entries.get(seq)
         if entry is not None:
             self._drop([entry])
 
     def load_summary(self, run: str) -> Spooled | None:
-        """Return the summary of a run whose events are still here. Blocking: it may read from disk."""
+        """
+        Return the summary of a run with events that are still in the spool. Blocking: it may read from
+        disk.
+        """
         ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
         entry = next(ends, None)
         return self._files.load(entry) if entry is not None else None
@@ -294,17 +304,17 @@ class Spool:
 
     @property
     def lost(self) -> int:
-        """The number of dropped events that are not reported yet."""
+        """Return the number of dropped events that are not reported yet."""
         return self._losses.count
 
     @property
     def last_link(self) -> str:
-        """The link of the newest event."""
+        """Return the link of the newest event."""
         return self._chain.last.link
 
     @property
     def lost_places(self) -> dict[str, str]:
-        """Their positions by chain, such as `5-90,101`."""
+        """Return the positions of the dropped events by chain, such as `5-90,101`."""
         return self._losses.format_ranges()
 
     async def emptied(self) -> None:
@@ -313,28 +323,28 @@ class Spool:
 
     @property
     def backlog(self) -> int:
-        """The number of waiting events."""
+        """Return the number of waiting events."""
         return len(self._queue)
 
     def waiting_runs(self, limit: int) -> list[str]:
-        """The runs of the oldest waiting events, up to this number of events."""
+        """Return the runs of the oldest waiting events, up to this number of events."""
         oldest = (self._entries.get(seq) for seq in itertools.islice(self._queue, limit))
         return list(dict.fromkeys(entry.run for entry in oldest if entry is not None and entry.run))
 
     @property
     def size_bytes(self) -> int:
-        """The size of the spool on disk."""
+        """Return the size of the spool on disk."""
         return self._files.size_bytes
 
     def close(self) -> None:
-        """Close the files; only events that could not be written to disk are lost."""
+        """Close the files. Only events that could not be written to disk are lost."""
         if self._files.is_open:
             self._drop([self._entries[seq] for seq in self._unstored if seq in self._entries])
             self._files.note(msgspec.structs.replace(self._head(), is_stopped=True))
         self._files.close()
 
     async def tidy(self) -> None:
-        """Remove files from the front that hold no more events."""
+        """Remove files from the front that no longer contain events."""
         async with self._room:
             await self._remove_empty()
 
@@ -399,5 +409,5 @@ class Spool:
             entry.segment.entries[entry.seq] = entry
 
     def _head(self) -> Head:
-        """The current head of the chain."""
+        """Return the current head of the chain."""
         return self._chain.head(self._next_seq - 1)

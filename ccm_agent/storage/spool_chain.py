@@ -1,10 +1,10 @@
 """
 The chain of one node's events in the spool (`bus.chain`).
 
-Each event has a position in the chain. A position is never used for another event, because the broker may already have stored the
-first one. So a chain continues after a restart only when the disk is known to hold its last event. After a power cut, or when
-events stayed in memory because the disk was full, the node begins another chain, whose first event names the last position that
-the node remembers.
+Each event has a position in the chain. A position is never used for another event, because the broker may
+already have stored the first one. A chain therefore continues after a restart only if its last event is known
+to be on disk. The node begins another chain after a power loss, or if events stayed in memory because the disk
+was full. The first event of the new chain contains the last position that the node knows.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Chain:
     Attributes:
         last: The position that the next event follows.
         tails: The link of the last event of each run that has not ended.
-        is_on_disk: The last position is on disk, so the next process continues after it.
+        is_on_disk: Whether the last position is on disk. If so, the next process continues after it.
         boot: The current boot of the host (`boot_id`).
     """
 
     def __init__(self) -> None:
-        """A chain without events."""
+        """Begin without events."""
         self.last = Position(new_chain_id())
         self.tails: dict[str, str] = {}
         self.is_on_disk = False
@@ -45,7 +45,7 @@ class Chain:
         self.is_on_disk = True
 
     def begin(self, after: Position | None, tails: dict[str, str]) -> None:
-        """Begin another chain, whose first event names the last position that the node remembers."""
+        """Begin another chain. Its first event contains the last position that the node knows."""
         anchor = NONE
         if after is not None:
             anchor = anchor_text(after.chain, after.number, after.link) if after.number else after.link
@@ -70,17 +70,18 @@ class Chain:
         """
         Move the newest event, which could not be written, to the beginning of another chain.
 
-        If the process is killed the event is lost although the broker may have it: the next process would reuse its position.
+        If the process is killed, the event is lost although the broker may have stored it. The next process
+        would then reuse its position.
         """
         self.begin(*self._before(event))
         return self.take(event)
 
     def head(self, seq: int) -> Head:
-        """The current head; `seq` is the last event of the spool."""
+        """Return the current head; `seq` is the last event of the spool."""
         return Head(seq=seq, last=self.last, tails=self.tails, boot=self.boot)
 
     def head_before(self, event: Spooled) -> Head:
-        """The head before an event got its position."""
+        """Return the head before the position of an event was assigned."""
         last, tails = self._before(event)
         return Head(seq=event.seq - 1, last=last, tails=tails, boot=self.boot, is_followed=event.is_followed)
 
@@ -93,7 +94,7 @@ class Chain:
 
 
 def boot_id(path: Path | None = None) -> str:
-    """An id that changes with each boot of the host; "" if the host has none. Blocking."""
+    """Return an id that changes with each boot of the host; "" if the host has none. Blocking."""
     try:
         return (path or BOOT_ID).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -102,12 +103,15 @@ def boot_id(path: Path | None = None) -> str:
 
 class Resumed(Struct, frozen=True, kw_only=True):
     """
-    The chain of earlier processes, as far as it is known.
+    The known state of the chain of earlier processes.
 
-    Attributes: last: Its last event on disk; None if there is no chain. is_safe: No later event can have been sent, so the chain
-    continues after it. is_stopped: It is safe because the earlier process stopped properly. After this process has sent an event,
-    a power loss must not restore that mark.
-        tails: By run, the link of the last event of runs that have not ended.
+    Attributes:
+        last: The last event of the chain on disk; None if there is no chain.
+        is_safe: Whether it is certain that no later event was sent. If so, the chain continues after the
+            last event.
+        is_stopped: Whether it is safe because the earlier process stopped properly. A power loss must not
+            restore this mark after the current process has sent an event.
+        tails: The link of the last event of each run that has not ended.
     """
 
     last: Position | None
@@ -118,13 +122,13 @@ class Resumed(Struct, frozen=True, kw_only=True):
 
 def judge_files(found: Found, runs: Collection[str], load: Callable[[Entry], Spooled], boot: str) -> Resumed:
     """
-    Decide from the files how the chain continues. Blocking.
+    Determine from the files how the chain continues. Blocking.
 
     Args:
         found: The content of the files.
         runs: Runs that have not ended.
         load: Reads an event from disk.
-        boot: The current boot of the host. After a reboot the page cache is gone, and with it all events that were not flushed.
+        boot: The current boot of the host. A reboot clears the page cache, including all events that were not flushed.
     """
     head, newest = found.head, found.newest
     tails = dict(head.tails) if head else {}

@@ -1,7 +1,7 @@
 """
 The files of a spool: segments that are appended at the end, removed from the front, and rewritten smaller in between.
 
-The spool itself decides about runs and which events are dropped.
+The spool itself handles runs and chooses the events to drop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from ccm_agent.storage.spool_segment import (
 log = logging.getLogger(__name__)
 
 CLEAR_BYTES = 64 << 10
-"""The only file of an empty spool is replaced by a new one above this size; replacing costs as much as many acknowledgements."""
+"""
+Above this size, the only file of an empty spool is replaced by a new one. Replacing costs as much as many
+acknowledgements.
+"""
 
 
 class SpoolFiles:
@@ -43,7 +46,7 @@ class SpoolFiles:
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         """
         Args:
-            folder: The folder of the spool, which nothing else uses.
+            folder: The folder of the spool; it must not contain anything else.
             segment_bytes: The size at which the next file begins.
         """
         self.folder = folder
@@ -90,12 +93,15 @@ class SpoolFiles:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the files on disk."""
+        """Return the size of the files on disk."""
         return sum(segment.journal.size for segment in self._segments)
 
     @property
     def is_clearable(self) -> bool:
-        """Whether there is one file, which is large enough to be replaced once it holds no more live events."""
+        """
+        Whether there is only one file, and it is large enough to be replaced once it contains no live
+        events.
+        """
         return len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES
 
     @property
@@ -124,7 +130,7 @@ class SpoolFiles:
         return last, last.journal.append(encoder.encode(event))
 
     def begin_segment(self) -> Segment | None:
-        """Begin another file; returns None if there is no space for one, so the last one stays in use."""
+        """Begin another file. Return None if there is no space for one; the last file then stays in use."""
         number = self._segments[-1].number + 1
         journal = Journal(self._path(number))
         try:
@@ -137,15 +143,16 @@ class SpoolFiles:
         return self._segments[-1]
 
     def note_head(self, head: Head, segment: Segment | None = None) -> bool:
-        """Write the chain's head; returns False if that failed."""
+        """Write the chain's head; return False if that failed."""
         segment = segment or self._segments[-1]
         is_noted = self.note(head, segment)
         segment.has_head |= is_noted
         return is_noted
 
     def note(self, record: Record, segment: Segment | None = None) -> bool:
-        """Write a mark into a file (default: the last one); returns False if that failed."""
-        # without the mark an event is sent again after a restart; readers recognize it by its number
+        """Write a mark into a file (default: the last one); return False if that failed."""
+        # without the mark an event is sent again after a restart; readers detect the duplicate by its
+        # number
         try:
             (segment or self._segments[-1]).journal.append(encoder.encode(record))
         except FileError as err:
@@ -154,14 +161,14 @@ class SpoolFiles:
         return True
 
     async def flush(self) -> bool:
-        """Make all appended records survive a power loss; returns whether that succeeded."""
+        """Make all appended records survive a power loss; return whether that succeeded."""
         if not self._segments:
             return True
-        # collected here, because another file may begin before a thread is free
+        # collected here, because another file may begin before a thread is available
         return await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
 
     def flush_now(self) -> bool:
-        """As `flush`. Blocking."""
+        """Flush immediately; see `flush`. Blocking."""
         return self._is_flushed(self._segments[-1].journal)
 
     def _is_flushed(self, journal: Journal) -> bool:
@@ -204,8 +211,9 @@ class SpoolFiles:
                 await self._rewrite(segment)
 
     async def remove_empty(self) -> None:
-        """Remove files from the front that hold no more live events."""
-        # the removed file may be the only one with the chain's head on disk, so the last file must have it first
+        """Remove files from the front that no longer contain live events."""
+        # the removed file may be the only one on disk with the chain's head, so the last file must contain
+        # it first
         await self.flush()
         while self.wants_tidying:
             await asyncio.to_thread(self._segments.pop(0).journal.remove)

@@ -1,7 +1,7 @@
 """
 The content of the spool's files: records, the index of events, and one segment file.
 
-A segment counts its live events; the spool decides how many events are kept and which are dropped first.
+A segment counts its live events. The spool decides how many events are kept, and which are dropped first.
 """
 
 from __future__ import annotations
@@ -39,13 +39,20 @@ class Spooled(Struct, tag="e", array_like=True, kw_only=True):
     """
     An event in the spool.
 
-    Attributes: seq: Its number in the spool. subject, event_id, body: The message to publish. run, number, kind: Its position in
-    a run; "" and 0 for events of the agent. is_stable: The summary of a run without changes: dropped first when the spool is
-    full. message_id: The id by which the stream detects duplicates. It is random (128 bits) and not the event id: a sender who
-    can guess the id could store his own message under it first, and the event would be discarded as a duplicate. "" in events of
-    an older agent, which sent the event id.
-        chain: Its position in the node's chain, as a header; "" of an event that an older version of the agent spooled.
-        is_followed: When this record was written, later events were only in memory, where a kill loses them.
+    Attributes:
+        seq: Its number in the spool.
+        subject, event_id, body: The message to publish.
+        run, number, kind: Its position in a run; "" and 0 for events of the agent.
+        is_stable: Whether it is the summary of a run without changes. Such runs are dropped first when the
+            spool is full.
+        message_id: The id by which the stream detects duplicates. It is random (128 bits) and different
+            from the event id. A sender who could guess the id could first store a message with it, and the
+            event would be discarded as a duplicate. "" in events of an older agent, which sent the event
+            id.
+        chain: Its position in the node's chain, as a header; "" for an event from an older version of the
+            agent.
+        is_followed: Whether later events were only in memory when this record was written. They are lost if
+            the process is killed.
     """
 
     seq: int
@@ -62,19 +69,19 @@ class Spooled(Struct, tag="e", array_like=True, kw_only=True):
 
 
 class Acked(Struct, tag="a", array_like=True):
-    """All events up to this number are in the stream."""
+    """A mark that all events up to this number are in the stream."""
 
     seq: int
 
 
 class Dropped(Struct, tag="d", array_like=True):
-    """The event was dropped because the spool was full."""
+    """A mark that an event was dropped because the spool was full."""
 
     seqs: list[int]
 
 
 class Lost(Struct, tag="l", array_like=True):
-    """The number of dropped, unreported events at this time; by chain, the ranges of their positions."""
+    """The number of dropped, unreported events at this time, and the ranges of their positions by chain."""
 
     count: int
     places: dict[str, list[tuple[int, int]]] = {}
@@ -87,7 +94,7 @@ class Position(Struct, frozen=True, array_like=True):
     Attributes:
         chain: Id of the chain.
         number: The number of its last event; 0 if it has none.
-        link: The link of its last event; without one, what the first event says about the earlier chain.
+        link: The link of its last event. If there is none: the reference to the earlier chain in the first event.
     """
 
     chain: str
@@ -97,15 +104,15 @@ class Position(Struct, frozen=True, array_like=True):
 
 class Head(Struct, tag="h", array_like=True, kw_only=True):
     """
-    The state from which the node's chain continues. Each file begins with one, so that files can be removed from the front.
+    The state from which the node's chain continues. Each file begins with a head, so files can be removed from the front.
 
     Attributes:
         seq: The last event of the spool at this time.
         last: The position that the next event follows.
         tails: The link of the last event of each run.
-        boot: The boot of the host in which this was written.
-        is_followed: As in Spooled.
-        is_stopped: The process stopped properly after this.
+        boot: The boot of the host during which this was written.
+        is_followed: See Spooled.
+        is_stopped: Whether the process stopped properly after this.
     """
 
     seq: int
@@ -165,18 +172,18 @@ class Found:
 
     @property
     def newest(self) -> Entry | None:
-        """The last event with a position in a chain, if it is newer than the head."""
+        """Return the last event with a position in a chain, if it is newer than the head."""
         entries = (entry for entry in self.entries.values() if entry.chain)
         newest = max(entries, key=lambda entry: entry.seq, default=None)
         return newest if newest and (self.head is None or newest.seq > self.head.seq) else None
 
     def find_newest(self, run: str) -> Entry | None:
-        """The last event of a run, if it is newer than the head."""
+        """Return the last event of a run, if it is newer than the head."""
         entries = (entry for entry in self.entries.values() if entry.chain and entry.run == run)
         return max(entries, key=lambda entry: entry.seq, default=None)
 
     def take(self, segment: Segment, read: Read) -> None:
-        """Add the content of a file; call it in the order of the files."""
+        """Add the content of a file. Call it in the order of the files."""
         head_at = -1
         for offset, payload in read.records:
             try:
@@ -204,7 +211,7 @@ class Found:
 
 
 def make_entry(event: Spooled, place: ChainPosition | None = None) -> Entry:
-    """Create the index entry of an event; its position is read from its header unless it is given."""
+    """Create the index entry of an event. Its position is read from its header unless given."""
     if place is None and event.chain:
         place = parse_place(event.chain)
     return Entry(
@@ -220,18 +227,20 @@ def make_entry(event: Spooled, place: ChainPosition | None = None) -> Entry:
 
 
 def new_message_id() -> str:
-    """128 random bits, for `Nats-Msg-Id`."""
+    """Create 128 random bits for `Nats-Msg-Id`."""
     return secrets.token_urlsafe(16)
 
 
 def measure_record(event: Spooled) -> int:
-    """The approximate size of an event on disk."""
+    """Return the approximate size of an event on disk."""
     texts = (event.subject, event.event_id, event.run, event.message_id, event.chain)
     return len(event.body) + sum(map(len, texts)) + OVERHEAD_BYTES
 
 
 def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
-    """Rewrite a segment's file without dead events; returns it with the new locations of the others. Blocking."""
+    """
+    Rewrite a segment's file without dead events. Return it with the new locations of the others. Blocking.
+    """
     offsets: dict[int, int] = {}
     at = 0
     records = []
@@ -248,14 +257,14 @@ def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
 
 
 def _kept(path: Path, keep: set[int]) -> Iterator[tuple[int, bytes]]:
-    """The live events and the marks, each with its number in the spool (0 for a mark)."""
+    """Yield the live events and the marks, each with its number in the spool (0 for a mark)."""
     found: list[tuple[Record, bytes]] = []
     newest: dict[type[Record], int] = {}
     for _, payload in read_records(path.read_bytes()).records:
         try:
             record = decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # no later version could read it either
+            continue  # a later version could not read it either
         newest[type(record)] = len(found)
         found.append((record, payload))
     for at, (record, payload) in enumerate(found):

@@ -38,7 +38,10 @@ class StateFile(Generic[T]):
         self._lock = asyncio.Lock()
 
     def load(self) -> T | None:
-        """The value in the file; None if the file does not exist or cannot be read, which is logged. Blocking."""
+        """
+        Return the value in the file; None if the file does not exist or cannot be read, which is logged.
+        Blocking.
+        """
         try:
             return decode_foreign(self._path.read_bytes(), self._kind)
         except FileNotFoundError:
@@ -48,21 +51,21 @@ class StateFile(Generic[T]):
             return None
 
     def mark_saved(self, value: T) -> None:
-        """Record that the file holds this value, so that it need not be written."""
+        """Record that the file contains this value, so it need not be written."""
         self._saved = value
 
     def is_saved(self, value: T) -> bool:
-        """Whether the file holds this value."""
+        """Whether the file contains this value."""
         return self._saved == value
 
     async def save(self, value: T) -> bool:
         """
-        Save a value in a thread, unless the file already holds it; returns whether that succeeded.
+        Save a value in a thread, unless the file already contains it. Return whether that succeeded.
 
-        A failure is only logged: the agent works without the file, and the next save tries again.
+        A failure is only logged, because the agent works without the file and the next save tries again.
 
         Args:
-            value: It must not be changed afterwards.
+            value: The value; it must not be changed afterwards.
         """
         # one at a time: two concurrent writers could damage the file
         async with self._lock:
@@ -81,7 +84,7 @@ class StateFile(Generic[T]):
         Replace the file's content. Blocking.
 
         Raises:
-            FileError: The disk is full or failing; the file is as before.
+            FileError: The disk is full or failing; the file is unchanged.
         """
         try:
             make_private_folder(self._path.parent)

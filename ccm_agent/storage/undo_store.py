@@ -1,12 +1,13 @@
 """
-What undoes the runs of this node: a journal for each run that changed something, and the earlier contents of its files.
+The undo records of this node: a journal for each run that changed something, and the earlier contents of its files.
 
-Contents are files named by their SHA-256, so equal ones take the space of one. All of it is for the owner alone: the folders have
-mode 0700, the files 0600. Nothing of it leaves the node but what an undo shows in its diffs.
+Contents are files named by their SHA-256, so equal contents are stored once. Only the owner can read them:
+folders have mode 0700, files 0600. They leave the node only as diffs that an undo shows.
 
-A resource is on record before it is changed, so a kill at any moment leaves no change without a record. If the record cannot be
-written, the whole record of the run is removed: an undo that silently leaves something out would be worse than none. A mark stays
-instead, so that a run that continues after a restart does not begin another record.
+A resource is recorded before it is changed, so every change has a record even if the process is killed. If a
+record cannot be written, the whole record of the run is removed, because an undo that silently omits changes
+would be worse than none. A mark is written instead. It prevents a run that continues after a restart from
+beginning another record.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from ccm_agent.storage.journal import Journal, read_records
 log = logging.getLogger(__name__)
 
 RUNS_LIMIT = 1000
-"""The newest runs on record; each takes a small file."""
+"""The maximum number of runs with a record; the newest are kept. Each takes a small file."""
 
 INCOMPLETE_LIMIT = 5
-"""The most runs with an unfinished undo that are reported."""
+"""The maximum number of reported runs with an unfinished undo."""
 
 UNKNOWN_END = "the result is unknown: the agent ended while it changed this resource"
 
@@ -54,9 +55,9 @@ class UndoLine(Struct, kw_only=True, omit_defaults=True):
     One record of a journal.
 
     Attributes:
-        time: Of the first record: when the run changed its first resource.
-        before: A resource is about to be changed.
-        type, name, left, has_changed: A change has ended, and what it left.
+        time: When the run changed its first resource; only in the first record.
+        before: A resource that is about to be changed.
+        type, name, left, has_changed: The resource and its state after a change.
     """
 
     time: Moment | None = None
@@ -72,11 +73,11 @@ class _KeptRun(Struct, kw_only=True):
     The journal of a run.
 
     Attributes:
-        path: Its file.
+        path: The file of the journal.
         run: The run.
-        time: When it changed its first resource.
-        lines: What is in it.
-        is_damaged: Some of it cannot be read.
+        time: When the run changed its first resource.
+        lines: The records of the journal.
+        is_damaged: Whether a part of the journal cannot be read.
     """
 
     path: Path
@@ -87,24 +88,24 @@ class _KeptRun(Struct, kw_only=True):
 
     @property
     def contents(self) -> set[str]:
-        """Digests of the contents that it refers to."""
+        """Return the digests of the contents to which the journal refers."""
         return {line.before.content for line in self.lines if line.before and line.before.content}
 
 
 class UndoStore:
     """
-    Keeps what undoes the runs of this node; see `model.records.undo.UndoLog`.
+    Stores the undo records of this node; see `model.records.undo.UndoLog`.
 
     Args:
-        folder: Where it is kept.
-        clock: Tells how old a run is.
-        keep_s: How long it is kept; 0: not at all.
-        limit_bytes: Size of all contents together; 0: nothing is kept.
+        folder: The folder of the records.
+        clock: Used to determine the age of a run.
+        keep_s: The maximum age of records; 0 disables the store.
+        limit_bytes: The maximum total size of all contents; 0 disables the store.
 
     Attributes:
-        folder: Where contents are.
-        file_limit_bytes: Larger contents are not kept.
-        incomplete: The newest runs of which an undo has begun, and was stopped or killed before its end.
+        folder: The folder of the contents.
+        file_limit_bytes: The maximum size of one content; larger ones are not kept.
+        incomplete: The newest runs with an undo that was stopped or killed before its end.
     """
 
     def __init__(self, folder: Path, clock: Clock, *, keep_s: float, limit_bytes: int) -> None:
@@ -124,16 +125,19 @@ class UndoStore:
 
     @property
     def is_on(self) -> bool:
-        """Changes are kept."""
+        """Whether changes are recorded."""
         return self._keep_s > 0 and self._limit_bytes > 0 and self._is_usable
 
     def problem(self, run: str) -> str:
-        """Why this run cannot be undone, although changes are kept; "": nothing is known. Of the newest run only."""
+        """
+        Return why this run cannot be undone although changes are recorded; "" if unknown. Only the newest
+        run is known.
+        """
         lost, why = self._lost
         return why if lost == run else ""
 
     async def follow(self, undone: str, undo: Awaitable[SessionSummary]) -> SessionSummary:
-        """Await an undo. Until one has ended, the run is one of `incomplete`, also after a kill."""
+        """Await an undo. Until one has ended, the run is one of `incomplete`, even if the process is killed."""
         mark = self._runs / f"{undone}{UNDOING}"
         self.incomplete = [undone, *(run for run in self.incomplete if run != undone)][:INCOMPLETE_LIMIT]
         try:
@@ -149,7 +153,7 @@ class UndoStore:
         return summary
 
     def open(self) -> None:
-        """Make the folders, and remove what an earlier process left half done, and what is too old. Blocking."""
+        """Create the folders, and remove old records and incomplete data of an earlier process. Blocking."""
         try:
             for folder in (self._root, self._runs, Path(self.folder)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -168,10 +172,10 @@ class UndoStore:
 
     async def find(self, run: str) -> UndoRecord:
         """
-        Return what undoes a run.
+        Return the undo record of a run.
 
         Raises:
-            UndoError: It is not on record here, or the record is damaged.
+            UndoError: There is no record on this node, or the record is damaged.
         """
         kept = await asyncio.to_thread(self._read, self._runs / f"{run}.log") if is_id(run) else None
         if kept is None or not kept.lines or self._is_old(kept):
@@ -223,7 +227,7 @@ class UndoStore:
     # ---- inside ----
 
     async def _begin(self, run: str) -> bool:
-        """Open the journal of a run; whether there is one."""
+        """Open the journal of a run; return whether there is one."""
         if run == self._run:
             return self._journal is not None
         if not self.is_on or not is_id(run):
@@ -255,7 +259,7 @@ class UndoStore:
             await self._lose(journal, err)
 
     async def _lose(self, journal: Journal, why: FileError) -> None:
-        """Replace an incomplete record by the mark that the run has none."""
+        """Replace an incomplete record with a mark."""
         log.warning("a run cannot be undone", extra={"run": self._run, "reason": str(why)})
         self._lost = self._run, str(why)
         try:
@@ -272,7 +276,7 @@ class UndoStore:
         return self._clock.now() - kept.time >= timedelta(seconds=self._keep_s)
 
     def _read(self, path: Path) -> _KeptRun | None:
-        """Read a journal; None if there is none. Blocking."""
+        """Read a journal; return None if there is none. Blocking."""
         try:
             found = read_records(path.read_bytes())
         except OSError:
@@ -295,11 +299,11 @@ class UndoStore:
 
     def _forget_old(self, current: Collection[str], needed_bytes: int = 0) -> None:
         """
-        Remove the records that are too old or too many, and the contents that no record refers to. Blocking.
+        Remove records that are too old or exceed the limit, and contents without a record that refers to them. Blocking.
 
         Args:
-            current: Runs that stay.
-            needed_bytes: Contents of this size are to come.
+            current: Runs to keep.
+            needed_bytes: The size of contents that will be added.
         """
         sizes = self._sizes()
         read = (self._read(path) for path in self._runs.glob("*.log"))
@@ -329,7 +333,7 @@ class UndoStore:
         self._used_bytes = used_bytes
 
     def _sizes(self) -> dict[str, int]:
-        """Sizes of all files among the contents, by name."""
+        """Return the sizes of all kept contents, by name."""
         return {path.name: path.lstat().st_size for path in Path(self.folder).iterdir()}
 
 
@@ -337,7 +341,7 @@ def fold(lines: list[UndoLine]) -> list[UndoEntry]:
     """
     Return the resources that a run changed, in the order in which they are undone. Pure.
 
-    Of a resource that was changed several times the state before the first change counts, and what the last one left.
+    For a resource that was changed several times, the state before the first change and the state after the last change apply.
     """
     entries: dict[tuple[str, str], UndoEntry] = {}
     is_open: set[tuple[str, str]] = set()
@@ -362,7 +366,7 @@ def fold(lines: list[UndoLine]) -> list[UndoEntry]:
 
 
 def _mark_lost(journal: Journal) -> None:
-    """Renaming works on a full disk, where a new file may find no room."""
+    """Mark a record as lost by renaming. That works on a full disk, where a new file may not fit."""
     journal.close()
     mark = journal.path.with_suffix(LOST)
     try:

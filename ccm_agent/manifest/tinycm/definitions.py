@@ -1,7 +1,8 @@
 """
-TinyCM's definitions: what each may say, how two of one thing become one, and in which order they come.
+TinyCM's definitions: their keys, the merge of duplicate definitions, and their order.
 
-A definition is known by its type and name, `file::/etc/motd`. Two of the same must not contradict each other.
+The id of a definition consists of its type and name: `file::/etc/motd`. Definitions with the same id must not
+contradict each other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NOT_HERE = {
     "link": "create links with an `exec` of a CCM manifest",
     "import": "copy the module's definitions here",
 }
-"""TinyCM's other types, and what to do instead."""
+"""TinyCM's types that are not supported, with the alternative for each."""
 
 WORDS = {
     ("file", "ensure"): ("contents", "exists", "removed", "deleted"),
@@ -42,13 +43,13 @@ _LEADING_ZERO = re.compile(r"permission[-_]mask['\"]?\s*:\s*0[0-7]")
 
 class ResourceDefinition(Struct, kw_only=True):
     """
-    One thing to manage.
+    One managed object.
 
     Attributes:
-        type, name: What.
-        said: What is said of it; only what is written.
-        after: Identifiers of what comes before it.
-        parts: The documents that say it.
+        type, name: Type and name of the object.
+        said: The written properties.
+        after: Ids of the definitions that must come before it.
+        parts: The documents that define it.
     """
 
     type: str
@@ -67,14 +68,14 @@ def read_definitions(
     document: ManifestDocument, hostname: Callable[[], str]
 ) -> tuple[dict[str, Any], list[ResourceDefinition]]:
     """
-    The constants that hold on a host, and the definitions in the order in which they are applied. Blocking.
+    Return the constants that apply on a host, and the definitions in the order in which they are applied. Blocking.
 
     Args:
         document: The manifest.
-        hostname: The host's name; asked only when filters are there.
+        hostname: Returns the host's name; called only if there are filters.
 
     Raises:
-        InputError: Something in it cannot be right, or is not supported.
+        InputError: The manifest is invalid or not supported.
     """
     header, parts = read_parts(document)
     if not parts:
@@ -86,10 +87,10 @@ def read_definitions(
 
 def merge_definitions(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]:
     """
-    The definitions, merged and in the order in which they are to be applied.
+    Return the merged definitions, in the order in which they are applied.
 
     Raises:
-        InputError: One cannot be right, two contradict each other, or their order cannot be.
+        InputError: A definition is invalid, definitions contradict each other, or their order is circular.
     """
     found: dict[str, ResourceDefinition] = {}
     for part in parts:
@@ -102,7 +103,7 @@ def merge_definitions(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]
 
 
 def _definitions_in(part: ManifestPart) -> Iterator[ResourceDefinition]:
-    """What one document defines: `name` may be a list."""
+    """Yield the definitions of one document: `name` may be a list."""
     if len(part.value) != 1:
         kind = part.value.get("type") if "name" in part.value else None
         written = f"`{kind}: {{name: …}}`" if kind in KEYS else "`file: {name: …}`"
@@ -163,7 +164,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _mask(part: ManifestPart, kind: str, value: Any) -> str:
-    """Three digits or `x`; without quotes YAML has made a number of them."""
+    """Return a mode as three digits or `x`. YAML reads unquoted digits as a number."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:03o}" if _LEADING_ZERO.search(part.text) else str(value)
     found = _MASK.fullmatch(value) if isinstance(value, str) else None
@@ -176,11 +177,11 @@ def _mask(part: ManifestPart, kind: str, value: Any) -> str:
     return found[1].lower()
 
 
-# ---- two of one thing ----
+# ---- duplicate definitions ----
 
 
 def _merge(one: ResourceDefinition, other: ResourceDefinition) -> None:
-    """Make one of two definitions, or raise the error that they contradict each other."""
+    """Merge two definitions into one, or raise an error if they contradict each other."""
     for key, value in other.said.items():
         if key == MASK and key in one.said:
             one.said[key] = _merge_masks(one, other)
@@ -213,7 +214,7 @@ def _conflict(one: ResourceDefinition, other: ResourceDefinition, what: str) -> 
 
 
 def _ordered(found: dict[str, ResourceDefinition]) -> list[ResourceDefinition]:
-    """As declared, but each behind what it comes after."""
+    """Return the definitions in the order of declaration, each after the definitions that it depends on."""
     numbers = {identifier: number for number, identifier in enumerate(found)}
     waits = {identifier: set(one.after) for identifier, one in found.items()}
     behind: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Tells TinyCM's manifests from ours; every `ccm apply` asks, so it takes no time."""
+"""Distinguishes TinyCM's manifests from ours. Every `ccm apply` calls it, so it must be fast."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def is_tinycm(name: str, text: str) -> bool:
     """
     Whether a manifest is TinyCM's.
 
-    It is if it is called `*.cm.yml`. Otherwise it has no `ccm` section, and either begins with `global` or `hosts`, or has a
-    document that defines a file or a package.
+    A manifest with a name like `*.cm.yml` is. Another manifest is if it has no `ccm` section and either begins
+    with `global` or `hosts`, or has a document that defines a file or a package.
     """
     if name.partition("?")[0].endswith(_ENDINGS):
         return True
@@ -34,7 +34,7 @@ def is_tinycm(name: str, text: str) -> bool:
 
 
 def _is_definition(part: str) -> bool:
-    """Whether a document is `name: …` with the other keys of a file beside it, or `file:` with `name: …` below it."""
+    """Whether a document is `name: …` next to other keys of a file, or `file:` with `name: …` below it."""
     first = _FIRST_LINE.search(part)
     if first is None or _KEY.match(part, first.start()) is None:
         return False

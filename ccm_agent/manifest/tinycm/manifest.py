@@ -1,5 +1,5 @@
 """
-TinyCM's manifests: YAML documents, the first with constants, each further one a definition.
+TinyCM's manifests: the first YAML document contains constants, and each further document is a definition.
 
     global: {domain: example.com}
     hosts:
@@ -8,7 +8,8 @@ TinyCM's manifests: YAML documents, the first with constants, each further one a
     ---
     file: {name: /etc/resolv.conf, contents: "search {domain}", interpolate: true}
 
-A header without `global` and `hosts` has constants only. A file may be defined at the top of its document, without `file:`.
+A header without `global` and `hosts` contains only constants. A file may be defined at the top of its document,
+without `file:`.
 
 Source: pythonhosted.org/tinycm, "The manifest and module format".
 """
@@ -56,11 +57,11 @@ class ManifestPart(Struct, frozen=True, kw_only=True):
     One document of a manifest.
 
     Attributes:
-        value: What it says.
-        text: Its text, with empty lines before it, so that lines count from the manifest's first.
-        line: The line that it begins on.
+        value: The decoded document.
+        text: Its text, padded with empty lines at the start, so line numbers match the manifest.
+        line: The first line of the document.
         source: The manifest's name.
-        is_flat: `value` is `{file: …}`, but the document has the keys of the file at its top.
+        is_flat: Whether the document has the keys of a file at its top level, although `value` is `{file: …}`.
     """
 
     value: Mapping[str, Any]
@@ -79,10 +80,10 @@ class ManifestPart(Struct, frozen=True, kw_only=True):
 
 def read_parts(document: ManifestDocument) -> tuple[ManifestPart | None, list[ManifestPart]]:
     """
-    The header, None when there is none, and the definitions.
+    Return the header, or None without one, and the definitions.
 
     Raises:
-        DocumentError: Not YAML, or a document that is not a mapping.
+        DocumentError: The manifest is not YAML, or a document is not a mapping.
     """
     parts = list(filter(None, (_read(text, line, document.name) for text, line in _split(document.text))))
     if not parts:
@@ -98,7 +99,10 @@ def read_parts(document: ManifestDocument) -> tuple[ManifestPart | None, list[Ma
 
 
 def _divided(first: ManifestPart) -> tuple[ManifestPart | None, ManifestPart]:
-    """The constants that stand above a flat definition in the same document, None without any, and the definition."""
+    """
+    Return the constants above a flat definition in the same document, or None without constants, and the
+    definition.
+    """
     constants: dict[str, Any] = {}
     for key, value in first.value.items():
         if key == "name":
@@ -112,7 +116,10 @@ def _divided(first: ManifestPart) -> tuple[ManifestPart | None, ManifestPart]:
 
 
 def _flat(part: ManifestPart) -> ManifestPart:
-    """A document with the keys of a file at its top, as a definition of type `file`; others as they are."""
+    """
+    Convert a document with the keys of a file at its top level to a definition of type `file`; other
+    documents are unchanged.
+    """
     kind = part.value.get("type")
     if "name" not in part.value or (isinstance(kind, str) and kind in _DEFINITION_KEYS):
         return part
@@ -120,7 +127,7 @@ def _flat(part: ManifestPart) -> ManifestPart:
 
 
 def _split(text: str) -> list[tuple[str, int]]:
-    """The text of each document, padded with empty lines, and the line that it begins on."""
+    """Return the text of each document, padded with empty lines, and its first line."""
     marks = [0, *(found.end() for found in _SEPARATOR.finditer(text))]
     ends = [*(found.start() for found in _SEPARATOR.finditer(text)), len(text)]
     found = []
@@ -146,14 +153,14 @@ def _read(text: str, line: int, source: str) -> ManifestPart | None:
 
 def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) -> dict[str, Any]:
     """
-    The constants that hold on this host.
+    Return the constants that apply on this host.
 
     Args:
         header: The first document.
-        hostname: This host's name; asked only when filters are there.
+        hostname: Returns the name of this host; called only if there are filters.
 
     Raises:
-        InputError: Something in the header cannot be right.
+        InputError: The header is invalid.
     """
     if header is None:
         return {}
@@ -197,7 +204,7 @@ def _mapping(header: ManifestPart, value: Any, *path: str | int) -> Mapping[str,
 
 
 def _matches(header: ManifestPart, pattern: Any, name: str, path: tuple[str | int, ...]) -> bool:
-    """Whether a filter matches from the name's beginning on, as TinyCM has it."""
+    """Whether a filter matches at the beginning of the name, as in TinyCM."""
     from ccm_agent.templates.regex import PatternError, compile_pattern
 
     if not isinstance(pattern, str):
