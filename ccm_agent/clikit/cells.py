@@ -22,8 +22,8 @@ COLORS = {
 }
 """
 Each color has one meaning, and the text is complete without color. `good`: in the desired state. `change`: changed, waiting, or
-needing attention. `bad`: failed or refused. `gone`: did not reply. `quiet`: ignored. `strong`: emphasis.
-In diffs, added lines are green and removed lines are red.
+needing attention. `bad`: failed or refused. `gone`: did not reply. `quiet`: ignored. `strong`: emphasis. In diffs, added lines
+are green and removed lines are red.
 """
 
 _CODES = {"green": 32, "yellow": 33, "red": 31, "magenta": 35, "bright_black": 90, "bold": 1}

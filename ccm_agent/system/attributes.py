@@ -30,8 +30,7 @@ def carry_over(place: Directory, fd: int, uid: int) -> None:
     Copy the SELinux label, ACL and extended attributes of a regular file to the new file that will replace it.
 
     The ACL is copied only if both files have the same owner. Another user may have planted the old file so that its ACL gives
-    access
-    to the new content.
+    access to the new content.
 
     Args:
         uid: The owner of the new file; -1 for the user of this process.

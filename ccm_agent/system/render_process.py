@@ -44,7 +44,7 @@ class RenderLimits(Struct, frozen=True, kw_only=True):
     Attributes:
         cpu_s: CPU time in seconds.
         grace_s: Additional CPU time. A template that has used its CPU time fails with the line number. If it is inside a call
-        into C, the kernel kills the process after this time.
+            into C, the kernel kills the process after this time.
         memory_bytes: Memory in addition to the memory that the process uses at its start.
     """
 
@@ -261,8 +261,7 @@ def confine(memory_bytes: int) -> None:
     Limit the additional memory of this process, and make it the first to be killed when the host runs out of memory.
 
     The process ignores signals that are sent to all processes of a service or terminal, because an agent that is stopped
-    finishes its
-    resource first. It ends with its parent, at the parent's request, or at its limits.
+    finishes its resource first. It ends with its parent, at the parent's request, or at its limits.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     address_space = pages * resource.getpagesize() + memory_bytes

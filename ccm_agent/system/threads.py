@@ -29,8 +29,7 @@ class Threads:
         Run the function in a thread, and return its result or raise its error.
 
         A cancelled caller still waits until the function has ended. Otherwise the thread could keep writing to a file that the
-        next step
-        already uses.
+        next step already uses.
 
         Args:
             on_cancel: Called on the loop to request an early end of the function.

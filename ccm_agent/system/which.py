@@ -10,13 +10,13 @@ from ccm_agent.model.errors import CommandError
 
 def find_program(name: str, search_path: str = "") -> str:
     """
-    Return the path to execute for a name. This is the name itself if it contains a slash, or the first executable file in the
-    search
-    path.
+    Return the path to execute for a name.
+
+    This is the name itself if it contains a slash, or the first executable file in the search path.
 
     Args:
-        search_path: Directories, separated by colons; "" uses this process's PATH. Relative directories are skipped, because the
-        result must not depend on the current directory.
+        search_path: Directories, separated by colons; "" uses this process's PATH. Relative directories are skipped, because
+            the result must not depend on the current directory.
 
     Raises:
         CommandError: There is no such program.

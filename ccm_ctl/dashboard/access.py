@@ -1,9 +1,9 @@
 """
-Who may see the dashboard, and who may act.
+Access to the dashboard: authentication, and the right to view or act.
 
-A browser signs in with a token, which is the one-use token of the printed address or one of the tokens in a file, or with an
-OpenID Connect provider (`oidc_pages`). It gets a cookie that scripts cannot read. The cookie is signed with a key that is
-stored on disk, so browsers stay signed in when the dashboard is restarted.
+A browser signs in with a token or with an OpenID Connect provider (`oidc_pages`). The token is the one-use token of the printed
+address, or one from a file. The browser gets a cookie that scripts cannot read. The cookie is signed with a key that is stored
+on disk, so browsers stay signed in when the dashboard restarts.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from ccm_agent.model.errors import InputError
 from ccm_ctl.dashboard.private_files import read_private_text
 
 SESSION_S = 12 * 3600
-"""A browser signs in again after this time: one working day."""
+"""A browser must sign in again after this time, which is one working day."""
 
 ONE_USE_S = 15 * 60
-"""A sign-in address expires when it was not opened within this time; terminals keep what they showed."""
+"""A sign-in address expires if it is not opened within this time, because terminals keep their output."""
 
 TOKEN_CHARACTERS = 24
-"""The fewest characters of a token in a file. A client that can reach the dashboard may guess tokens without limit."""
+"""The minimum length of a token in a file. Clients that can reach the dashboard can try any number of tokens."""
 
 ENDED_LIMIT = 10_000
-"""Sessions that were signed out and are remembered; the oldest is forgotten first."""
+"""The maximum number of signed-out sessions that are remembered. The oldest is forgotten first."""
 
 KEY_BYTES = 32
 _NAME = re.compile(r"[\w.@-]{1,64}")
 
 
 class Right(StrEnum):
-    """What a browser may do."""
+    """The actions that a browser may perform."""
 
     READ = "read"
     ACT = "act"
@@ -51,12 +51,12 @@ class Right(StrEnum):
 
 class DashboardUser(Struct, frozen=True, kw_only=True):
     """
-    A user who is signed in.
+    A signed-in user.
 
     Attributes:
-        name: Of the operator, of the file of tokens, or a claim of the OpenID Connect provider.
-        right: What the user may do.
-        identity: `ISSUER#SUBJECT` of a user of an OpenID Connect provider; "": the dashboard itself knows the user.
+        name: The name of the operator, a name in the tokens file, or a claim of the OpenID Connect provider.
+        right: The user's right.
+        identity: `ISSUER#SUBJECT` for a user of an OpenID Connect provider; "" for other users.
     """
 
     name: str
@@ -65,7 +65,7 @@ class DashboardUser(Struct, frozen=True, kw_only=True):
 
     @property
     def on_record(self) -> str:
-        """The name in records of actions. Users may choose the name at their provider, so it contains the identity too."""
+        """The name in records of actions. It includes the identity, because users may choose their name at the provider."""
         return f"{self.name} [{self.identity}]" if self.identity else self.name
 
 
@@ -75,10 +75,10 @@ class _Session(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name, right, identity: The user.
-        until: The end, in seconds since 1970.
-        token: The digest of the token; "": the printed address, or a provider.
-        provider: The digest of the settings of the provider; "": a token.
-        nonce: Makes each session another one.
+        until: The end of the session, in seconds since 1970.
+        token: The digest of the token; "" for the printed address or a provider.
+        provider: The digest of the provider's settings; "" for a token.
+        nonce: A random text that makes each session unique.
     """
 
     name: str
@@ -92,15 +92,15 @@ class _Session(Struct, frozen=True, kw_only=True):
 
 class Access:
     """
-    Signs browsers in, and recognizes their cookies.
+    Signs browsers in and verifies their cookies.
 
     Args:
-        key: Signs cookies.
+        key: The key that signs cookies.
         operator: The name of a user who opens the printed address.
-        tokens: Users by the digest of their token; empty: only the printed address signs in.
-        now: Seconds since 1970.
-        may_act: Users with the right to act have it; otherwise all of them only read.
-        provider: The digest of the settings of the OpenID Connect provider. Sessions that began with others have ended.
+        tokens: Users by the digest of their token. If empty, only the printed address signs in.
+        now: Returns seconds since 1970.
+        may_act: Whether users with the right to act may act. If not, all users can only view.
+        provider: The digest of the provider's settings. Sessions with other settings are no longer valid.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class Access:
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def new_address_token(self) -> str:
-        """A token that signs in once, within ONE_USE_S. Earlier ones are void."""
+        """Create a token that signs in once, within ONE_USE_S. Earlier tokens become invalid."""
         token = secrets.token_urlsafe(32)
         self._one_use = {_digest(token): self.now() + ONE_USE_S}
         return token
 
     def sign_in(self, token: str) -> str | None:
-        """The cookie for a token; None: it is not known, was used, or has expired."""
+        """Return the cookie for a token; None if the token is unknown, used or expired."""
         digest = _digest(token)
         until = self._one_use.pop(digest, None)
         if until is not None and self.now() <= until:
@@ -139,18 +139,21 @@ class Access:
         return self._cookie(user, SESSION_S, token=digest) if user is not None else None
 
     def sign_in_as(self, user: DashboardUser, session_s: float) -> str:
-        """The cookie for a user whom the OpenID Connect provider has authenticated."""
+        """Return the cookie for a user whom the OpenID Connect provider has authenticated."""
         return self._cookie(user, min(session_s, SESSION_S), provider=self._provider)
 
     def sign_out(self, cookie: str) -> None:
-        """End the session of a cookie, also for one who has a copy of it."""
+        """End the session of a cookie. Copies of the cookie also become invalid."""
         if self._session_of(cookie) is not None:
             self._ended[_digest(cookie)] = None
             while len(self._ended) > ENDED_LIMIT:
                 self._ended.popitem(last=False)
 
     def user_of(self, cookie: str) -> DashboardUser | None:
-        """The user of a cookie; None: it was not made here, has ended, or its token or provider is no longer accepted."""
+        """
+        Return the user of a cookie; None if the cookie is not valid, has expired, or its token or provider is no longer
+        accepted.
+        """
         session = self._session_of(cookie)
         if session is None:
             return None
@@ -176,12 +179,12 @@ class Access:
         return None if has_ended else session
 
     def seal(self, purpose: str, content: bytes) -> str:
-        """A text that holds the content, and that only this dashboard can make. Its holder can read it."""
+        """Return a signed text with the content, which only this dashboard can create. Anyone who has the text can read it."""
         body = base64.urlsafe_b64encode(content).decode()
         return f"{body}.{self._signature(purpose, body)}"
 
     def unseal(self, purpose: str, text: str) -> bytes | None:
-        """The content of a text that `seal` made for the same purpose; None: it is not one."""
+        """Return the content of a text that `seal` made for the same purpose; None if the text is not valid."""
         body, _, signature = text.partition(".")
         if not self._is_signed(purpose, body, signature):
             return None
@@ -191,15 +194,15 @@ class Access:
             return None
 
     def derive(self, purpose: str, text: str) -> str:
-        """64 characters derived from a text. Without this dashboard's key they cannot be computed."""
+        """Derive 64 characters from a text. They cannot be computed without this dashboard's key."""
         return self._signature(purpose, text)
 
     def forgery_token(self, cookie: str) -> str:
-        """The token that a page sends with each action. A page of another origin cannot read it."""
+        """Return the token that a page sends with each action. Pages of other origins cannot read it."""
         return self._signature("action", cookie)
 
     def is_genuine(self, cookie: str, token: str) -> bool:
-        """The action comes from a page of this dashboard."""
+        """Whether an action comes from a page of this dashboard."""
         return self._is_signed("action", cookie, token)
 
     def _cookie(self, user: DashboardUser, session_s: float, *, token: str = "", provider: str = "") -> str:
@@ -215,7 +218,7 @@ class Access:
         return self.seal("session", msgspec.json.encode(session))
 
     def _is_signed(self, purpose: str, text: str, signature: str) -> bool:
-        # a header may hold bytes that are not UTF-8, which aiohttp gives as surrogates
+        # a header may contain bytes that are not UTF-8, which aiohttp represents as surrogates
         said = signature.encode(errors="surrogateescape")
         return hmac.compare_digest(said, self._signature(purpose, text).encode())
 
@@ -226,10 +229,10 @@ class Access:
 
 def read_tokens(path: Path) -> dict[str, DashboardUser]:
     """
-    The users in a file of tokens, by the digest of the token. A line is `NAME RIGHT TOKEN`; `#` begins a comment.
+    Return the users in a file of tokens, by the digest of the token. A line is `NAME RIGHT TOKEN`; `#` begins a comment.
 
     Raises:
-        InputError: Other users can read the file, or a line is not like that.
+        InputError: Other users can read the file, or a line has another form.
     """
     text = read_private_text(path)
     users: dict[str, DashboardUser] = {}
@@ -252,7 +255,7 @@ def read_tokens(path: Path) -> dict[str, DashboardUser]:
 
 
 def read_or_make_key(directory: Path) -> bytes:
-    """The key in the state directory, made if there is none. If it cannot be stored, a key for this process only."""
+    """Return the key in the state directory, creating it if missing. If it cannot be stored, the key is for this process only."""
     path = directory / "dashboard.key"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

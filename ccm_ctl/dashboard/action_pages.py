@@ -1,4 +1,4 @@
-"""Actions on runs: pause, resume, promote and abort rollouts, and retry runs, each in the name of the user who asked for it."""
+"""Actions on runs: pause, resume, promote and abort rollouts, and retry runs. The requesting user is recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 ACTIONS = ("pause", "resume", "promote", "abort")
 WHY_CHARACTERS = 500
 ACTION_DEADLINE_S = 3600
-"""Nodes that have not started by then will not start, as with `ccmctl run retry` and `ccmctl undo`."""
+"""Nodes that have not started by then do not start, as with `ccmctl run retry` and `ccmctl undo`."""
 
 
 class ActionRequest(Struct, frozen=True):
@@ -43,10 +43,10 @@ class ActionRequest(Struct, frozen=True):
     The body of an action.
 
     Attributes:
-        why: Why a rollout is paused or aborted.
-        message: Of a retry: why, shown with the new run.
-        states: Of a retry: only nodes that ended so; empty: all that did not succeed.
-        alongside: The user agreed to go on although another rollout is in progress on the same nodes.
+        why: The reason for pausing or aborting a rollout.
+        message: The reason for a retry, shown with the new run.
+        states: For a retry, only nodes with these results; empty for all that did not succeed.
+        alongside: Whether the user agreed to continue although another rollout is in progress on the same nodes.
     """
 
     why: str = ""
@@ -56,19 +56,21 @@ class ActionRequest(Struct, frozen=True):
 
 
 class ActionPages:
-    """The interface of actions. `require_user` has checked the right to act, and that a page of this dashboard asks."""
+    """
+    The API for actions. `require_user` has checked the right to act, and that the request comes from a page of this dashboard.
+    """
 
     def __init__(self, fleet: Fleet, started: BackgroundRuns) -> None:
         self._fleet = fleet
         self._started = started
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_post("/api/runs/{run}/retry", self._retry)
         application.router.add_post("/api/runs/{run}/{action}", self._act)
 
     async def _act(self, request: web.Request) -> web.Response:
-        """Act on a rollout, and answer with its new state."""
+        """Act on a rollout, and reply with its new state."""
         action, run = request.match_info["action"], request.match_info["run"]
         if action not in ACTIONS:
             raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")
@@ -86,7 +88,7 @@ class ActionPages:
         return answer({"phase": str(state.phase)})
 
     async def _retry(self, request: web.Request) -> web.Response:
-        """Send a run's request again to nodes on which it did not succeed; the id of the new run."""
+        """Repeat a run's request on nodes where it did not succeed, and reply with the ID of the new run."""
         run, said = request.match_info["run"], await _body_of(request)
         if unknown := set(said.states) - set(RETRIABLE_ENDS):
             raise UsageError(f"states: not ends that are retried: {', '.join(sorted(unknown)[:5])}")
@@ -107,7 +109,7 @@ class ActionPages:
         return answer({"run": launch.record.run, "nodes": launch.record.nodes})
 
     async def _halt(self, recorded: Recorded, user: str, why: str, kind: OrderKind) -> RolloutState:
-        """Let no further node start; an abort also stops those that have started."""
+        """Stop more nodes from starting. An abort also stops nodes that have started."""
         state, _ = await RolloutStore(self._fleet).need(recorded.record.run)
         if state.phase.is_over:
             raise RunError(f"{short_id(state.run)}: this rollout is {state.phase} already")
@@ -119,7 +121,7 @@ class ActionPages:
         return state
 
     async def _continue(self, recorded: Recorded, user: str, kind: OrderKind) -> RolloutState:
-        """Let it go on; a rollout without a driver waits for a rollout server."""
+        """Let the rollout continue. A rollout without a driver waits for a rollout server."""
         authors = await read_authors(self._fleet)
         run = await look_at_ends(self._fleet, recorded, authors)
         ends: dict[str, NodeState] = {name: node.state for name, node in run.nodes.items()}
@@ -139,12 +141,12 @@ async def _body_of(request: web.Request) -> ActionRequest:
 
 
 def in_the_name_of(user: DashboardUser, launch: Launch, fleet: Fleet) -> Launch:
-    """A run whose record names the user who asked for it, if that is not the operator."""
+    """Add the user to a run's record, unless the user is the operator."""
     if user.on_record == fleet.operator:
         return launch
     return replace(launch, record=replace(launch.record, user=user.on_record))
 
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:
-    """The name that an action is recorded with: the user, and the operator whose credentials the dashboard uses."""
+    """Return the name in the record of an action: the user, and the operator whose credentials the dashboard uses."""
     return name_author(fleet.operator, user.on_record)

@@ -1,4 +1,6 @@
-"""What needs an operator's attention, the worst first, each with the next command: `top` and the fleet page begin with it."""
+"""
+Problems that need an operator's attention, the worst first, each with the next command. Shown in `top` and on the fleet page.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,16 @@ DETAIL_CHARACTERS = 160
 
 class AttentionLine(Struct, frozen=True, kw_only=True):
     """
-    Something that needs attention: nodes that are in one state for one reason, or a rollout.
+    A problem that needs attention: a rollout, or nodes in one state for the same reason.
 
     Attributes:
         state: A value of ORDER.
         meaning: A key of `clikit.table.COLORS`.
-        sentence: What is wrong.
-        command: What to run next.
+        sentence: The problem.
+        command: The next command to run.
         nodes: The nodes; empty for a rollout.
-        run: The rollout, or the run that a node's state is about; "" for none.
-        since: When it began, or when a node was last heard of; None: not known.
+        run: The rollout, or the run that caused the nodes' state; "" for none.
+        since: When the state began, or when a node was last heard from; None if unknown.
     """
 
     state: str
@@ -49,13 +51,13 @@ class AttentionLine(Struct, frozen=True, kw_only=True):
 def find_attention(
     overview: FleetOverview, rollouts: Sequence[RolloutState], now: datetime
 ) -> list[AttentionLine]:
-    """Return what needs attention, the worst first."""
+    """Return the problems that need attention, the worst first."""
     items = [*_of_nodes(overview.conditions, now), *find_rollout_items(rollouts, now)]
     return sorted(items, key=lambda item: (ORDER.index(item.state), -len(item.nodes), item.sentence))
 
 
 def _of_nodes(conditions: Mapping[str, NodeCondition], now: datetime) -> list[AttentionLine]:
-    """One item for all nodes with one state, assignment and detail: a bad revision can make a thousand nodes fail."""
+    """Return one item for all nodes with the same state, assignment and detail. A bad revision can make a thousand nodes fail."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name, found in conditions.items():
         if needs_attention(found, now):

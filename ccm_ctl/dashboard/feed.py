@@ -1,8 +1,8 @@
 """
-Events for browsers: one bounded buffer that all of them read, each at its own pace.
+Events for browsers. One buffer of limited size serves all browsers, each at its own pace.
 
-Of a browser only its place in the buffer is kept, so a slow one costs no memory and delays no other. One that is behind the
-oldest event of the buffer is told to load everything again.
+For each browser, only its position in the buffer is stored, so a slow browser costs no memory and does not delay others. A
+browser that is behind the buffer's oldest event must reload all data.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from ccm_ctl.render.event import format_message
 KEPT_EVENTS = 20_000
 KEPT_BYTES = 16 << 20
 BATCH_EVENTS = 500
-"""The most events that a browser gets at once."""
+"""The maximum number of events that a browser gets at the same time."""
 
 TEXT_CHARACTERS = 500
-"""The most characters of an event's text; the pages of runs and nodes show all of it."""
+"""The maximum length of an event's text. The pages of runs and nodes show the whole text."""
 
 RESOURCE_CHARACTERS = 300
-"""The most characters of a resource's name."""
+"""The maximum length of a resource's name."""
 
 BUCKET_S = 30
 TIMELINE_S = 3600
 MEANINGS = ("good", "change", "bad", "")
-"""The rows of the time line, in its order."""
+"""The rows of the timeline, in order."""
 
 
 class EventFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    An event as pages get it.
+    An event in the form that pages receive.
 
     Attributes:
-        id: Its place in the stream.
-        time: When it happened, by the node's clock, but not in the future.
-        node, run: Its node, and its run.
+        id: The event's position in the stream.
+        time: When it happened according to the node's clock, but not in the future.
+        node, run: The event's node and run.
         kind: `resource`, `start`, `summary` or `agent`.
-        text: What happened, as a sentence.
+        text: A sentence that describes the event.
         meaning: `good`, `change`, `bad` or "".
-        resource: `type#name`, of a resource.
-        manifest: Of a session.
-        word: Of an agent's own events, such as `refused`; of others the outcome or the state.
-        verdict: `forged` or `gap`; others are left out.
+        resource: For a resource, its `type#name`.
+        manifest: For a session, its manifest.
+        word: For an agent's own events, a word such as `refused`. For other events, the outcome or the state.
+        verdict: `forged` or `gap`; left out otherwise.
     """
 
     id: int
@@ -70,12 +70,12 @@ class EventFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def resource_name(event: TransactionEvent) -> str:
-    """`type#name` of a resource; a long one is cut."""
+    """Return the `type#name` of a resource, truncated if it is long."""
     return f"{event.type}#{event.name}"[:RESOURCE_CHARACTERS]
 
 
 def frame_of(event: LiveEvent, now: datetime) -> EventFrame:
-    """An event as pages get it."""
+    """Convert an event to the form that pages receive."""
     said = event.heard.said
     moment, text, meaning = format_message(said)
     fields: dict[str, Any] = {"kind": "agent", "word": event.heard.protocol.rpartition(".")[2]}
@@ -100,7 +100,7 @@ def frame_of(event: LiveEvent, now: datetime) -> EventFrame:
 
 
 def _not_later(moment: datetime | None, now: datetime) -> datetime:
-    """A time by a node's clock, which can be wrong by any amount."""
+    """Return a time of a node's clock, but at most `now`, because that clock can be wrong by any amount."""
     try:
         return min(moment.astimezone(UTC), now) if moment is not None else now
     except OverflowError:
@@ -112,9 +112,9 @@ class EventFeed:
     The newest events, and the browsers that wait for more.
 
     Attributes:
-        readers: How many browsers follow.
-        is_current: The broker is there, and the stream was read a moment ago.
-        news: Set when the next events arrive, and then replaced. A reader must take it before it looks at the events.
+        readers: The number of connected browsers.
+        is_current: Whether the broker is reachable and the stream was read recently.
+        news: Set when new events arrive, and then replaced. A reader must get this object before it reads the events.
     """
 
     def __init__(
@@ -136,16 +136,16 @@ class EventFeed:
 
     @property
     def last(self) -> int:
-        """The newest sequence; 0: none."""
+        """The newest sequence; 0 if there are no events."""
         return self._sequences[-1] if self._sequences else self._dropped
 
     @property
     def epoch(self) -> int:
-        """Grows when the stream was created again; sequences of an earlier epoch have no meaning."""
+        """A number that grows when the stream is re-created. Sequences of an earlier epoch are not valid."""
         return self._epoch
 
     def add(self, events: list[LiveEvent]) -> list[EventFrame]:
-        """Take events in the order of the stream; as pages get them."""
+        """Add events in the order of the stream, and return them in the form that pages receive."""
         now = self._now()
         frames = [frame_of(event, now) for event in events]
         for frame in frames:
@@ -160,7 +160,7 @@ class EventFeed:
         return frames
 
     def restart(self) -> None:
-        """Forget all events, because the stream was created again; every browser loads everything again."""
+        """Drop all events because the stream was re-created. All browsers reload all data."""
         self._sequences, self._encoded, self._frames = [], [], []
         self._bytes = self._dropped = 0
         self._timeline = {}
@@ -168,16 +168,16 @@ class EventFeed:
         self.wake()
 
     def wake(self) -> None:
-        """Let the streams of all browsers look for new events."""
+        """Make the streams of all browsers check for new events."""
         self.news.set()
         self.news = asyncio.Event()
 
     def has(self, sequence: int) -> bool:
-        """All events after this one are in the buffer, and it is of the current stream."""
+        """Whether the buffer contains all events after this one, which must be of the current stream."""
         return self._dropped <= sequence <= self.last
 
     def after(self, sequence: int) -> tuple[int, bytes]:
-        """The next events after a sequence, encoded, and the sequence of the last of them."""
+        """Return the next events after a sequence, encoded, and the sequence of the last of them."""
         begin = bisect_right(self._sequences, sequence)
         end = min(begin + BATCH_EVENTS, len(self._sequences))
         if begin == end:
@@ -191,7 +191,7 @@ class EventFeed:
         end: datetime | None = None,
         fits: Callable[[EventFrame], bool] = lambda _: True,
     ) -> list[EventFrame]:
-        """The newest events between two times that fit, newest first."""
+        """Return the newest matching events between two times, newest first."""
         found: list[EventFrame] = []
         for frame in reversed(self._frames):
             if len(found) >= most:
@@ -202,7 +202,7 @@ class EventFeed:
         return found
 
     def timeline(self) -> list[list[int]]:
-        """Of each half minute of the last hour with events: its begin, and the counts of MEANINGS."""
+        """Return the start and the counts of MEANINGS for each half minute of the last hour that has events."""
         return [
             [begin, *(counts[meaning] for meaning in MEANINGS)]
             for begin, counts in sorted(self._timeline.items())
@@ -213,7 +213,7 @@ class EventFeed:
         self._timeline.setdefault(begin, Counter())[frame.meaning] += 1
 
     def _forget(self) -> None:
-        """Drop the oldest, a tenth at a time: what is dropped moves all others."""
+        """Drop the oldest events, a tenth at a time, because dropping moves all remaining events."""
         while len(self._sequences) > self._kept_events or self._bytes > self._kept_bytes:
             count = max(1, len(self._sequences) // 10)
             self._dropped = self._sequences[count - 1]

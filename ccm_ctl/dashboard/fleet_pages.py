@@ -1,4 +1,4 @@
-"""What the pages of the fleet ask for: nodes, their facts, and the newest events."""
+"""The API for the pages of the fleet: nodes, their facts, and the newest events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ EVENTS_SHOWN = 500
 FACT_COLUMNS = 8
 FILTERS = 20
 NOTABLE = "notable"
-"""As a meaning in the address: what changed or failed."""
+"""A value of `meaning` in the address: only events with changes or failures."""
 
 
 class FleetPages:
-    """The interface of the Fleet page."""
+    """The API for the Fleet page."""
 
     def __init__(self, fleet: Fleet, feed: EventFeed, state: FleetState) -> None:
         self._fleet = fleet
@@ -32,13 +32,13 @@ class FleetPages:
         self._state = state
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_get("/api/fleet", self._nodes)
         application.router.add_get("/api/facts", self._facts)
         application.router.add_get("/api/events", self._events)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        """`?since=VERSION&targets=SELECTOR&where=EXPRESSION`: what changed after a version."""
+        """`?since=VERSION&targets=SELECTOR&where=EXPRESSION`: return changes after a version."""
         spec = TargetSpec(
             targets=tuple(text for text in request.query.getall("targets", [])[:FILTERS] if text.strip()),
             where=request.query.get("where", "").strip(),
@@ -46,7 +46,7 @@ class FleetPages:
         return answer(await self._state.changes(number_of(request, "since"), spec))
 
     async def _facts(self, request: web.Request) -> web.Response:
-        """`?path=os.name`: a fact of all nodes that have it, by node; for facts that are not in the rows."""
+        """`?path=os.name`: return the values of a fact that is not in the rows, by node."""
         paths = request.query.getall("path", [])[:FACT_COLUMNS]
         overview = await self._state.current()
         await read_all_facts(self._fleet, overview)
@@ -58,9 +58,9 @@ class FleetPages:
 
     async def _events(self, request: web.Request) -> web.Response:
         """
-        `?from=SECONDS&to=SECONDS&text=TEXT&node=PATTERN&kind=KIND&meaning=MEANING`: the newest events that fit.
+        `?from=SECONDS&to=SECONDS&text=TEXT&node=PATTERN&kind=KIND&meaning=MEANING`: return the newest matching events.
 
-        The time line of the last hour, of all events, comes with them.
+        The response includes the timeline of the last hour, which covers all events.
         """
         last = self._feed.last
         begin, end = time_of(request, "from"), time_of(request, "to")
@@ -79,7 +79,7 @@ class FleetPages:
 
 
 def event_filter(request: web.Request) -> Callable[[EventFrame], bool]:
-    """The filter in the address; `*` and `?` in a node's name are wildcards."""
+    """Return the filter in the address. `*` and `?` in a node's name are wildcards."""
     text, node, kind, meaning = (request.query.get(name, "") for name in ("text", "node", "kind", "meaning"))
     text = text.lower()
 
@@ -95,22 +95,22 @@ def event_filter(request: web.Request) -> Callable[[EventFrame], bool]:
 
 
 def is_notable(frame: EventFrame) -> bool:
-    """Something changed or failed, or the event is not genuine: not a start, nor the end of a run that changed nothing."""
+    """Whether an event is a change or failure, or is not genuine. Starts, and ends of runs without changes, are not notable."""
     return bool(frame.verdict) or (frame.kind != "start" and frame.meaning in ("change", "bad"))
 
 
 def number_of(request: web.Request, name: str) -> int:
-    """A number in the address; 0 when it is missing."""
+    """Return a number in the address; 0 if it is missing."""
     text = request.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def time_of(request: web.Request, name: str) -> datetime | None:
     """
-    A time in the address, in seconds since 1970; None when it is missing.
+    Return a time in the address, in seconds since 1970; None if it is missing.
 
     Raises:
-        UsageError: It is not one.
+        UsageError: The value is not a time.
     """
     text = request.query.get(name, "")
     if not text:

@@ -1,4 +1,4 @@
-"""The fleet as pages show it: read repeatedly while pages are open; each page gets what has changed."""
+"""The fleet as pages show it. It is read repeatedly while pages are open, and each page receives the changes."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from ccm_ctl.fleet.ports import Fleet
 log = logging.getLogger(__name__)
 
 AFTER_EVENTS_S = 1.0
-"""The broker does not announce that a node has written its record, which it does soon after its events."""
+"""The delay between events and reading the fleet. The broker does not announce that a node has written its record."""
 
 QUIET_S = 5.0
-"""Seconds between two readings without events: nodes can appear and disappear without one."""
+"""Seconds between two readings without events, because nodes can appear and disappear without an event."""
 
 SHARE = 6
 """Reading takes at most 1/SHARE of the time, so a large fleet is read less often."""
 
 FACTS_KEPT_S = 60.0
-"""Facts that a filter asked for are not read again within this time."""
+"""Facts that a filter uses are not read again within this time."""
 
 FIRST_READ_S = 15.0
 """How long a page waits for the first reading of the fleet."""
 
 AT_ONCE = 250
-"""How many rows are made before other requests are served."""
+"""The number of rows that are made before other requests are served."""
 
 
 class Row(Struct, frozen=True):
-    """A node's row, encoded, and the version of the fleet in which it changed last."""
+    """A node's encoded row, and the version of the fleet in which it last changed."""
 
     version: int
     encoded: bytes
 
 
 class FleetState:
-    """The rows of all nodes, by name, each with the version in which it changed last."""
+    """The rows of all nodes by name, each with the version in which it last changed."""
 
     def __init__(self, fleet: Fleet, on_change: Callable[[], None]) -> None:
-        # grows from one start of the dashboard to the next, so that a page never takes an old version for a new one
+        # increases across restarts of the dashboard, so that pages never confuse old and new versions
         self._first = self.version = int(fleet.clock.now().timestamp() * 1000)
         self.problem = ""
         self._fleet = fleet
@@ -74,7 +74,7 @@ class FleetState:
 
     @property
     def read_at(self) -> datetime | None:
-        """When the fleet was read last; None before the first reading."""
+        """When the fleet was last read; None before the first reading."""
         return self._overview.time if self._overview is not None else None
 
     async def run(self, is_watched: Callable[[], bool]) -> None:
@@ -99,11 +99,11 @@ class FleetState:
         self._soon.clear()
 
     def look_soon(self) -> None:
-        """Read the fleet soon, because nodes published events or the broker is back."""
+        """Read the fleet soon, because nodes published events or the broker is available again."""
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the fleet now; a broker that is unavailable leaves what is known."""
+        """Read the fleet now. If the broker is unavailable, the current data is kept."""
         try:
             overview = await read_overview(self._fleet, self._data)
             rollouts = await read_open_rollouts(self._fleet)
@@ -116,10 +116,10 @@ class FleetState:
 
     async def current(self) -> FleetOverview:
         """
-        The fleet, read a moment ago, or as soon as the broker answers.
+        Return the fleet as of a moment ago. Before the first reading, wait until the broker replies.
 
         Raises:
-            BusUnavailableError: It has not been read yet, and the broker does not answer.
+            BusUnavailableError: The fleet has not been read yet, and the broker does not reply.
         """
         self._wanted.set()
         try:
@@ -132,14 +132,14 @@ class FleetState:
 
     async def changes(self, since: int, spec: TargetSpec) -> dict[str, Any]:
         """
-        What changed after a version, of the selected nodes.
+        Return the changes after a version for the selected nodes.
 
         Args:
-            since: The version that the page has; 0: none. One of an earlier start counts as none.
-            spec: Which nodes the page shows; empty: all.
+            since: The page's version; 0 for none. A version of an earlier start of the dashboard is treated as 0.
+            spec: The nodes that the page shows; empty for all nodes.
 
         Raises:
-            SelectorError: A selector does not parse.
+            SelectorError: A selector cannot be parsed.
         """
         overview = await self.current()
         problem, meant = "", set(overview.inventory.nodes)
@@ -167,7 +167,7 @@ class FleetState:
         }
 
     async def _choose(self, overview: FleetOverview, spec: TargetSpec) -> set[str]:
-        """The nodes that a filter selects. Facts that it needs are kept for a while."""
+        """Return the nodes that a filter selects. The required facts are cached for a while."""
         now = asyncio.get_running_loop().time()
         if now - self._facts_at > FACTS_KEPT_S:
             self._facts, self._facts_at = {}, now
@@ -200,11 +200,11 @@ class FleetState:
         self._summary, self._attention = summary, attention
         if is_new:
             self.version = version
-        self._on_change()  # pages show when the fleet was read, also if nothing changed
+        self._on_change()  # pages show when the fleet was read, even if nothing changed
 
 
 def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondition) -> dict[str, Any]:
-    """A node as the page of the fleet shows it."""
+    """Return a node's row for the page of the fleet."""
     record = node.record
     row: dict[str, Any] = {
         "node": node.name,
@@ -229,7 +229,7 @@ def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondit
     if condition.detail:
         row["detail"] = condition.detail
     if condition.heard is not None and (condition.is_late or not node.is_present):
-        # of others it is a moment ago, and would change every row with every heartbeat
+        # for other nodes this is a moment ago, and would change every row with every heartbeat
         row["heard"] = condition.heard
     if condition.is_late:
         row["late"] = True
@@ -239,7 +239,7 @@ def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondit
 
 
 def cell_of(one: NodeStanding) -> dict[str, Any]:
-    """A cell of the heat map."""
+    """Return a cell of the heat map."""
     cell: dict[str, Any] = {"state": one.state, "since": one.since, "run": one.run}
     if one.reason:
         cell["reason"] = one.reason
@@ -253,7 +253,7 @@ def cell_of(one: NodeStanding) -> dict[str, Any]:
 
 
 def assignments_of(overview: FleetOverview) -> list[dict[str, Any]]:
-    """The assignments by name, with how many nodes are in which state; the columns of the heat map."""
+    """Return the assignments by name, with the number of nodes per state. They are the columns of the heat map."""
     found: dict[str, dict[str, int]] = {one.name: {} for one in overview.assignments.standing}
     for standings in overview.standings.values():
         for name, one in standings.items():

@@ -1,5 +1,5 @@
 """
-The id token: what the provider says about a user, and the checks that make it true.
+The ID token: the provider's claims about a user, and the checks of these claims.
 
 Source: OpenID Connect Core 1.0, section 3.1.3.7; RFC 8725 (JSON Web Token Best Current Practices).
 """
@@ -25,32 +25,32 @@ ALGORITHMS = {
     "RS256": "RSA", "RS384": "RSA", "RS512": "RSA", "PS256": "RSA", "PS384": "RSA", "PS512": "RSA",
     "ES256": "EC", "ES384": "EC", "ES512": "EC", "EdDSA": "OKP", "Ed25519": "OKP",
 }  # fmt: skip
-"""Accepted signatures, and the type of their keys: with public keys only. `none` and HMAC (`HS…`) are not among them."""
+"""Accepted signature algorithms and their key types. All use public keys; `none` and HMAC (`HS…`) are not accepted."""
 
 SKEW_S = 60
-"""How far the clocks of the provider and of this host may differ."""
+"""The maximum difference between the clocks of the provider and of this host."""
 
 TOKEN_BYTES = 64 << 10
 SUBJECT_CHARACTERS = 255
 NAME_CHARACTERS = 64
 RSA_BITS = (2048, 8192)
-"""Accepted sizes of RSA keys. Smaller ones are weak, larger ones cost time."""
+"""Accepted sizes of RSA keys. Smaller keys are weak, and larger keys are slow."""
 
 _NOT_IN_A_NAME = re.compile(r"[^\w .@+-]")
 
 
 class SignInError(CcmError):
-    """This sign-in with the OpenID Connect provider is not valid; a new one may be."""
+    """A sign-in with the OpenID Connect provider is not valid. Another attempt may succeed."""
 
     code = "dashboard.sign_in"
 
 
 class UnknownKeyError(SignInError):
-    """The id token is signed with a key that the provider does not publish."""
+    """The ID token is signed with a key that the provider does not publish."""
 
 
 class NoRightError(CcmError):
-    """The provider knows the user, but no group of the user has a right."""
+    """The provider has authenticated the user, but none of the user's groups has a right."""
 
     code = "dashboard.no_right"
 
@@ -59,18 +59,18 @@ def verified_claims(
     token: str, keys: Sequence[Mapping[str, Any]], settings: OidcSettings, nonce: str, now: float
 ) -> dict[str, Any]:
     """
-    The claims of an id token.
+    Return the claims of an ID token after verifying it.
 
     Args:
-        token: What the provider sent.
+        token: The token from the provider.
         keys: The keys that the provider publishes (JWK).
-        settings: Who must have issued it, and for whom.
-        nonce: What the request for this sign-in contained.
+        settings: The expected issuer and audience.
+        nonce: The nonce of the request for this sign-in.
         now: Seconds since 1970.
 
     Raises:
-        UnknownKeyError: It is signed with a key that is not among them.
-        SignInError: It is not from the provider, not for this dashboard, not for this sign-in, or has expired.
+        UnknownKeyError: The token is signed with a key that is not in `keys`.
+        SignInError: The token is not from the provider, not for this dashboard, not for this sign-in, or has expired.
     """
     claims = _signed_claims(token, keys)
     check_claims(claims, settings, nonce, now)
@@ -79,10 +79,10 @@ def verified_claims(
 
 def check_claims(claims: Mapping[str, Any], settings: OidcSettings, nonce: str, now: float) -> None:
     """
-    Check claims whose signature is right, as `verified_claims` does.
+    Check claims whose signature is valid, as `verified_claims` does.
 
     Raises:
-        SignInError: They are not from the provider, not for this dashboard, not for this sign-in, or have expired.
+        SignInError: The claims are not from the provider, not for this dashboard, not for this sign-in, or have expired.
     """
     if claims.get("iss") != settings.issuer:
         raise SignInError("the id token is from another issuer")
@@ -111,7 +111,7 @@ def _signed_claims(token: str, keys: Sequence[Mapping[str, Any]]) -> dict[str, A
 
     if len(token) > TOKEN_BYTES or not token.isascii():
         raise SignInError("the id token is too long, or not a token")
-    # unknown headers are to be ignored (RFC 7515, section 4), but for those that `crit` names, which joserfc checks
+    # unknown headers must be ignored (RFC 7515, section 4), except those in `crit`, which joserfc checks
     registry = JWSRegistry(algorithms=list(ALGORITHMS), strict_check_header=False)
     try:
         header = extract_compact(token.encode(), registry=registry).headers()
@@ -146,7 +146,7 @@ def _may_sign(key: Mapping[str, Any], algorithm: object) -> bool:
 
 
 def _bits(number: object) -> int:
-    """The size of a number in base64url; 0: it is none, or far too long."""
+    """Return the size in bits of a number in base64url; 0 if it is not a number or far too long."""
     if not isinstance(number, str) or len(number) > RSA_BITS[1]:
         return 0
     try:
@@ -164,10 +164,10 @@ def _time(claims: Mapping[str, Any], name: str, default: float | None = None) ->
 
 def subject_of(claims: Mapping[str, Any]) -> str:
     """
-    The name of a user that the provider never gives to another one.
+    Return the ID of a user, which the provider never reuses for another user.
 
     Raises:
-        SignInError: There is none.
+        SignInError: The claims have no ID.
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not (subject.isascii() and subject.isprintable()):
@@ -179,10 +179,10 @@ def subject_of(claims: Mapping[str, Any]) -> str:
 
 def user_of(claims: Mapping[str, Any], settings: OidcSettings) -> DashboardUser:
     """
-    The user that claims describe.
+    Return the user that the claims describe.
 
     Raises:
-        NoRightError: None of the groups of the user has a right.
+        NoRightError: None of the user's groups has a right.
     """
     subject = subject_of(claims)
     chosen = [settings.name_claim] if settings.name_claim else ["preferred_username", "email"]
@@ -203,7 +203,10 @@ def user_of(claims: Mapping[str, Any], settings: OidcSettings) -> DashboardUser:
 
 
 def values_of(claims: Mapping[str, Any], name: str) -> set[str]:
-    """The texts of a claim. An address that the provider did not verify is none: its users may have chosen it."""
+    """
+    Return the texts of a claim. An email address that the provider did not verify is ignored, because a user may have chosen
+    it.
+    """
     if name == "email" and claims.get("email_verified") is not True:
         return set()
     value: object = claims.get(name)

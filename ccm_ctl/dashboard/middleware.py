@@ -1,4 +1,4 @@
-"""Checks of every request (host name, user, origin), and the headers of every answer."""
+"""Checks of every request (host name, user, origin), and the headers of every response."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 ACCESS: web.AppKey[Access] = web.AppKey("access", Access)
 
 HAS_FLEET: web.AppKey[bool] = web.AppKey("has_fleet", bool)
-"""Whether there is a broker; without one only the studio is served."""
+"""Whether there is a broker. Without a broker, only the studio is served."""
 
 PROVIDER_HOST: web.AppKey[str] = web.AppKey("provider_host", str)
-"""Host of the OpenID Connect provider with which users sign in; missing: there is none."""
+"""The host of the OpenID Connect provider for signing in; not set without a provider."""
 
 READING: web.AppKey[set[str]] = web.AppKey("reading", set)
-"""Paths of requests that have a body and change nothing on the fleet; they need a genuine page, and not the right to act."""
+"""Paths of requests that have a body but do not change the fleet. They require a genuine page, but not the right to act."""
 
 FORGERY_HEADER = "X-CCM-Action"
 
@@ -71,13 +71,16 @@ STATUS_BY_ERROR: tuple[tuple[type[CcmError], int], ...] = (
 
 
 def cookie_name(request: web.Request) -> str:
-    """Browsers share cookies between ports of a host, so each port has its own; with TLS it is bound to the host."""
+    """
+    Return the cookie's name. It includes the port, because browsers share cookies between ports. With TLS it is bound to the
+    host.
+    """
     port = request.url.port or 0
     return f"__Host-ccm-{port}" if request.secure else f"ccm-{port}"
 
 
 def sender_of(request: web.Request) -> DashboardUser:
-    """The user who sent a request that `require_user` accepted."""
+    """Return the user who sent a request that `require_user` accepted."""
     user = request.app[ACCESS].user_of(request.cookies.get(cookie_name(request), ""))
     if user is None:
         raise web.HTTPUnauthorized
@@ -85,27 +88,27 @@ def sender_of(request: web.Request) -> DashboardUser:
 
 
 def answer(value: object, status: int = 200) -> web.Response:
-    """An answer in JSON."""
+    """Return a JSON response."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def refusal(status: int, message: str, code: str = "dashboard.refused") -> web.Response:
-    """An error in JSON."""
+    """Return an error as a JSON response."""
     return answer({"error": message, "code": code}, status)
 
 
 def set_headers(response: web.StreamResponse) -> None:
-    """Give an answer the headers that all of them have."""
+    """Set the headers that all responses have."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
 
 
 def guard_host(hosts: Collection[str]) -> Any:
     """
-    Answer only under known host names, because another site can point its own name to this address (DNS rebinding).
+    Accept only known host names, because another site can point its own name to this address (DNS rebinding).
 
     Args:
-        hosts: Values of the Host header, in lower case; the server adds them when it listens.
+        hosts: Values of the Host header, in lowercase. The server adds them when it listens.
     """
 
     @web.middleware
@@ -133,14 +136,14 @@ async def _handled(request: web.Request, handler: Handler) -> web.StreamResponse
         return refusal(status, err.message, err.code)
     except ConnectionError:
         raise
-    except Exception:  # a bus handler's edge: a defect of one answer must not end the server
+    except Exception:  # one failed request must not end the server
         log.exception("a request failed", extra={"path": request.path})
         return refusal(500, "the dashboard failed; see its log with --debug", "dashboard.defect")
 
 
 @web.middleware
 async def require_user(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let only browsers that are signed in reach the interface; what changes anything also needs the right and a genuine page."""
+    """Allow access to the API only for signed-in browsers. Changes also require the right to act and a genuine page."""
     if not request.path.startswith("/api/") or request.path == "/api/session":
         return await handler(request)
     access = request.app[ACCESS]
@@ -167,5 +170,5 @@ def _forged(request: web.Request, access: Access, cookie: str) -> str:
 
 
 def is_own_origin(request: web.Request) -> bool:
-    """The page that sent it belongs to this dashboard. Browsers send the origin with every method but GET."""
+    """Whether a page of this dashboard sent the request. Browsers send the origin with every method except GET."""
     return request.headers.get("Origin", "") == f"{request.scheme}://{request.host}"

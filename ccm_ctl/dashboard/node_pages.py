@@ -1,4 +1,4 @@
-"""What the page of a node asks for."""
+"""The API for the page of a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NodePages:
-    """The interface of the page of a node."""
+    """The API for the page of a node."""
 
     def __init__(self, fleet: Fleet, state: FleetState, explain: Explain) -> None:
         self._fleet = fleet
@@ -30,26 +30,26 @@ class NodePages:
         self._explain = explain
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_get("/api/nodes/{name}", self._facts)
         application.router.add_get("/api/nodes/{name}/why", self._why)
         application.router.add_get("/api/nodes/{name}/resources", self._resources)
 
     async def _facts(self, request: web.Request) -> web.Response:
-        """All facts of a node, and which of them an operator assigned."""
+        """Return all facts of a node, and which of them an operator assigned."""
         overview = await self._state.current()
         node = overview.inventory.need(request.match_info["name"])
         await read_facts(self._fleet, overview.inventory, [node.name])
         return answer({"facts": node.facts, "assigned": node.assigned})
 
     async def _why(self, request: web.Request) -> web.Response:
-        """Why a node is as it is; its agent is asked, if it is online."""
+        """Return the explanation of a node's state. If its agent is online, the agent is also queried."""
         overview = await self._state.current()
         name = overview.inventory.need(request.match_info["name"]).name
         return answer(self._explain(await read_evidence(self._fleet, name)))
 
     async def _resources(self, request: web.Request) -> web.Response:
-        """The resources of a node, with what happened to each last."""
+        """Return the resources of a node, with the last event of each."""
         overview = await self._state.current()
         name = overview.inventory.need(request.match_info["name"]).name
         return answer({"resources": await read_resources(self._fleet, name)})

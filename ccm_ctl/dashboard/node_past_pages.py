@@ -1,4 +1,4 @@
-"""What the page of a node asks for about its past, its data, and the facts that were assigned to it."""
+"""The API for a node's past, its data, and its assigned facts."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ DOCUMENTS = 10
 KEY_CHARACTERS = 500
 SESSIONS_SHOWN = 500
 LOOK_BACK = timedelta(days=30)
-"""Sessions are listed since this time; the state at a time is read from the beginning of the stream."""
+"""Sessions are listed from this time on. The state at a time is read from the beginning of the stream."""
 
 
 class NodePastPages:
-    """The interface of these parts of the page of a node. Reading them is costly, so a few are read at once."""
+    """The API for these parts of the page of a node. Reading them is expensive, so only a few are read at the same time."""
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
         self._fleet = fleet
         self._state = state
-        self._work = WorkLimiter(of_one_user=6, in_all=24)  # the page asks for several of them together
+        self._work = WorkLimiter(of_one_user=6, in_all=24)  # the page requests several of them together
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_get("/api/nodes/{name}/past", self._past)
         application.router.add_get("/api/nodes/{name}/state", self._at)
         application.router.add_get("/api/nodes/{name}/data", self._data)
         application.router.add_get("/api/nodes/{name}/fact-history", self._facts)
 
     async def _past(self, request: web.Request) -> web.Response:
-        """The sessions that changed or failed something, newest first, and since when events are kept."""
+        """Return the sessions with changes or failures, newest first, and how far back events are kept."""
         name = await self._name(request)
         now = self._fleet.clock.now()
         async with self._work.place(sender_of(request).on_record):
@@ -64,7 +64,7 @@ class NodePastPages:
         return answer(said)
 
     async def _at(self, request: web.Request) -> web.Response:
-        """`?at=SECONDS`: what each resource of the node was at a time, as `ccmctl state --at` says."""
+        """`?at=SECONDS`: return the state of each resource of the node at a time, like `ccmctl state --at`."""
         name, moment = await self._name(request), time_of(request, "at")
         async with self._work.place(sender_of(request).on_record):
             past = await read_past(self._fleet, name, until=moment)
@@ -78,9 +78,9 @@ class NodePastPages:
 
     async def _data(self, request: web.Request) -> web.Response:
         """
-        `?data=URL&key=KEY`: where a value comes from, as `ccmctl data explain` says. Without a key: which keys there are.
+        `?data=URL&key=KEY`: return the origin of a value, like `ccmctl data explain`. Without a key, return the existing keys.
 
-        Secret values are masked, and all values of documents that are protected. Without `data` it is the document `common`.
+        Secret values are masked, and so are all values of protected documents. The default of `data` is the document `common`.
         """
         name = await self._name(request)
         key = request.query.get("key", "").strip()
@@ -116,7 +116,7 @@ class NodePastPages:
             return []  # no data has been stored
 
     async def _facts(self, request: web.Request) -> web.Response:
-        """The revisions of the assigned facts that are kept, newest first; `facts` is null when they were removed."""
+        """Return the stored revisions of the assigned facts, newest first. `facts` is null for a removal."""
         name = await self._name(request)
         try:
             kept = await read_facts_history(self._fleet, name)
@@ -141,7 +141,7 @@ class NodePastPages:
 
 
 def session_fields(session: PastSession) -> dict[str, Any]:
-    """A session of a node, and who or what started it."""
+    """Return a session of a node, with the operator or event that started it."""
     start = session.start
     events = [event for event in session.events if event.changed or event.failed]
     return {
@@ -162,7 +162,7 @@ def session_fields(session: PastSession) -> dict[str, Any]:
 
 
 def _ended(session: PastSession) -> datetime:
-    """When its end was known: the node's clock says it, but not before the broker stored its first event."""
+    """Return the session's end by the node's clock, but not before the broker stored the session's first event."""
     end = session.summary.end_time if session.summary else None
     try:
         return max(session.time, end.astimezone(UTC)) if end else session.time
@@ -171,7 +171,7 @@ def _ended(session: PastSession) -> datetime:
 
 
 def manifest_fields(name: str, manifest: PastManifest) -> dict[str, Any]:
-    """What the resources of one manifest were."""
+    """Return the states of the resources of one manifest."""
     return {
         "name": name,
         "session": session_fields(manifest.session),

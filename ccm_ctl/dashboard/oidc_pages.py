@@ -1,10 +1,10 @@
 """
-Signing in with an OpenID Connect provider: the authorization code flow with PKCE.
+Sign-in with an OpenID Connect provider: the authorization code flow with PKCE.
 
-`/sign-in` gives the browser a cookie for this attempt and sends it to the provider. State, nonce and verifier are derived from
-the cookie with the dashboard's key, so nothing is stored here, and a code that another browser brings is worth nothing.
+`/sign-in` gives the browser a cookie for this attempt and redirects it to the provider. State, nonce and verifier are derived
+from the cookie with the dashboard's key. Nothing is stored here, and a code is useless in another browser.
 
-Source: OpenID Connect Core 1.0, section 3.1; RFC 7636 (PKCE); RFC 9207 (issuer in the answer); RFC 9700 (security).
+Source: OpenID Connect Core 1.0, section 3.1; RFC 7636 (PKCE); RFC 9207 (issuer in the response); RFC 9700 (security).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ccm_ctl.dashboard.session_pages import set_cookie, set_session
 log = logging.getLogger(__name__)
 
 ATTEMPT_S = 10 * 60
-"""How long a user may take at the provider."""
+"""How long a sign-in at the provider may take."""
 
 NEXT_CHARACTERS = 1000
 _PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")
-"""A path of this dashboard: no other host, no backslash, no control character."""
+"""A path of this dashboard, without another host, backslashes or control characters."""
 
 _WORD = re.compile(r"[a-z_]{1,40}")
 
@@ -45,7 +45,7 @@ STATUS = {NoRightError: 403, OidcProviderError: 502}
 
 
 class _Attempt(Struct, frozen=True, kw_only=True):
-    """The content of the cookie of an attempt: chance, its end (seconds since 1970), and where the user wanted to go."""
+    """The content of an attempt's cookie: a random text, its end (seconds since 1970), and the path that the user requested."""
 
     chance: str
     until: int
@@ -53,13 +53,13 @@ class _Attempt(Struct, frozen=True, kw_only=True):
 
 
 class OidcPages:
-    """`/sign-in`, and `/sign-in/callback`, to which the provider sends the browser back."""
+    """The routes `/sign-in`, and `/sign-in/callback`, to which the provider redirects the browser."""
 
     def __init__(self, provider: OidcProvider) -> None:
         self._provider = provider
 
     def add_to(self, application: web.Application) -> None:
-        """Serve them."""
+        """Add the routes."""
         application.router.add_get("/sign-in", self._begin)
         application.router.add_get("/sign-in/callback", self._finish)
         application[PROVIDER_HOST] = self._provider.settings.host
@@ -70,7 +70,7 @@ class OidcPages:
             yield
 
     async def _begin(self, request: web.Request) -> web.Response:
-        """Send the browser to the provider."""
+        """Redirect the browser to the provider."""
         access, wanted = request.app[ACCESS], safe_path(request.query.get("next", ""))
         attempt = _Attempt(chance=secrets.token_urlsafe(32), until=int(access.now()) + ATTEMPT_S, next=wanted)
         cookie = access.seal("attempt", msgspec.json.encode(attempt))
@@ -84,12 +84,12 @@ class OidcPages:
         except CcmError as err:
             return problem_page(err, wanted)
         response = redirect_to(url)
-        # Lax: the provider's page leads back here, which a Strict cookie does not survive
+        # Lax: browsers do not send a Strict cookie when the provider's page redirects here
         set_cookie(request, response, attempt_cookie(request), cookie, max_age_s=ATTEMPT_S, same_site="Lax")
         return response
 
     async def _finish(self, request: web.Request) -> web.Response:
-        """Begin the session of the user whom the provider names."""
+        """Start the session of the user whom the provider authenticated."""
         access, attempt = request.app[ACCESS], attempt_of(request)
         try:
             cookie = request.cookies.get(attempt_cookie(request), "")
@@ -105,14 +105,14 @@ class OidcPages:
             assert attempt is not None
             response = redirect_to(attempt.next)
             set_session(request, response, access.sign_in_as(user, self._provider.settings.session_s))
-        if attempt is not None:  # one that this browser did not begin ends none that it did begin
+        if attempt is not None:  # the response to another attempt must not end this browser's own attempt
             response.del_cookie(
                 attempt_cookie(request), path="/", httponly=True, samesite="Lax", secure=request.secure
             )
         return response
 
     async def _code_of(self, request: web.Request, attempt: _Attempt | None, state: str) -> str:
-        """The code of the answer to an attempt of this browser."""
+        """Return the code of the provider's response to this browser's attempt."""
         query = request.query
         said = query.get("state", "").encode(errors="surrogateescape")
         if attempt is None or not hmac.compare_digest(said, state.encode()):
@@ -134,12 +134,12 @@ class OidcPages:
 
 
 def attempt_cookie(request: web.Request) -> str:
-    """The name of the cookie of a sign-in that has begun."""
+    """Return the name of the cookie for an attempt to sign in."""
     return f"{cookie_name(request)}-sign-in"
 
 
 def attempt_of(request: web.Request) -> _Attempt | None:
-    """The sign-in that this browser began; None: none, or too long ago."""
+    """Return the browser's current attempt to sign in; None if there is none or it has expired."""
     access = request.app[ACCESS]
     content = access.unseal("attempt", request.cookies.get(attempt_cookie(request), ""))
     try:
@@ -151,10 +151,10 @@ def attempt_of(request: web.Request) -> _Attempt | None:
 
 def redirect_of(request: web.Request) -> str:
     """
-    Where the provider sends the browser back. The provider knows it; `guard_host` knows the name.
+    Return the address to which the provider redirects the browser. The provider must know it. `guard_host` accepts its host name.
 
     Raises:
-        UsageError: The browser came without TLS from another host.
+        UsageError: The browser's request came without TLS from another host.
     """
     if not request.secure and not is_loopback(request.url.host or ""):
         raise UsageError("signing in needs TLS: start the dashboard with --tls-cert and --tls-key")
@@ -162,19 +162,19 @@ def redirect_of(request: web.Request) -> str:
 
 
 def safe_path(wanted: str) -> str:
-    """The path if it is one of this dashboard; otherwise that of the first page, so that no link leads elsewhere."""
+    """Return the path if it belongs to this dashboard, or the path of the first page. Prevents redirects to other sites."""
     is_ours = len(wanted) <= NEXT_CHARACTERS and _PATH.fullmatch(wanted) is not None
     return wanted if is_ours and not wanted.startswith(("/api/", "/sign-in")) else "/"
 
 
 def redirect_to(address: str) -> web.Response:
-    """An answer that sends the browser elsewhere."""
+    """Return a response that redirects the browser."""
     return web.Response(status=303, headers={"Location": address})
 
 
 def problem_page(err: CcmError, wanted: str) -> web.Response:
-    """A page that says why a sign-in failed. It needs no script."""
-    # the provider knows the browser of a user without a right: without being asked, that user would come back at once
+    """Return a page with the reason why a sign-in failed. It needs no script."""
+    # the provider would sign in a user without a right again without asking, so ask for the user explicitly
     again = "/sign-in?" + urlencode(
         {"next": wanted} | ({"again": "1"} if isinstance(err, NoRightError) else {})
     )

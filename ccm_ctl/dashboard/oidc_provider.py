@@ -1,8 +1,8 @@
 """
 Requests to an OpenID Connect provider: its discovery document, its keys, and the claims for a code.
 
-Answers are bounded in size and time, and redirects are not followed: where the code and the client secret go, the settings
-and the discovery document decide. Errors contain nothing that a request or an answer contained.
+Responses are limited in size and time, and redirects are not followed. Only the settings and the discovery document determine
+where the code and the client secret are sent. Errors do not contain the content of requests or responses.
 """
 
 from __future__ import annotations
@@ -35,28 +35,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-"""How long a browser waits for the provider, for each answer."""
+"""The time limit for each response of the provider, during which a browser waits."""
 
 ANSWER_BYTES = 256 << 10
 KEYS_LIMIT = 100
 FRESH_S = 3600.0
-"""Discovery document and keys are read again after this time, so that keys that the provider withdrew are forgotten."""
+"""The discovery document and keys are read again after this time, so that withdrawn keys are no longer accepted."""
 
 AGAIN_S = 10.0
-"""The least time before it is read again after a failure or for an unknown key, so that users cannot
-make the dashboard flood the provider."""
+"""
+The minimum time before another reading after a failure or for an unknown key. Users must not be able to make the dashboard
+flood the provider.
+"""
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 
 
 class OidcProviderError(CcmError):
-    """The OpenID Connect provider cannot be used: it is down, slow, or answers with something else."""
+    """The OpenID Connect provider cannot be used: it is down or slow, or its response is not valid."""
 
     code = "dashboard.provider"
 
 
 class ProviderMetadata(Struct, frozen=True, kw_only=True):
-    """The part of the discovery document that the dashboard uses; names as in OpenID Connect Discovery 1.0."""
+    """The part of the discovery document that the dashboard uses. Names are as in OpenID Connect Discovery 1.0."""
 
     issuer: str
     authorization_endpoint: str
@@ -82,12 +84,12 @@ class _Problem(Struct, frozen=True):
 
 class OidcProvider:
     """
-    The provider of the settings.
+    The OpenID Connect provider in the settings.
 
     Args:
-        settings: Where it is, and who the dashboard is there.
-        secret: The secret of the client; empty: a public client.
-        now: Seconds since 1970.
+        settings: The provider's address, and the dashboard's identity there.
+        secret: The client secret; empty for a public client.
+        now: Returns seconds since 1970.
     """
 
     def __init__(self, settings: OidcSettings, secret: Secret, now: Callable[[], float] = time.time) -> None:
@@ -106,7 +108,7 @@ class OidcProvider:
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """
-        Ask it within the block.
+        Open connections to the provider within the block.
 
         Raises:
             InputError: The file of certificates cannot be read.
@@ -130,10 +132,10 @@ class OidcProvider:
 
     async def metadata(self) -> ProviderMetadata:
         """
-        The discovery document.
+        Return the discovery document.
 
         Raises:
-            OidcProviderError: There is none, or it is another issuer's.
+            OidcProviderError: The document cannot be read, or belongs to another issuer.
         """
         async with self._one_reads:
             if self._metadata is not None and self._now() - self._read_at < FRESH_S:
@@ -166,14 +168,14 @@ class OidcProvider:
         self, redirect: str, state: str, nonce: str, challenge: str, *, ask_again: bool = False
     ) -> str:
         """
-        Where the browser signs in.
+        Return the address at which the browser signs in.
 
         Args:
-            redirect: Where the provider sends the browser afterwards.
-            state: Comes back with the code.
-            nonce: Comes back in the id token.
+            redirect: The address to which the provider redirects the browser afterwards.
+            state: A text that the provider returns with the code.
+            nonce: A text that the provider includes in the ID token.
             challenge: The SHA-256 of the verifier, in base64url (RFC 7636).
-            ask_again: The provider asks for the user, also if it knows the browser.
+            ask_again: Whether the provider must ask for the user, even if the browser is signed in there.
 
         Raises:
             OidcProviderError: The provider cannot be used.
@@ -195,14 +197,14 @@ class OidcProvider:
 
     async def claims_for(self, code: str, redirect: str, verifier: str, nonce: str) -> dict[str, Any]:
         """
-        What the provider says about the user who signed in.
+        Return the provider's claims about the user who signed in.
 
         Args:
-            code: What the browser brought.
-            redirect, verifier, nonce: Those of the request that the browser was sent with.
+            code: The code from the browser.
+            redirect, verifier, nonce: The values in the request with which the browser was redirected.
 
         Raises:
-            SignInError: The code or the id token is not valid.
+            SignInError: The code or the ID token is not valid.
             OidcProviderError: The provider cannot be used.
         """
         reply = await self._redeem(code, redirect, verifier)
@@ -210,7 +212,7 @@ class OidcProvider:
         endpoint = (await self.metadata()).userinfo_endpoint
         if values_of(claims, self.settings.rights_claim) or not (endpoint and reply.access_token):
             return claims
-        # some providers put nothing but the subject into the id token
+        # the ID token of some providers contains only the subject
         headers = {"Authorization": f"Bearer {reply.access_token}"}
         more = await self._read("GET", endpoint, dict[str, Any], "answer about the user", headers=headers)
         if more.get("sub") != claims["sub"]:
@@ -240,7 +242,7 @@ class OidcProvider:
         )
 
     async def _verify(self, token: str, nonce: str) -> dict[str, Any]:
-        """The claims of the id token; its key may be newer than the keys that were read."""
+        """Verify the ID token and return its claims. Its key may be newer than the cached keys."""
         keys = await self._known_keys(self._now() - FRESH_S)
         try:
             return await asyncio.to_thread(verified_claims, token, keys, self.settings, nonce, self._now())
@@ -249,7 +251,7 @@ class OidcProvider:
             return await asyncio.to_thread(verified_claims, token, keys, self.settings, nonce, self._now())
 
     async def _known_keys(self, since: float) -> list[dict[str, Any]]:
-        """The provider's keys, read after a time."""
+        """Return the provider's keys, read no earlier than `since`."""
         url = (await self.metadata()).jwks_uri
         async with self._one_reads:
             if self._keys_at > since:
@@ -274,7 +276,7 @@ class OidcProvider:
         form: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:
-        """An answer of the provider."""
+        """Return a response of the provider."""
         status, body = await self._ask(method, url, form, {"Accept": "application/json", **(headers or {})})
         if form is not None and status in (400, 401):
             raise self._refused(body)
@@ -313,7 +315,7 @@ class OidcProvider:
             raise self._error(describe_http_problem(err) or "the connection broke off") from None
 
     def _refused(self, body: bytes) -> CcmError:
-        """Why the provider gave no token."""
+        """Return the reason why the provider did not issue a token."""
         try:
             said = decode_foreign(body, _Problem).error
         except msgspec.MsgspecError:

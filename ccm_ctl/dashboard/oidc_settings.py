@@ -1,4 +1,4 @@
-"""The settings of an OpenID Connect provider: where it is, who the dashboard is there, and which of its users may do what."""
+"""The settings of an OpenID Connect provider: its address, the dashboard's identity there, and the rights of its users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ccm_ctl.dashboard.access import SESSION_S, Right
 from ccm_ctl.dashboard.private_files import read_private_text, read_trusted_text
 
 ISSUER_CHARACTERS = 300
-"""The longest issuer: it is part of each cookie, and browsers keep cookies of 4 KiB."""
+"""The maximum length of an issuer. It is part of each cookie, and browsers limit cookies to 4 KiB."""
 
 SHORTEST_SESSION_S = 60
 
@@ -28,15 +28,15 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     The file of `--oidc`.
 
     Attributes:
-        issuer: URL of the provider, exactly as its discovery document has it.
-        client_id: The name of the dashboard at the provider.
-        client_secret_file: File with the secret of the client, with mode 0600; "": a public client, which has none.
-        scopes: What the dashboard asks for.
-        rights_claim: The claim with the groups of a user. `a.b` is also `b` within `a`.
-        rights: Values of that claim, by the right that they give.
-        name_claim: The claim with the name of a user; "": preferred_username, else email, else the subject.
-        session: How long a session lasts, 12 hours at most.
-        ca_file: Certificates that sign the provider's; "": those of the system.
+        issuer: The provider's URL, exactly as in its discovery document.
+        client_id: The dashboard's client ID at the provider.
+        client_secret_file: A file with the client secret, with mode 0600; "" for a public client, which has no secret.
+        scopes: The scopes that the dashboard requests.
+        rights_claim: The claim with a user's groups. `a.b` is also `b` within `a`.
+        rights: Values of that claim, by the right that they grant.
+        name_claim: The claim with a user's name; "" for preferred_username, or else email, or else the subject.
+        session: The length of a session, at most 12 hours.
+        ca_file: CA certificates for the provider; "" for those of the system.
     """
 
     issuer: str
@@ -56,12 +56,12 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def host(self) -> str:
-        """The host of the provider, for pages and errors."""
+        """The provider's host, for pages and errors."""
         return urlsplit(self.issuer).netloc
 
     @property
     def digest(self) -> str:
-        """Changes with everything that decides who may do what, so that sessions of other settings end."""
+        """A digest of all settings that affect rights. When it changes, existing sessions end."""
         rights = {right: sorted(self.rights.get(right, ())) for right in Right}
         decisive = [self.issuer, self.client_id, self.rights_claim, rights]
         return hashlib.sha256(msgspec.json.encode(decisive)).hexdigest()[:16]
@@ -69,11 +69,11 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def read_settings(path: Path) -> tuple[OidcSettings, Secret]:
     """
-    The settings in a file, and the secret of the client. Paths in the file are relative to its folder.
+    Return the settings in a file, and the client secret. Paths in the file are relative to its folder.
 
     Raises:
-        InputError: A file cannot be read, others can write the settings or read the secret, or a value is not usable.
-        DocumentError: The file is not YAML, or a key is unknown; with file and line.
+        InputError: A file cannot be read, other users can write the settings or read the secret, or a value is not valid.
+        DocumentError: The file is not YAML, or a key is unknown. The error has the file and line.
     """
     settings = decode_as(read_trusted_text(path), OidcSettings, str(path))
     if problem := _problem(settings):
@@ -90,7 +90,7 @@ def read_settings(path: Path) -> tuple[OidcSettings, Secret]:
 
 
 def _problem(settings: OidcSettings) -> str:
-    """Why settings cannot be used; "": they can."""
+    """Return why settings cannot be used; "" if they can."""
     if len(settings.issuer) > ISSUER_CHARACTERS or not is_safe_url(settings.issuer):
         return "issuer: must be an https:// URL without user, query and fragment; http:// only on this host"
     if not settings.client_id.strip():

@@ -1,4 +1,4 @@
-"""Files with secrets, which no other user may read."""
+"""Files with secrets, which other users must not be able to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE_LIMIT_BYTES = 256 << 10
 
 def read_private_text(path: Path) -> str:
     """
-    The text of a file that only its owner can read.
+    Return the text of a file that only its owner can read.
 
     Raises:
         InputError: Other users can read the file, or it is not a text file of at most 256 KiB.
@@ -23,7 +23,7 @@ def read_private_text(path: Path) -> str:
 
 def read_trusted_text(path: Path) -> str:
     """
-    The text of a file that only its owner can change, and that others may read.
+    Return the text of a file that only its owner can change, and that others may read.
 
     Raises:
         InputError: Other users can write the file, or it is not a text file of at most 256 KiB.

@@ -19,7 +19,7 @@ class RecentAnswers:
 
     async def give(self, key: Hashable, make: Callable[[], Awaitable[Any]]) -> Any:
         """
-        Return the answer for a key; raises what `make` raises.
+        Return the answer for a key. Raises the errors of `make`.
 
         `make` is called unless an earlier call is still running or started less than KEPT_S ago.
         """

@@ -1,4 +1,4 @@
-"""What the pages of runs ask for."""
+"""The API for the pages of runs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from ccm_ctl.render.rollout import limits, rollout_line
 
 RUNS_SHOWN = 100
 EVENTS_COMPARED = 20_000
-"""Events of a run whose diffs are compared."""
+"""The maximum number of a run's events whose diffs are compared."""
 
 DIFFS_SHOWN = 200
 
 
 class RunPages:
-    """The interface of the list of runs and of the page of a run."""
+    """The API for the list of runs and the page of a run."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -54,7 +54,7 @@ class RunPages:
         self._work = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_get("/api/runs", self._list)
         application.router.add_get("/api/runs/{run}", self._run)
         application.router.add_get("/api/runs/{run}/nodes/{node}", self._events)
@@ -62,7 +62,7 @@ class RunPages:
         application.router.add_get("/api/runs/{run}/diffs", self._diffs)
 
     async def _list(self, request: web.Request) -> web.Response:
-        """`?node=NODE&name=NAME&by=OPERATOR&state=STATE&cause=CAUSE`: the newest runs that fit."""
+        """`?node=NODE&name=NAME&by=OPERATOR&state=STATE&cause=CAUSE`: return the newest matching runs."""
         said = {
             name: request.query.get(name, "").strip() for name in ("node", "name", "by", "state", "cause")
         }
@@ -97,7 +97,7 @@ class RunPages:
         return {"runs": runs, "left_out": listed.left_out}
 
     async def _run(self, request: web.Request) -> web.Response:
-        """A run, its nodes and its rollout."""
+        """Return a run with its nodes and its rollout."""
         word = run_word(request)
         return answer(await self._runs.give(word, lambda: self._read_run(word)))
 
@@ -120,19 +120,19 @@ class RunPages:
         }
 
     async def _rollout(self, rollout: RolloutState, recorded: Recorded) -> dict[str, Any]:
-        """A rollout, and the rollout servers that could drive it."""
+        """Return a rollout, and the rollout servers that could drive it."""
         servers = [] if rollout.phase.is_over else await read_servers(self._fleet)
         names = [f"{server.operator} on {server.host}" for server in servers]
         return {**rollout_fields(rollout, recorded, self._fleet), "servers": names}
 
     async def _events(self, request: web.Request) -> web.Response:
-        """What a node reported in a run about its resources."""
+        """Return the events of a node's resources in a run."""
         recorded = await find_run(self._fleet, run_word(request))
         events = await read_session_events(self._fleet, recorded.record.run, request.match_info["node"])
         return answer({"events": [event_fields(event) for event in events]})
 
     async def _origin(self, request: web.Request) -> web.Response:
-        """`?resource=TYPE#NAME`: where what happened to a resource comes from: run, signatures, manifest, data and diff."""
+        """`?resource=TYPE#NAME`: return the origin of a resource's event: run, signatures, manifest, data and diff."""
         resource = request.query.get("resource", "")
         async with self._work.place(sender_of(request).on_record):
             recorded = await find_run(self._fleet, run_word(request))
@@ -144,7 +144,7 @@ class RunPages:
         return answer(origin_fields(recorded, session, resource))
 
     async def _diffs(self, request: web.Request) -> web.Response:
-        """What a run changed, or would change: each different diff with the nodes that it is of."""
+        """Return the changes of a run, made or planned: each distinct diff with its nodes."""
         word = run_word(request)
         async with self._work.place(sender_of(request).on_record):
             return answer(await self._all_diffs.give(word, lambda: self._read_diffs(word)))
@@ -163,20 +163,20 @@ class RunPages:
 
 def run_word(request: web.Request, name: str = "run") -> str:
     """
-    The id of a run in the path of a request.
+    Return the ID of a run in the path of a request.
 
     Raises:
-        UsageError: It cannot be one.
+        UsageError: The text cannot be the ID of a run.
     """
     return check_word(request.match_info[name])
 
 
 def check_word(word: str) -> str:
     """
-    Return the id of a run, or the beginning of one.
+    Return the ID of a run, or the beginning of one.
 
     Raises:
-        UsageError: It cannot be one.
+        UsageError: The text cannot be the ID of a run.
     """
     if not (word.isascii() and word.isalnum()):
         raise UsageError("not the id of a run")
@@ -184,7 +184,7 @@ def check_word(word: str) -> str:
 
 
 def request_fields(record: RunRecord) -> dict[str, Any]:
-    """A run as it was requested, and whether it can be repeated."""
+    """Return a run as it was requested, and whether it can be repeated."""
     return run_fields(record) | {
         "retry_of": record.retry_of,
         "user": record.user,
@@ -194,14 +194,14 @@ def request_fields(record: RunRecord) -> dict[str, Any]:
 
 
 def is_stored(record: RunRecord) -> bool:
-    """The manifest is stored, so that it can be sent again without a file."""
+    """Whether the manifest is stored. If so, it can be sent again without a file."""
     part = record.request.get("part")
     content = part if isinstance(part, dict) else record.request
     return bool(content.get("bundle") or record.request.get("undo"))
 
 
 def node_fields(node: NodeRun) -> dict[str, Any]:
-    """The state of a node in a run, and what failed there."""
+    """Return the state of a node in a run, and the failures there."""
     summary = node.summary
     fields: dict[str, Any] = {
         "node": node.node,
@@ -224,7 +224,7 @@ def node_fields(node: NodeRun) -> dict[str, Any]:
 
 
 def origin_fields(recorded: Recorded, session: PastSession, resource: str) -> dict[str, Any]:
-    """Where what happened to a resource comes from. `signer` is "" and `unverified` as well where the fleet signs nothing."""
+    """Return the origin of a resource's event. `signer` and `unverified` are "" in a fleet without signatures."""
     start = session.start
     return {
         **request_fields(recorded.record),
@@ -243,12 +243,12 @@ def origin_fields(recorded: Recorded, session: PastSession, resource: str) -> di
 
 
 def is_of_resource(event: TransactionEvent, resource: str) -> bool:
-    """The event is about a resource, whose name pages of events may have cut."""
+    """Whether the event is about a resource. The name may be truncated, as on the pages of events."""
     return resource_name(event) == resource[:RESOURCE_CHARACTERS]
 
 
 def event_fields(event: TransactionEvent) -> dict[str, Any]:
-    """What happened to a resource. Values of properties are left out: the run's manifest has them."""
+    """Return a resource's event without the values of properties, which are in the run's manifest."""
     return {
         "resource": f"{event.type}#{event.name}",
         "outcome": str(event.outcome),
@@ -265,7 +265,7 @@ def event_fields(event: TransactionEvent) -> dict[str, Any]:
 
 
 def diff_fields(event: TransactionEvent, nodes: list[str]) -> dict[str, Any]:
-    """What a resource changes, and on which nodes it is the same."""
+    """Return the diff of a resource, and the nodes with the same diff."""
     return {
         "resource": f"{event.type}#{event.name}",
         "parent": event.parent,
@@ -278,7 +278,7 @@ def diff_fields(event: TransactionEvent, nodes: list[str]) -> dict[str, Any]:
 
 
 def rollout_fields(state: RolloutState, recorded: Recorded, fleet: Fleet) -> dict[str, Any]:
-    """The waves of a rollout with their nodes and limits, its phase, and its driver."""
+    """Return the waves of a rollout with their nodes and limits, its phase, and its driver."""
     waves, begin = [], 0
     for wave in state.plan.waves:
         waves.append(

@@ -1,4 +1,4 @@
-"""What the page of changes asks for: events of any time that the stream has, by the expressions of `ccmctl events --where`."""
+"""The API for the page of changes. It searches all stored events with the expressions of `ccmctl events --where`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ WILDCARDS = frozenset("*?[")
 
 
 class SearchPages:
-    """The interface of the page of changes."""
+    """The API for the page of changes."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._work = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_get("/api/search", self._search)
 
     async def _search(self, request: web.Request) -> web.Response:
         """
-        `?where=EXPRESSION&from=SECONDS&to=SECONDS&text=TEXT&node=PATTERN&kind=KIND&meaning=MEANING`: the newest events that fit.
+        `?where=EXPRESSION&from=SECONDS&to=SECONDS&text=TEXT&node=PATTERN&kind=KIND&meaning=MEANING`: return the newest matching
+        events.
 
-        Only a few searches are made at once.
+        Only a few searches run at the same time.
         """
         where = request.query.get("where", "").strip()
         condition = EventFilter(where) if where else None

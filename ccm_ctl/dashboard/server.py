@@ -1,4 +1,4 @@
-"""The dashboard: an HTTP server on one fleet, which reads the stream once for all browsers."""
+"""The dashboard: an HTTP server for one fleet. It reads the event stream once for all browsers."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 BODY_BYTES = 64 << 10
-"""The largest request: a token, or the reason of an action."""
+"""The maximum size of a request, such as a token or the reason for an action."""
 RUNS_AT_ONCE = 20
-"""Runs in progress that users of one dashboard started."""
+"""The maximum number of runs in progress that users of one dashboard started."""
 
 
 class ListenError(CcmError):
-    """The address cannot be listened on."""
+    """The dashboard cannot listen on the address."""
 
     code = "dashboard.listen"
 
 
 class FurtherPages(Protocol):
-    """What pages of another room ask for."""
+    """The API for pages of another package."""
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
 
 
 class DashboardOptions(Struct, frozen=True, kw_only=True):
     """
-    Where the dashboard is served, and to whom.
+    The dashboard's address and its access control.
 
     Attributes:
-        listen, port: The address; port 0 is any that is free.
-        names: Further names under which browsers reach it.
-        tls: The certificate; None: without TLS, on loopback.
-        access: Signs browsers in.
-        explain: The answer of `ccmctl why --json` about a node.
+        listen, port: The address. Port 0 means any free port.
+        names: Additional host names of the dashboard.
+        tls: The TLS context with the certificate; None for plain HTTP on loopback.
+        access: Authenticates browsers.
+        explain: Returns the output of `ccmctl why --json` for a node.
         on_sign_in: Called when the printed address was used.
-        pages: What further pages ask for.
+        pages: The APIs for additional pages.
     """
 
     listen: str
@@ -81,11 +81,11 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
 
 class Dashboard:
     """
-    The server and what it reads.
+    The server and the data that it reads.
 
     Args:
         fleet: The bus.
-        options: Where and to whom it is served.
+        options: The address and the access control.
     """
 
     def __init__(self, fleet: Fleet, options: DashboardOptions) -> None:
@@ -98,10 +98,10 @@ class Dashboard:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """
-        Serve within the block, which gets the address, such as `http://127.0.0.1:7480`.
+        Serve within the block, which receives the address, such as `http://127.0.0.1:7480`.
 
         Raises:
-            ListenError: The port is taken, or the host has no such address.
+            ListenError: The port is in use, or the host does not have this address.
         """
         live = LiveEvents(
             self._fleet, on_events=self._take, on_restart=self.feed.restart, on_state=self._connection
@@ -136,7 +136,7 @@ class Dashboard:
         SearchPages(self._fleet).add_to(application)
         UndoPages(self._fleet, self._started).add_to(
             application
-        )  # before the actions, whose routes begin alike
+        )  # before the actions, because their routes start the same way
         ActionPages(self._fleet, self._started).add_to(application)
         for pages in self._options.pages:
             pages.add_to(application)
@@ -147,15 +147,15 @@ async def serve_pages(
     options: DashboardOptions, add: Callable[[web.Application], None], *, has_fleet: bool
 ) -> AsyncIterator[str]:
     """
-    Serve pages within the block, which gets the address.
+    Serve pages within the block, which receives the address.
 
     Args:
-        options: Where and to whom.
-        add: Adds what the pages ask for.
-        has_fleet: There is a broker.
+        options: The address and the access control.
+        add: Adds the routes of the pages.
+        has_fleet: Whether there is a broker.
 
     Raises:
-        ListenError: The port is taken, or the host has no such address.
+        ListenError: The port is in use, or the host does not have this address.
     """
     hosts = set[str]()
     application = web.Application(middlewares=[guard_host(hosts), require_user], client_max_size=BODY_BYTES)
@@ -188,7 +188,7 @@ async def _start(site: web.TCPSite, options: DashboardOptions) -> None:
 
 
 def host_headers(host: str, port: int, options: DashboardOptions) -> set[str]:
-    """Values of the Host header that are answered."""
+    """Return the accepted values of the Host header."""
     names = {host, options.listen, *options.names}
     if options.tls is None:
         names |= {"localhost"}
@@ -198,7 +198,7 @@ def host_headers(host: str, port: int, options: DashboardOptions) -> set[str]:
 
 
 def _shown(options: DashboardOptions, host: str) -> str:
-    """The name that is printed: the first that was given, where the address itself is not one that a browser can open."""
+    """Return the host name to print: the first given name, or the address if browsers can open it."""
     if options.names:
         return options.names[0]
     return host if options.tls is None else options.listen

@@ -1,4 +1,4 @@
-"""Signing in and out, and what a page must know of its session."""
+"""The API for signing in and out, and for the session's state."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ def add_session(application: web.Application, on_sign_in: Callable[[], None]) ->
 
 def set_session(request: web.Request, response: web.Response, cookie: str) -> None:
     """
-    Give the browser the cookie of its session.
+    Set the cookie of the browser's session.
 
-    Strict, also after a provider led here: pages are the same for all users, and what they ask for comes from this site.
+    The cookie is Strict, even after a redirect from a provider. Pages are the same for all users and request their data from
+    this site.
     """
     set_cookie(request, response, cookie_name(request), cookie, max_age_s=SESSION_S, same_site="Strict")
 
@@ -80,7 +81,7 @@ def set_session(request: web.Request, response: web.Response, cookie: str) -> No
 def set_cookie(
     request: web.Request, response: web.Response, name: str, content: str, *, max_age_s: int, same_site: str
 ) -> None:
-    """Give the browser a cookie that scripts cannot read, and that needs TLS if the request came with it."""
+    """Set a cookie that scripts cannot read. If the request used TLS, the cookie requires TLS."""
     response.set_cookie(
         name,
         content,

@@ -1,4 +1,4 @@
-"""The pages' files, held in memory: no path that a browser asks for reaches the file system."""
+"""The files of the pages, stored in memory. No path in a request reaches the file system."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ PAGES = (
     "/slots",
     "/studio",
 )
-"""Paths of pages. All of them are one document, whose script shows what the path says."""
+"""Paths of pages. All pages are one document, whose script shows the content for the path."""
 
 
 class StaticFile(Struct, frozen=True):
-    """A file, its media type and its tag for caches."""
+    """A file, its media type and its ETag for caches."""
 
     content: bytes
     kind: str
@@ -44,7 +44,7 @@ class StaticFile(Struct, frozen=True):
 
 
 def read_static() -> dict[str, StaticFile]:
-    """All files of the pages, by path below `static`."""
+    """Return all files of the pages, by path below `static`."""
     found: dict[str, StaticFile] = {}
     _collect(files("ccm_ctl.dashboard") / "static", "", found)
     return found
@@ -64,7 +64,7 @@ def _collect(folder: Traversable, prefix: str, found: dict[str, StaticFile]) -> 
 
 
 def add_pages(application: web.Application, found: dict[str, StaticFile]) -> None:
-    """Serve the files and the pages."""
+    """Add the routes of files and pages."""
 
     async def file(request: web.Request) -> web.Response:
         wanted = found.get(request.match_info["path"])
@@ -81,7 +81,7 @@ def add_pages(application: web.Application, found: dict[str, StaticFile]) -> Non
 
 
 def _served(request: web.Request, file: StaticFile) -> web.Response:
-    """The file, or that the browser has it; it asks each time, so a new version is never mixed with an old one."""
+    """Return the file, or "not modified" if the browser has it. Browsers check each time, so versions are never mixed."""
     headers = {"ETag": f'"{file.tag}"', "Cache-Control": "no-cache"}
     if any(tag.value == file.tag for tag in request.if_none_match or ()):
         return web.Response(status=304, headers=headers)

@@ -1,4 +1,4 @@
-"""What the pages of assignments, data, schedules and registrations ask for: what operators and services have stored."""
+"""The API for the pages of assignments, data, schedules and registrations, which operators and services have stored."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 DATA = "CCM_DATA"
 CHANGES = 500
-"""Values that one revision changed that are given."""
+"""The maximum number of changed values of one revision in a response."""
 
 
 class StoredPages:
     """
-    The interface of these pages. It never serves the texts of documents: they can contain secrets, which are masked. Of bundles
-    it serves the lines that change, as `ccmctl assign` shows them.
+    The API for these pages. It never serves the texts of documents, because they can contain secrets. For bundles it serves the
+    changed lines, as `ccmctl assign` shows them.
     """
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
@@ -61,7 +61,7 @@ class StoredPages:
         self._work = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.router.add_get("/api/assignments", self._assignments)
         application.router.add_get("/api/assignments/{name}", self._assignment)
         application.router.add_get("/api/data", self._data)
@@ -71,7 +71,7 @@ class StoredPages:
         application.router.add_get("/api/slots", self._slots)
 
     async def _assignments(self, _request: web.Request) -> web.Response:
-        """All assignments, each with how many of its nodes are in which state."""
+        """Return all assignments, each with the number of nodes per state."""
         overview = await self._state.current()
         counts: dict[str, dict[str, int]] = {}
         for standings in overview.standings.values():
@@ -89,10 +89,10 @@ class StoredPages:
 
     async def _assignment(self, request: web.Request) -> web.Response:
         """
-        `?scope=SCOPE`: the revisions of an assignment that are kept, newest first; a removal has no fields but its time.
+        `?scope=SCOPE`: return the stored revisions of an assignment, newest first. A removal has only a time.
 
-        With `&changes=REVISION`, the lines that a revision changed; with `&rollback=REVISION`, those that a rollback to it
-        would change.
+        With `&changes=REVISION`, return the lines that a revision changed. With `&rollback=REVISION`, return the lines that a
+        rollback to it would change.
         """
         overview = await self._state.current()
         name, scope = request.match_info["name"], request.query.get("scope", "")
@@ -116,7 +116,7 @@ class StoredPages:
                 await find_rollback(self._fleet, past, number) if is_rollback else find_change(past, number)
             )
             changes = await compare_revisions(self._fleet, pair)
-        except (NotFoundError, ProtocolError) as err:  # a bundle is gone, or a revision is not verified
+        except (NotFoundError, ProtocolError) as err:  # a bundle is missing, or a revision is not verified
             return {
                 "before": 0,
                 "unverified": [],
@@ -133,12 +133,14 @@ class StoredPages:
         }
 
     async def _data(self, _request: web.Request) -> web.Response:
-        """The documents of Hiera data: who wrote each last, when and why."""
+        """Return the documents of Hiera data with their last author, time and reason."""
         documents = await Documents(self._fleet, self._fleet.data, DATA).read_all()
         return answer({"documents": [document_fields(one) for one in documents]})
 
     async def _document(self, request: web.Request) -> web.Response:
-        """The revisions of a document that are kept, newest first; with `?changes=REVISION`, what that revision changed."""
+        """
+        Return the stored revisions of a document, newest first. With `?changes=REVISION`, return the changes of that revision.
+        """
         key = request.match_info["key"]
         kept = await read_history(self._fleet, self._fleet.data, DATA, key, "document", "ccmctl data ls")
         if "changes" in request.query:
@@ -167,13 +169,13 @@ class StoredPages:
         )
 
     async def _schedules(self, _request: web.Request) -> web.Response:
-        """The schedules, with their last and next time."""
+        """Return the schedules with their last and next time."""
         now = self._fleet.clock.now()
         found = await read_schedules(self._fleet)
         return answer({"schedules": [schedule_fields(one) | {"next": one.next_after(now)} for one in found]})
 
     async def _registrations(self, _request: web.Request) -> web.Response:
-        """The services that nodes have registered, and those that are gone and still known."""
+        """Return the services that nodes have registered, including stale services."""
         if self._fleet.services is None:
             return answer({"registrations": [], "problem": "the broker cannot be asked"})
         try:
@@ -187,7 +189,7 @@ class StoredPages:
         return answer({"registrations": found, "problem": ""})
 
     async def _slots(self, _request: web.Request) -> web.Response:
-        """Who holds slots and who waits, and what is locked on which node."""
+        """Return the holders of slots, the waiting nodes, and the locks on nodes."""
         overview = await self._state.current()
         found, problem = [], ""
         try:
@@ -216,18 +218,18 @@ class StoredPages:
 
 
 def parse_revision(text: str) -> int:
-    """The number of a revision in an address; 0, which none has, if it is not one."""
+    """Return the number of a revision in an address. If it is not valid, return 0, which is not a revision."""
     return int(text) if text.isdecimal() and len(text) < 20 else 0
 
 
 def rollback_command(assignment: Assignment, number: int) -> str:
-    """The command of a rollback, for a shell."""
+    """Return the shell command for a rollback."""
     scope = shlex.quote(format_scope(assignment.scope))
     return f"ccmctl rollback {shlex.quote(assignment.name)} --to {number} --scope {scope}"
 
 
 def diff_texts(changes: Sequence[TextChange]) -> ResourceDiff:
-    """The lines that differ, at most DIFF_LINES in all, as `ccmctl assign` shows them. Blocking."""
+    """Return the changed lines, at most DIFF_LINES in total, as `ccmctl assign` shows them. Blocking."""
     files, lines_left, bytes_left = [], DIFF_LINES, DIFF_LIMIT_BYTES
     for one in changes[:FILES_LISTED]:
         lines = list(diff_lines(safe(one.before).splitlines(), safe(one.after).splitlines()))
@@ -251,7 +253,7 @@ def diff_texts(changes: Sequence[TextChange]) -> ResourceDiff:
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:
-    """An assignment, or an earlier revision of one."""
+    """Return an assignment, or an earlier revision of it."""
     said = standing.assignment
     return {
         "name": standing.name,
@@ -274,7 +276,7 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
 
 
 def document_fields(document: StoredDocument) -> dict[str, Any]:
-    """A revision of a document, without its text."""
+    """Return a revision of a document, without its text."""
     return {
         "key": document.key,
         "revision": document.revision,
@@ -288,7 +290,7 @@ def document_fields(document: StoredDocument) -> dict[str, Any]:
 
 
 def schedule_fields(schedule: Schedule) -> dict[str, Any]:
-    """A schedule and what it sends."""
+    """Return a schedule and its request."""
     return {
         "name": schedule.name,
         "action": schedule.protocol.split(".")[-2],

@@ -1,4 +1,4 @@
-"""Server-sent events: one answer for each browser, which goes on until the browser leaves."""
+"""Server-sent events: one response per browser, which continues until the browser disconnects."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ccm_ctl.dashboard.middleware import refusal, set_headers
 log = logging.getLogger(__name__)
 
 STREAMS = 200
-"""How many pages can be open at once."""
+"""The maximum number of pages that can be open at the same time."""
 
 PING_S = 10.0
-"""Seconds between two signs that the connection works. A page that misses a few of them connects again."""
+"""Seconds between signs that the connection works. A page that misses a few of them reconnects."""
 
 WRITE_S = 20.0
-"""A browser that reads nothing for this time is disconnected. It resumes at its last event."""
+"""A browser that reads nothing for this time is disconnected. It resumes after its last event."""
 
 RETRY_MS = 1000
 
@@ -35,7 +35,7 @@ class EventStreams:
         self._state = state
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """`GET /api/stream?after=SEQUENCE`; a browser that connects again sends `Last-Event-ID` instead."""
+        """`GET /api/stream?after=SEQUENCE`. A browser that reconnects sends `Last-Event-ID` instead."""
         if self._feed.readers >= STREAMS:
             return refusal(503, "too many pages are open")
         said = request.headers.get("Last-Event-ID") or request.query.get("after", "")
@@ -58,7 +58,7 @@ class EventStreams:
         epoch = self._feed.epoch
         shown: tuple[int, bool, datetime | None] = (-1, False, None)
         while True:
-            news = self._feed.news  # what happens from here on sets it
+            news = self._feed.news  # later events set this object
             if self._feed.epoch != epoch or not self._feed.has(after):
                 epoch, after = self._feed.epoch, self._feed.last
                 await self._write(response, _message("reload", {"last": after}, after))
@@ -73,7 +73,7 @@ class EventStreams:
                 await self._wait(response, news)
 
     async def _wait(self, response: web.StreamResponse, news: asyncio.Event) -> None:
-        """Wait for events; after a while without any, let the browser know that it is still connected."""
+        """Wait for events. After a while without events, send a sign that the connection works."""
         try:
             async with asyncio.timeout(PING_S):
                 await news.wait()
@@ -82,12 +82,12 @@ class EventStreams:
 
     @staticmethod
     async def _write(response: web.StreamResponse, content: bytes) -> None:
-        """Write, and wait until the browser has taken most of what was written before."""
+        """Write, and wait until the browser has received most of the previous data."""
         async with asyncio.timeout(WRITE_S):
             await response.write(content)
 
 
 def _message(kind: str, said: object, number: int | None = None) -> bytes:
-    """A message of a kind; one without a number leaves the browser's place as it is."""
+    """Return a message of a kind. A message without a number does not change the browser's position."""
     place = b"id: %d\n" % number if number is not None else b""
     return b"%bevent: %b\ndata: %b\n\n" % (place, kind.encode(), msgspec.json.encode(said))

@@ -1,4 +1,4 @@
-"""The undo of a run in the browser: first a preview, which changes nothing, then the undo that a user confirmed."""
+"""Undo of a run in the browser: first a preview, which changes nothing, then the undo after the user has confirmed it."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ from ccm_ctl.render.resource_diffs import group_diffs
 log = logging.getLogger(__name__)
 
 PREVIEW_DEADLINE_S = 600
-"""Nodes that have not started the plan by then do not start it; the user waits for the answer."""
+"""Nodes that have not started the plan by then do not start it, because the user waits for the result."""
 
 PREVIEW_LIMIT_S = 900.0
-"""Nodes that have not ended the plan by then are lost."""
+"""Nodes that have not finished the plan by then are treated as lost."""
 
 PREVIEWS_AT_ONCE = 10
 PREVIEWS_KEPT = 50
-"""Previews whose state is kept for the page. That of older ones is read from the broker."""
+"""The maximum number of previews whose state is kept for the page. The state of older ones is read from the broker."""
 
 
 class UndoRequest(Struct, frozen=True, kw_only=True):
@@ -66,11 +66,11 @@ class UndoRequest(Struct, frozen=True, kw_only=True):
     The body of a preview and of an undo.
 
     Attributes:
-        node: Only this node; "": all on which the run may have changed something.
-        redo: The run is itself an undo.
-        plan: Of an undo: the run of its preview.
-        message: Of an undo: why, shown with its run.
-        alongside: The user agreed to go on although a rollout is in progress on the same nodes.
+        node: Only this node; "" for all nodes on which the run may have changed something.
+        redo: Whether the run itself is an undo.
+        plan: For an undo, the run of its preview.
+        message: For an undo, the reason, which is shown with its run.
+        alongside: Whether the user agreed to continue although a rollout is in progress on the same nodes.
     """
 
     node: str = ""
@@ -82,11 +82,11 @@ class UndoRequest(Struct, frozen=True, kw_only=True):
 
 class UndoPages:
     """
-    The interface of undos. `require_user` has checked the right to act, and that a page of this dashboard asks.
+    The API for undos. `require_user` has checked the right to act, and that the request comes from a page of this dashboard.
 
     Args:
         fleet: The bus.
-        started: Follows the undos.
+        started: Tracks the started undos.
     """
 
     def __init__(self, fleet: Fleet, started: BackgroundRuns) -> None:
@@ -99,7 +99,7 @@ class UndoPages:
         self._work = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it."""
+        """Add the routes."""
         application.on_cleanup.append(self._end)
         application.router.add_post("/api/runs/{run}/undo/plan", self._plan)
         application.router.add_get("/api/runs/{run}/undo/{plan}", self._preview)
@@ -109,11 +109,11 @@ class UndoPages:
         await self._previews.end()
 
     async def _plan(self, request: web.Request) -> web.Response:
-        """Start the plan of an undo: its run and nodes, and what will apply the same again."""
+        """Start the plan of an undo. Reply with its run and nodes, and what will apply the same changes again."""
         said, user = await _body_of(request), sender_of(request)
         async with self._work.place(user.on_record):
             recorded, targets = await self._targets(run_word(request), said)
-            # who may not undo learns it now, and not after reading the preview
+            # check the right to undo before the user reads the preview
             await check_own_rights(self._fleet, self._prepare(recorded, targets, user, is_plan=False))
             warnings = await self._warnings(recorded, targets)
             launch = self._prepare(recorded, targets, user, is_plan=True)
@@ -130,7 +130,7 @@ class UndoPages:
         )
 
     async def _preview(self, request: web.Request) -> web.Response:
-        """What the plan of an undo found so far."""
+        """Return the results of an undo's plan so far."""
         run, plan = run_word(request), run_word(request, "plan")
         return answer(await self._shown.give((run, plan), lambda: self._read_preview(run, plan)))
 
@@ -151,7 +151,7 @@ class UndoPages:
         }
 
     async def _undo(self, request: web.Request) -> web.Response:
-        """Start the undo whose preview the user has seen; its run."""
+        """Start the undo whose preview the user has seen, and reply with its run."""
         said, user = await _body_of(request), sender_of(request)
         word, message = run_word(request), check_message(said.message)
         planned = await self._planned(word, check_word(said.plan))
@@ -198,14 +198,14 @@ class UndoPages:
         return in_the_name_of(user, launch, self._fleet)
 
     async def _warnings(self, recorded: Recorded, targets: UndoTargets) -> list[str]:
-        """What will apply the same again after the undo."""
+        """Return warnings about anything that will apply the same changes again after the undo."""
         if again := nodes_to_apply_again(recorded, targets):
             return [format_starter(recorded.cause, recorded.origin, again)]
         managed = await find_assigned(self._fleet, targets.inventory, targets.known, targets.changed)
         return list(format_assigned(managed))
 
     async def _planned(self, run: str, plan: str) -> Run:
-        """The state of a preview. One that this process did not start is read from the broker."""
+        """Return the state of a preview. If this process did not start it, the state is read from the broker."""
         recorded = await History(self._fleet).load(plan)
         record = base_of(recorded).value
         if record.action != "plan" or record.request.get("undo") != run:
@@ -225,11 +225,11 @@ async def _body_of(request: web.Request) -> UndoRequest:
 
 
 Row = tuple[str, str]
-"""A resource, and what is said of it."""
+"""A resource, and a description of what happens to it."""
 
 
 def _without_diff(event: TransactionEvent) -> Row | None:
-    """What would come back and has no diff, such as a change by an older agent; None for other events."""
+    """Return a change that would be undone but has no diff, such as a change by an older agent; None for other events."""
     if not event.changed or event.diff is not None:
         return None
     return f"{event.type}#{event.name}", noop_words(event)
@@ -240,12 +240,12 @@ def _not_undone(node: NodeRun) -> list[Row]:
 
 
 def _is_problem(node: NodeRun) -> bool:
-    """It ended, and neither would change something nor has nothing to change."""
+    """Whether the node finished with a state that is neither compliant nor a planned change."""
     return node.state.is_final and node.state not in COMPLIANT_STATES
 
 
 def _grouped(found: Iterable[tuple[Row | None, str]]) -> list[dict[str, Any]]:
-    """Each resource once, with the nodes that say the same of it."""
+    """Return each resource once, with the nodes that have the same description of it."""
     nodes: dict[Row, list[str]] = {}
     for row, node in found:
         if row is not None:

@@ -1,4 +1,4 @@
-"""A bound on costly answers: a few are made at once, a few more wait, and the rest are refused."""
+"""A limit on expensive requests: a few run at the same time, a few more wait, and others are refused."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ccm_agent.model.errors import CcmError
 
 AT_ONCE = 2
 OF_ONE_USER = 3
-"""Answers that are made for one user or wait, so that one user leaves room for others."""
+"""The maximum number of requests of one user that run or wait, so that other users can run theirs."""
 
 IN_ALL = 12
 
 
 class TooBusyError(CcmError):
-    """Too many costly answers are being made."""
+    """Too many expensive requests are in progress."""
 
     code = "dashboard.busy"
 
 
 class WorkLimiter:
-    """Lets a few costly answers be made at once."""
+    """Limits the number of expensive requests that run at the same time."""
 
     def __init__(self, at_once: int = AT_ONCE, of_one_user: int = OF_ONE_USER, in_all: int = IN_ALL) -> None:
         self._places = asyncio.Semaphore(at_once)
@@ -34,10 +34,10 @@ class WorkLimiter:
     @contextlib.asynccontextmanager
     async def place(self, user: str) -> AsyncIterator[None]:
         """
-        Wait for a place, and hold it within the block.
+        Wait for a free place, and keep it during the block.
 
         Raises:
-            TooBusyError: Too many of this user, or of all users, wait already.
+            TooBusyError: Too many requests of this user, or of all users, are already waiting.
         """
         if self._users[user] >= self._of_one_user or self._users.total() >= self._in_all:
             raise TooBusyError("too many costly requests are in progress; try again in a moment")
@@ -47,4 +47,4 @@ class WorkLimiter:
                 yield
         finally:
             self._users[user] -= 1
-            self._users += Counter()  # forget users without any
+            self._users += Counter()  # remove users without requests

@@ -1,4 +1,4 @@
-"""The processes of the demo: started with a folder of their own each, and ended by their ids."""
+"""The processes of the demo. Each has its own folder and is ended by its ID."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ccm_agent.testing.nats_server import NatsServer, ServerSettings, find_serve
 from ccm_ctl.demo.server_download import VERSION, download_server
 
 READY_S = 30
-"""Agents start within a second or two; on a machine that is busy it takes longer."""
+"""In seconds. Agents start within a second or two, but a busy machine takes longer."""
 
 LOOK_AGAIN_S = 0.1
 END_S = 10
 
 
 def server_program() -> tuple[Path, bool]:
-    """The nats-server of this machine, and whether it was downloaded now."""
+    """Return the nats-server of this machine, and whether it has just been downloaded."""
     try:
         return find_server(), False
     except BusSetupError:
@@ -39,14 +39,14 @@ def server_program() -> tuple[Path, bool]:
 
 
 def broker(directory: Path, program: Path, extra: str) -> NatsServer:
-    """A broker that has started; `extra` are further lines of its configuration."""
+    """Return a broker that has started. `extra` is additional configuration."""
     server = NatsServer(ServerSettings(directory=directory / "nats", extra=extra), program)
     server.start()
     return server
 
 
 def start_agent(directory: Path, name: str, nats: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """An agent with a configuration, facts and state of its own."""
+    """Start an agent with its own configuration, facts and state."""
     home = directory / name
     (home / "files").mkdir(parents=True)
     (home / "facts.json").write_text(json.dumps({"name": name, "demo": str(home / "files")}))
@@ -70,7 +70,7 @@ def start_agent(directory: Path, name: str, nats: Mapping[str, str]) -> subproce
 
 
 def start_dashboard(directory: Path, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], str]:
-    """A dashboard on a free port, and the address that opens once; "" if it did not start."""
+    """Start a dashboard on a free port, and return its one-use address; "" if it did not start."""
     out = directory / "dashboard.out"
     with out.open("wb") as printed, (directory / "dashboard.err").open("wb") as log:
         process = subprocess.Popen(
@@ -91,10 +91,10 @@ def start_dashboard(directory: Path, environ: Mapping[str, str]) -> tuple[subpro
 
 def show_ccmctl(environ: Mapping[str, str], *words: str) -> None:
     """
-    Run a command of `ccmctl`, with its output where ours goes.
+    Run a command of `ccmctl`, with its output on our standard output.
 
     Raises:
-        BusUnavailableError: It did not succeed.
+        BusUnavailableError: The command failed.
     """
     done = subprocess.run([sys.executable, "-m", "ccm_ctl", *words], env=environ, check=False)
     if done.returncode:
@@ -103,10 +103,10 @@ def show_ccmctl(environ: Mapping[str, str], *words: str) -> None:
 
 def run_ccmctl(environ: Mapping[str, str], *words: str) -> str:
     """
-    What a command of `ccmctl` prints.
+    Return the output of a command of `ccmctl`.
 
     Raises:
-        BusUnavailableError: It did not succeed.
+        BusUnavailableError: The command failed.
     """
     done = subprocess.run(
         [sys.executable, "-m", "ccm_ctl", *words], env=environ, capture_output=True, text=True, check=False
@@ -122,10 +122,10 @@ def wait_present(
     directory: Path, environ: Mapping[str, str], agents: Mapping[str, subprocess.Popen[bytes]]
 ) -> None:
     """
-    Wait until the broker knows every agent.
+    Wait until all agents are present on the broker.
 
     Raises:
-        BusUnavailableError: One ended, or is not present within READY_S; the message has the end of the logs.
+        BusUnavailableError: An agent ended, or is not present within READY_S. The message has the end of the logs.
     """
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and all(agent.poll() is None for agent in agents.values()):

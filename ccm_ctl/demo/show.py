@@ -17,10 +17,10 @@ from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.demo import processes
 
 BROKER_VARIABLES = ("CCM_SERVER", "CCM_CONTEXT", "NATS_CONTEXT", "CCM_CREDS", "NATS_CREDS")
-"""The demo uses its own broker, whatever these say."""
+"""Variables that the demo ignores, because it uses its own broker."""
 
 NODES = {"web1": "web", "web2": "web", "db1": "db"}
-"""Each node with its role."""
+"""The nodes with their roles."""
 
 MANIFEST = """\
 # All three nodes are on one machine here: each has a folder of its own.
@@ -38,12 +38,12 @@ ccm:
 
 class DemoOptions(Struct, frozen=True, kw_only=True):
     """
-    How the demo runs.
+    Options of the demo.
 
     Attributes:
-        is_secure: Each node and the operator has credentials.
-        keep: Leave everything running at the end.
-        wait: Called with everything running, before it is stopped; None stops at once.
+        is_secure: Whether each node and the operator has credentials.
+        keep: Whether to leave everything running at the end.
+        wait: Called while everything runs, before it is stopped; None to stop immediately.
     """
 
     is_secure: bool = False
@@ -53,11 +53,11 @@ class DemoOptions(Struct, frozen=True, kw_only=True):
 
 class Demo:
     """
-    A demo in a new folder below the system's temporary one.
+    A demo in a new folder below the system's temporary folder.
 
     Args:
-        options: How it runs.
-        write: Writes text for the person who watches.
+        options: The options.
+        write: Prints text for the person who watches.
     """
 
     def __init__(self, options: DemoOptions, write: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ class Demo:
         self._dashboard: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Show everything; what was started is stopped at the end, unless it is kept."""
+        """Show everything. Started processes are stopped at the end, unless `keep` is set."""
         is_kept = False
         try:
             self._start()
@@ -114,7 +114,7 @@ class Demo:
         self._ccmctl("node", "list")
 
     def _connection(self, name: str) -> dict[str, str]:
-        """The part `nats` of a node's configuration; with security, its credentials are created."""
+        """Return the part `nats` of a node's configuration. With security, this creates the node's credentials."""
         assert self._server is not None
         if not self._options.is_secure:
             return {"url": self._server.url}
@@ -183,13 +183,13 @@ class Demo:
         self._write(f"== {text}\n")
 
     def _ccmctl(self, *words: str) -> None:
-        """Run a command as a person would, and show it."""
+        """Run a command and show it, as if a person had typed it."""
         self._write(f"$ ccmctl {shlex.join(words)}\n")
         processes.show_ccmctl(self._variables, *words)
         self._write("\n")
 
     def _stop(self) -> None:
-        """End what was started here, and only that."""
+        """Stop only the processes that were started here."""
         if self._server is not None:
             self._say("stopping what was started")
         processes.end(*([self._dashboard] if self._dashboard else []), *self._agents.values())

@@ -1,4 +1,4 @@
-"""Where notifications go: a webhook, a command, or mail. Each either delivers or raises DeliveryError."""
+"""The destinations of notifications: a webhook, a command, or mail. Each either delivers or raises DeliveryError."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from ccm_ctl.notify.rules import NotificationRule
 
 DELIVERY_S = 30.0
-"""Seconds that one attempt may take."""
+"""The time limit of one attempt, in seconds."""
 
 PASSWORD_LIMIT_BYTES = 4096
 EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
-"""The variables that a command gets; it does not get CCM_CREDS, NATS_PASSWORD or other secrets."""
+"""The variables that a command receives. It does not receive CCM_CREDS, NATS_PASSWORD or other secrets."""
 
 
 class DeliveryError(CcmError):
-    """A notification was not delivered; delivery is retried."""
+    """A notification was not delivered. It will be retried."""
 
     code = "not_delivered"
 
 
 class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One message for one rule, about everything that one scan of the fleet found.
+    One message for one rule, about all events that one scan of the fleet found.
 
     Attributes:
-        id: Stays the same over retries, so a receiver can drop duplicates.
-        rule: Name of the rule.
+        id: An ID that stays the same when delivery is retried, so a receiver can drop duplicates.
+        rule: The name of the rule.
         message: The text for people.
-        time: When it was made, RFC 3339.
-        count: The number of happenings (fleet events) that it reports.
+        time: The time of creation, in RFC 3339.
+        count: The number of happenings (fleet events) in the notification.
         happenings: The first of these happenings, as JSON objects.
-        attempts: How often delivery has failed.
+        attempts: The number of failed deliveries.
         not_before: The earliest time of the next attempt, in seconds since the epoch.
     """
 
@@ -61,7 +61,7 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_before: float = 0
 
     def document(self) -> bytes:
-        """The JSON document that webhooks and commands get. Chat services show `text`."""
+        """The JSON document for webhooks and commands. Chat services show `text`."""
         return msgspec.json.encode(
             {
                 "protocol": "io.choria.ccm.v1.notification",
@@ -148,10 +148,10 @@ async def _mail(rule: NotificationRule, notification: Notification) -> None:
 
 def _subject(notification: Notification) -> str:
     """
-    The subject of a mail: one line, without encoded words (RFC 2047).
+    Return the subject of a mail: one line, without encoded words (RFC 2047).
 
-    Parts of a message come from nodes. `EmailMessage` decodes encoded words in a subject, and does not remove line
-    breaks that they contain. A node could otherwise add headers to a mail.
+    Parts of a message come from nodes. `EmailMessage` decodes encoded words in a subject, and does not remove line breaks in
+    them. A node could otherwise add headers to a mail.
     """
     line = f"ccm {notification.rule}: {notification.message.splitlines()[0][:120]}".replace("=?", "= ?")
     return "".join(character if character.isprintable() else " " for character in line)

@@ -1,8 +1,8 @@
 """
-What happens in a fleet that rules can report: runs that end, rollouts that pause, nodes that fail, drift or stay behind.
+Happenings: fleet events that rules can report. Runs end, rollouts pause, and nodes fail, drift or fall behind.
 
-`FleetObserver.look` reads what is new since the last look and returns it. The cursor says where the last look ended, so a server
-that was away reports what happened meanwhile.
+`FleetObserver.look` returns the happenings since the last scan. The cursor records where that scan ended, so a server that was
+down later reports the happenings in the meantime.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 RUNS_READ = 200
-"""How many of the newest runs are looked at."""
+"""The number of recent runs that are read."""
 
 TEXT_LIMIT = 500
-"""Characters of a reason; a node writes it."""
+"""The maximum length of a reason, which a node writes."""
 
 MISSING_STATES = (NodeState.UNREACHABLE, NodeState.LOST, NodeState.EXPIRED, NodeState.OFFLINE)
 OVERLAP = timedelta(seconds=5)
-"""The stream is read from so long before the cursor, in the broker's time; the sequence says what is new."""
+"""The stream is read from this long before the cursor, in the broker's time. The sequence shows which events are new."""
 
 
 class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One thing that happened, as conditions and messages see it.
+    One event, in the form that conditions and messages use.
 
     Attributes:
         kind: "run", "rollout", "node", "drift", "stale" or "test".
-        run: The run, with the fields of rules.RUN_FIELDS; of a node's session only the id.
-        failed: A run or a node's session failed.
-        drift: A node corrected a change that did not come from its assignment.
-        stale: A node has not matched its assignment for longer than the rule's `after`.
-        paused: A rollout waits for an operator.
-        node, manifest, assignment: Which node, manifest and assignment.
-        reason: Why, as a sentence.
-        time: When.
+        run: The run, with the fields in rules.RUN_FIELDS. For a node's session, only the ID.
+        failed: Whether a run or a node's session failed.
+        drift: Whether a node corrected a change that did not come from its assignment.
+        stale: Whether a node has not matched its assignment for longer than the rule's `after`.
+        paused: Whether a rollout waits for an operator.
+        node, manifest, assignment: The node, the manifest and the assignment.
+        reason: The reason, as a sentence.
+        time: The time of the event.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: datetime | None = None
 
     def variables(self) -> dict[str, Any]:
-        """A value for each name in rules.VARIABLES."""
+        """Return a value for each name in rules.VARIABLES."""
         run = {
             "id": "",
             "name": "",
@@ -102,22 +102,22 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """Identifies what it is about; for a stale node it stays the same as long as the node is stale."""
+        """A key for the subject. For a stale node it stays the same while the node is stale."""
         return f"{self.kind}/{self.assignment}/{self.node}"
 
 
 class Cursor(Struct, kw_only=True, omit_defaults=True):
     """
-    Where the last look ended. It is stored, so a restart neither loses nor repeats what happened.
+    The position where the last scan ended. It is stored, so a restart neither loses nor repeats happenings.
 
     Attributes:
-        since: Time of the last look, by the broker's clock.
-        sequence: The newest event of the stream that was read.
-        runs: Ids of runs that had ended then, of the newest RUNS_READ; with a digest of the result, if another operator than
-            that of the run recorded the end.
-        paused: Rollouts that were paused then.
+        since: The time of the last scan, by the broker's clock.
+        sequence: The newest event that was read from the stream.
+        runs: IDs of the ended runs among the newest RUNS_READ. If an operator other than the run's own recorded the end, the ID
+            has a digest of the result.
+        paused: The paused rollouts.
         behind: When each node was first seen behind its assignment, by Happening.key.
-        started: Something was read before; the first look only learns what there is.
+        started: Whether a scan was made before. The first scan only records the current state.
     """
 
     since: datetime | None = None
@@ -129,7 +129,7 @@ class Cursor(Struct, kw_only=True, omit_defaults=True):
 
 
 class StaleNode(Struct, frozen=True, kw_only=True):
-    """A node that is behind its assignment, and since when; each rule decides how long is too long."""
+    """A node that is behind its assignment, and since when. Each rule sets its own limit for this time."""
 
     happening: Happening
     since: datetime
@@ -137,12 +137,12 @@ class StaleNode(Struct, frozen=True, kw_only=True):
 
 class Observation(Struct, frozen=True, kw_only=True):
     """
-    What one look found.
+    The result of one scan.
 
     Attributes:
         happenings: New happenings, oldest first.
-        behind: Every node that is behind now; None if that was not read.
-        unproven: Nodes with new events that are left out, because the node did not sign them.
+        behind: Every node that is behind now; None if nodes were not read.
+        unproven: Nodes with new events that are left out because the node did not sign them.
     """
 
     happenings: list[Happening]
@@ -151,7 +151,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class _NewEvents(Struct, frozen=True):
-    """Happenings in the events of nodes, the newest sequence that was read, and nodes with events that do not count."""
+    """Happenings in the events of nodes, the newest sequence that was read, and nodes with unproven events."""
 
     happenings: list[Happening]
     newest: int
@@ -160,11 +160,11 @@ class _NewEvents(Struct, frozen=True):
 
 class FleetObserver:
     """
-    Reads what happens in the fleet.
+    Scans the fleet for happenings.
 
     Args:
         fleet: The fleet.
-        cursor: Where the last look ended; it is changed by `look`.
+        cursor: Where the last scan ended. `look` changes it.
     """
 
     def __init__(self, fleet: Fleet, cursor: Cursor) -> None:
@@ -174,13 +174,13 @@ class FleetObserver:
 
     async def look(self, *, reads_nodes: bool) -> Observation:
         """
-        Read what is new. The cursor moves when everything was read.
+        Read the happenings since the last scan. The cursor moves only after everything was read.
 
         Args:
-            reads_nodes: Also compare every node with its assignments, which reads a record of each node.
+            reads_nodes: Whether to compare every node with its assignments, which reads a record of each node.
 
         Raises:
-            BusError: The broker is away; the cursor stays.
+            BusError: The broker is unavailable. The cursor does not move.
         """
         now, stream_now = self._fleet.clock.now(), await self._fleet.nodes.now()
         is_first = not self.cursor.started
@@ -198,7 +198,7 @@ class FleetObserver:
         return Observation(happenings=happenings, behind=behind, unproven=unproven)
 
     async def _read_events(self, now: datetime) -> _NewEvents:
-        """What agents published since the last look; of the first look only where the stream ends."""
+        """Return the events that agents published since the last scan. The first scan only finds the end of the stream."""
         since = (self.cursor.since or now) - OVERLAP
         authors = await read_authors(self._fleet)
         found: list[tuple[StoredEvent, Happening]] = []
@@ -211,7 +211,7 @@ class FleetObserver:
                 if (happening := _happening_of(message)) is not None:
                     found.append((message, happening))
         if 0 < newest < known:
-            known = 0  # the stream was created again, and numbers its events from 1
+            known = 0  # the stream was created again, and its events are numbered from 1
         newest = max(newest, known)
         found = sorted((one for one in found if one[0].sequence > known), key=lambda one: one[0].sequence)
         if authors is None:
@@ -229,7 +229,7 @@ class FleetObserver:
     def _read_runs(
         self, listed: Sequence[tuple[RunRecord, RunState, str, str]]
     ) -> tuple[list[Happening], list[str]]:
-        """Runs that ended since the last look, oldest first; and the ids of all that have ended."""
+        """Return the runs that ended since the last scan, oldest first, and the IDs of all that have ended."""
         known = set(self.cursor.runs)
         claimed = {key.partition(" ")[0] for key in known}
         ended = [one for one in listed if one[1].state == "done"]
@@ -241,7 +241,7 @@ class FleetObserver:
         return new, [_claim(state) if closed_by else record.run for record, state, closed_by, _ in ended]
 
     async def _read_rollouts(self, known: Mapping[str, RunRecord]) -> tuple[list[Happening], list[str]]:
-        """Rollouts that were paused since the last look; and the ids of all that are paused."""
+        """Return the rollouts that were paused since the last scan, and the IDs of all that are paused."""
         paused = [
             state for state in await RolloutStore(self._fleet).open_rollouts() if state.phase is Phase.PAUSED
         ]
@@ -259,7 +259,7 @@ class FleetObserver:
         return new, [state.run for state in paused]
 
     async def _describe(self, run: str, known: Mapping[str, RunRecord]) -> dict[str, Any]:
-        """What the record of a run says it is; of a run without a readable record only the id."""
+        """Return the fields of a run from its record. Without a readable record, return only the ID."""
         record = known.get(run)
         if record is None:
             try:
@@ -269,7 +269,7 @@ class FleetObserver:
         return _run_fields(record)
 
     async def _read_behind(self, now: datetime) -> list[StaleNode]:
-        """Nodes that do not match their assignment, each since it was first seen so, or since it went offline."""
+        """Return the nodes that do not match their assignment. Each has the time when this was first seen, or when it went offline."""
         inventory, assignments = await read_inventory(self._fleet), await read_assignments(self._fleet)
         found = []
         for name in sorted({name for node in inventory.nodes.values() for name in assignments.of_node(node)}):
@@ -292,7 +292,7 @@ class FleetObserver:
 
 
 def _happening_of(message: StoredEvent) -> Happening | None:
-    """What an event of an agent reports; None: nothing that rules can name."""
+    """Return the happening that an agent's event reports; None if rules cannot refer to it."""
     try:
         heard = decode_agent_message(message)
     except ProtocolError:
@@ -326,9 +326,9 @@ def _summary_reason(summary: SessionSummary) -> str:
 
 def _claim(state: RunState) -> str:
     """
-    A run with the result that another operator recorded.
+    Return a key for a run and the result that another operator recorded.
 
-    Any operator may record the end of a run. So the end that its own operator records is reported, too, if it is another one.
+    Any operator may record the end of a run. If the run's own operator later records a different end, that end is also reported.
     """
     counts = msgspec.json.encode(state.counts, order="deterministic")
     return f"{state.run} {hashlib.sha256(counts).hexdigest()[:16]}"
@@ -350,7 +350,7 @@ def _run_happening(record: RunRecord, state: RunState, closed_by: str) -> Happen
 
 
 def _run_fields(record: RunRecord) -> dict[str, Any]:
-    """What a run is, as its record says."""
+    """Return the fields of a run from its record."""
     where = f" where {record.where}" if record.where else ""
     return {
         "id": record.run,
@@ -364,6 +364,6 @@ def _run_fields(record: RunRecord) -> dict[str, Any]:
 
 
 def _bounded(text: str) -> str:
-    """One line of a text that others wrote, of a length that a message can hold, without control characters."""
+    """Return one line of untrusted text, without control characters and short enough for a message."""
     line = "".join(character if character.isprintable() else " " for character in text[: TEXT_LIMIT * 2])
     return line if len(line) <= TEXT_LIMIT else f"{line[: TEXT_LIMIT - 1]}…"

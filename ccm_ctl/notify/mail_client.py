@@ -1,4 +1,4 @@
-"""An SMTP client with a time limit for a whole session; smtplib only limits each reading of a socket."""
+"""An SMTP client with a time limit for a whole session. smtplib limits only each read from a socket."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 
 class SlowMailServerError(Exception):
-    """A mail server did not reply in time. It is not an OSError, which smtplib takes for the end of the connection."""
+    """A mail server did not reply in time. This is not an OSError, which smtplib would treat as the end of the connection."""
 
 
 class MailClient(smtplib.SMTP):
     """
-    A client whose session ends in time, however slowly the server sends its replies.
+    A client whose session ends in time, no matter how slowly the server replies.
 
     Args:
         host, port: The server.
         limit_s: Seconds for the whole session. Connecting may take half of it.
-        options: As in smtplib.
+        options: The options of smtplib.
 
     Raises:
-        SlowMailServerError: The time is over; also from every method that reads a reply.
+        SlowMailServerError: The time limit has passed. Every method that reads a reply can raise this.
     """
 
     def __init__(self, host: str, port: int, *, limit_s: float, **options: Any) -> None:
@@ -31,7 +31,7 @@ class MailClient(smtplib.SMTP):
         super().__init__(host, port, timeout=limit_s / 2, **options)
 
     def getreply(self) -> tuple[int, bytes]:
-        """As in smtplib, which calls it for each reply, with a new `file` after each change of the socket."""
+        """Read a reply as smtplib does, which calls this for each reply, with a new `file` after each change of the socket."""
         if self.file is None and self.sock is not None:
             self.file = io.BufferedReader(_TimedReader(self.sock, self._ends_at))
         try:
@@ -42,11 +42,11 @@ class MailClient(smtplib.SMTP):
 
 
 class TlsMailClient(MailClient, smtplib.SMTP_SSL):
-    """The same over TLS from the beginning."""
+    """The same client with TLS from the beginning."""
 
 
 class _TimedReader(io.RawIOBase):
-    """The bytes of a socket, until a time."""
+    """Reads the bytes of a socket until a deadline."""
 
     def __init__(self, connected: socket.socket, ends_at: float) -> None:
         self._socket = connected

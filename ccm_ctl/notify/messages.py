@@ -1,4 +1,4 @@
-"""The text of a notification: a plain sentence, or what the rule's template makes of the happenings."""
+"""The text of a notification: a plain sentence, or the output of the rule's template."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ if TYPE_CHECKING:
     from ccm_ctl.notify.happenings import Happening
 
 NAMED = 10
-"""How many nodes or runs the default sentence names."""
+"""The maximum number of nodes or runs that the default sentence names."""
 
 MESSAGE_LIMIT = 4000
-"""Characters of a message; chat services refuse longer ones."""
+"""The maximum length of a message. Chat services refuse longer ones."""
 
 
 def format_message(template: str, happenings: Sequence[Happening]) -> str:
     """
-    The message about happenings.
+    Return the message about happenings.
 
     Args:
-        template: Jinja template; it sees `happenings` (a list), `count`, and the fields of the first happening. "": the default.
-        happenings: At least one.
+        template: A Jinja template; "" for the default sentence. Its variables are `happenings` (a list), `count`, and the
+            fields of the first happening.
+        happenings: At least one happening.
 
     Raises:
-        UsageError: The template does not parse, or fails on these values.
+        UsageError: The template cannot be parsed, or fails with these values.
     """
     text = _render(template, happenings) if template else default_message(happenings)
     return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"
 
 
 def default_message(happenings: Sequence[Happening]) -> str:
-    """One line for each kind of happening."""
+    """Return one line for each kind of happening."""
     lines = []
     for kind in dict.fromkeys(one.kind for one in happenings):
         lines += _lines(kind, [one for one in happenings if one.kind == kind])
@@ -63,7 +64,7 @@ def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
 
 
 def _paused(one: Happening) -> str:
-    """What is paused and why, and the commands that go on."""
+    """Describe the paused rollout, the reason, and the commands that continue it."""
     run = one.run["id"]
     nodes = "1 node" if one.run["nodes"] == 1 else f"{one.run['nodes']} nodes"
     what = f" ({_title(one)} on {one.run['targets']}, {nodes})" if one.run.get("name") else ""
@@ -74,7 +75,7 @@ def _paused(one: Happening) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """`web1, web2 and 5 more`."""
+    """Join names: `web1, web2 and 5 more`."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 

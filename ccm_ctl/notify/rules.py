@@ -1,8 +1,8 @@
 """
-Notification rules: which happenings in the fleet are reported, and where.
+Notification rules: the happenings in the fleet to report, and the destinations.
 
-The rules are a local file of the host that delivers, not a document on the broker: a rule may name a command to run or a URL with
-a secret in it, and other operators can read and write documents on the broker.
+The rules are in a local file of the host that delivers, not on the broker. A rule may contain a command or a URL with a secret,
+and other operators can read and write documents on the broker.
 
     pager:
       on: run.failed || drift || stale
@@ -33,7 +33,7 @@ from ccm_ctl.fleet.whole_file import write_whole
 SIZE_LIMIT_BYTES = 256 * 1024
 RULES_LIMIT = 100
 LENGTH_LIMIT = 4096
-"""Characters of a condition or a message template."""
+"""The maximum length of a condition or a message template."""
 
 DEFAULT_AFTER = "1h"
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}")
@@ -50,7 +50,7 @@ VARIABLES = {
     "assignment": "text",
     "reason": "text",
 }
-"""What a condition may name, with the types of the expression language."""
+"""The variables of conditions, with their types in the expression language."""
 
 RUN_FIELDS = (
     "id",
@@ -64,23 +64,23 @@ RUN_FIELDS = (
     "failed",
     "missing",
 )
-"""What a condition may name below `run`."""
+"""The fields of `run` in conditions."""
 
 
 class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """
-    One rule. Exactly one of `webhook`, `exec` and `smtp` says where notifications go.
+    One rule. It has exactly one of `webhook`, `exec` and `smtp`, which is the destination.
 
     Attributes:
-        on: A condition on one happening, in the expression language; see VARIABLES.
-        webhook: URL that gets a JSON document by POST.
-        exec: Command and arguments; it gets the JSON document on standard input. No shell.
-        smtp: Mail server, `smtp://[user@]host[:port]` or `smtps://`.
-        to: Mail addresses that get the message.
-        sender: Mail address it comes from.
-        password_file: File with the password for the mail server; "": no login.
-        template: Jinja template of the message; "": the default sentence.
-        after: How long a node must not match its assignment before it is stale, such as `1h`.
+        on: A condition on one happening, in the expression language. See VARIABLES.
+        webhook: A URL for POST requests with a JSON document.
+        exec: A command and its arguments, without a shell. It receives the JSON document on standard input.
+        smtp: The mail server, `smtp://[user@]host[:port]` or `smtps://`.
+        to: The recipients' mail addresses.
+        sender: The sender's mail address.
+        password_file: The file with the password for the mail server; "" for no login.
+        template: The Jinja template of the message; "" for the default sentence.
+        after: How long a node must be behind its assignment before it is stale, such as `1h`.
     """
 
     on: str
@@ -100,7 +100,7 @@ class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
     @property
     def channel(self) -> str:
-        """Where notifications go, without anything secret: a webhook's path and query often are a password."""
+        """The destination without secrets. A webhook's path and query are often a password."""
         if self.webhook:
             url = urlsplit(self.webhook)
             return f"webhook {url.scheme}://{url.hostname or ''}{f':{url.port}' if url.port else ''}/…"
@@ -114,7 +114,7 @@ def compile_condition(text: str) -> Program:
     Compile the condition of a rule.
 
     Raises:
-        UsageError: It does not parse, names what a happening does not have, or is not a condition.
+        UsageError: The condition cannot be parsed, uses an unknown name, or does not give true or false.
     """
     if not text or len(text) > LENGTH_LIMIT:
         raise UsageError(f"a condition must have 1 to {LENGTH_LIMIT} characters")
@@ -130,7 +130,7 @@ def check_rule(name: str, rule: NotificationRule) -> None:
     Check everything about a rule that can be checked before it is used.
 
     Raises:
-        UsageError: Something is wrong with it; the sentence names the rule.
+        UsageError: The rule is not valid. The sentence names the rule.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -168,12 +168,12 @@ def _is_mail_address(text: str) -> bool:
         return False
     try:
         return bool(Address(addr_spec=text).domain)
-    except (MessageError, ValueError, IndexError, AttributeError):  # the last two are mistakes of the parser
+    except (MessageError, ValueError, IndexError, AttributeError):  # the last two are bugs of the parser
         return False
 
 
 def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
-    """The URL is not part of the sentence: it may hold a secret."""
+    """Check a URL. Errors do not contain the URL, because it may contain a secret."""
     problem = ""
     try:
         parts = urlsplit(url)
@@ -191,11 +191,11 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
 
 def read_rules(path: Path) -> dict[str, NotificationRule]:
     """
-    The rules of a file, by name; a file that does not exist has none.
+    Return the rules in a file, by name; {} if the file does not exist.
 
     Raises:
-        UsageError: The file is readable for others or too large, or a rule is not valid.
-        DocumentError: It is not YAML, or has an unknown key; with file and line.
+        UsageError: Other users can read the file, it is too large, or a rule is not valid.
+        DocumentError: The file is not YAML, or has an unknown key. The error has the file and line.
     """
     try:
         with path.open("rb") as file:
@@ -227,10 +227,10 @@ def read_rules(path: Path) -> dict[str, NotificationRule]:
 
 def write_rules(path: Path, rules: Mapping[str, NotificationRule]) -> None:
     """
-    Replace the file, whole or not at all, readable for its owner alone.
+    Replace the file atomically. Only its owner can read it.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: The file cannot be written.
     """
     documents: dict[str, Any] = {name: msgspec.to_builtins(rules[name]) for name in sorted(rules)}
     text = write_yaml(documents) if documents else ""
@@ -238,7 +238,9 @@ def write_rules(path: Path, rules: Mapping[str, NotificationRule]) -> None:
 
 
 def default_rules_path(environ: Mapping[str, str]) -> Path:
-    """Where the rules are by default: CCM_NOTIFY, for root /etc/choria/ccm/notify.yaml, else the user's configuration."""
+    """
+    Return the default path of the rules: CCM_NOTIFY, for root /etc/choria/ccm/notify.yaml, otherwise the user's configuration.
+    """
     if named := environ.get("CCM_NOTIFY", ""):
         return Path(named)
     if os.geteuid() == 0:

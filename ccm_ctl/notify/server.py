@@ -1,8 +1,8 @@
 """
-Delivery of notifications: looks at the fleet, matches rules, and tries until each notification is delivered.
+Delivery of notifications: scans the fleet, matches rules, and retries until each notification is delivered.
 
-What is to be delivered is on disk before the cursor moves on, and leaves it after delivery. So a kill at any moment delivers a
-notification twice at worst, with the same id, and never loses one.
+A notification is stored on disk before the cursor moves, and removed after delivery. If the process is killed, no notification
+is lost. At worst, one is delivered twice with the same ID.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     from ccm_ctl.notify.rules import NotificationRule
 
 LOOK_S = 10.0
-"""Seconds between two looks at the fleet."""
+"""Seconds between two scans of the fleet."""
 
 NODES_EACH = 6
-"""Every node is compared with its assignments in one of this many looks, because that reads a record of each node."""
+"""Every node is compared with its assignments once in this number of scans, because that reads a record of each node."""
 
 CLOSES_EACH = 3
-"""The records of runs without a watching command are closed in one of this many looks."""
+"""The records of runs without a watching command are closed once in this number of scans."""
 
 HAPPENINGS_KEPT = 100
-"""How many happenings one notification carries; `count` says how many there were."""
+"""The maximum number of happenings in one notification. `count` is the total number."""
 
 HAPPENINGS_BYTES = 32 * 1024
-"""How much JSON these may take: nodes write their texts, and the state of a full queue must be readable again."""
+"""The maximum size of these happenings as JSON. Nodes write their texts, and the state of a full queue must be readable."""
 
 QUEUE_LIMIT = 1000
-"""Notifications that wait for delivery; of more the oldest are dropped."""
+"""The maximum number of notifications that wait for delivery. Beyond that, the oldest are dropped."""
 
 RETRY_S = (5.0, 15.0, 60.0, 300.0, 900.0)
 """Seconds before the next attempt; the last value repeats."""
@@ -67,12 +67,12 @@ STATE_LIMIT_BYTES = 64 << 20
 
 class NotifyState(Struct, kw_only=True, omit_defaults=True):
     """
-    What is stored on disk.
+    The state that is stored on disk.
 
     Attributes:
-        cursor: Where the last look ended.
-        queue: What is to be delivered, oldest first.
-        reported: By rule, the stale nodes that were reported and still are behind.
+        cursor: Where the last scan ended.
+        queue: Notifications to be delivered, oldest first.
+        reported: By rule, the stale nodes that were reported and are still behind.
     """
 
     cursor: Cursor
@@ -82,14 +82,14 @@ class NotifyState(Struct, kw_only=True, omit_defaults=True):
 
 class NotificationServer:
     """
-    Matches what happens in the fleet with rules, and delivers.
+    Matches the happenings in the fleet with rules, and delivers notifications.
 
     Args:
         fleet: The fleet.
-        rules: By name; checked.
+        rules: Checked rules, by name.
         path: The state file. Only one server may use it.
-        tell: Writes a line for the operator.
-        send: Delivers; tests give another.
+        tell: Prints a line for the operator.
+        send: Delivers a notification. Tests pass another function.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class NotificationServer:
 
     async def open(self) -> None:
         """
-        Read the state of the last server, and keep other servers of this host away from it.
+        Read the state of the previous server, and lock it against other servers on this host.
 
         Raises:
-            UsageError: Another server uses it, or the file cannot be read or is not one of ours.
+            UsageError: Another server uses the state file, or the file cannot be read or is not valid.
         """
         await asyncio.to_thread(self._lock)
         try:
@@ -132,14 +132,14 @@ class NotificationServer:
             raise UsageError(f"{self._path}: not a state file: {err}; remove it to start from now") from err
 
     def set_rules(self, rules: Mapping[str, NotificationRule]) -> None:
-        """Use other rules from the next look on; they are checked."""
+        """Use other rules from the next scan on. They must be checked."""
         self._conditions = {name: compile_condition(rule.on) for name, rule in rules.items()}
         self._rules = rules
         self._uses_stale = any("stale" in rule.on for rule in rules.values())
         self._refused.clear()
 
     async def serve(self, rules_path: Path) -> None:
-        """Look and deliver until cancelled. The rules are read again when their file has changed."""
+        """Scan and deliver until cancelled. If the file of rules changes, the rules are read again."""
         problem = ""
         for turn in itertools.count():
             try:
@@ -160,11 +160,11 @@ class NotificationServer:
 
     async def look(self, *, reads_nodes: bool = True) -> None:
         """
-        Look at the fleet once, and queue a notification for each rule that matches.
+        Scan the fleet once, and queue a notification for each rule that matches.
 
         Raises:
-            BusError: The broker is away; the next look reads what happened meanwhile.
-            InputError: The state cannot be written; nothing is lost, the next look tries again.
+            BusError: The broker is unavailable. The next scan reads the missed happenings.
+            InputError: The state cannot be written. Nothing is lost, and the next scan tries again.
         """
         cursor = msgspec.json.decode(msgspec.json.encode(self._state.cursor), type=Cursor)
         observer = FleetObserver(self._fleet, cursor)
@@ -192,10 +192,10 @@ class NotificationServer:
 
     async def deliver_due(self) -> None:
         """
-        Try each notification whose time has come, once.
+        Try to deliver each due notification once.
 
-        Later notifications of a rule wait for an earlier one, so that messages arrive in order; one that has failed
-        BLOCKING_ATTEMPTS times no longer holds them up. Rules do not wait for each other.
+        Later notifications of a rule wait for an earlier one, so that messages arrive in order. A notification that has failed
+        BLOCKING_ATTEMPTS times no longer blocks later ones. Rules do not wait for each other.
         """
         queues: dict[str, list[Notification]] = {}
         for one in self._state.queue:
@@ -233,7 +233,7 @@ class NotificationServer:
     def _stale(
         self, name: str, rule: NotificationRule, found: Observation
     ) -> tuple[list[Happening], list[str]]:
-        """Nodes that have become stale for a rule, and all that are."""
+        """Return the nodes that have become stale for a rule, and all stale nodes."""
         if found.behind is None:
             return [], self._state.reported.get(name, [])
         now, after = self._fleet.clock.now(), timedelta(seconds=rule.after_s)
@@ -245,7 +245,7 @@ class NotificationServer:
         try:
             message = format_message(rule.template, found)
         except UsageError as err:
-            # a template that fails must not hide what happened
+            # a template that fails must not hide the happenings
             message = f"{default_message(found)}\n({err})"
         return Notification(
             id=new_id(),
@@ -276,7 +276,7 @@ class NotificationServer:
             try:
                 await self._write(state)
             except CcmError:
-                # a full disk must not make us deliver the same again at each turn; the next write stores this, too
+                # a full disk must not cause repeated deliveries; the next write also stores this state
                 self._state = state
                 raise
 
@@ -291,7 +291,7 @@ class NotificationServer:
             return file.read(STATE_LIMIT_BYTES)
 
     def _lock(self) -> None:
-        """Until `close`, or until this process ends."""
+        """Lock the state file until `close` or the end of this process."""
         path = self._path.with_name(f".{self._path.name}.lock")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -306,13 +306,13 @@ class NotificationServer:
         self._lock_fd = fd
 
     async def _write(self, state: NotifyState) -> None:
-        """Store the state, whole or not at all; only then it counts."""
+        """Write the state to disk atomically. It becomes the current state only after that."""
         await asyncio.to_thread(write_whole, self._path, msgspec.json.encode(state))
         self._state = state
 
 
 def _kept(found: Sequence[Happening]) -> list[dict[str, Any]]:
-    """The first happenings as values, as many as a notification carries."""
+    """Return the first happenings as values, up to the limits of a notification."""
     kept: list[dict[str, Any]] = []
     size_bytes = 0
     for one in found[:HAPPENINGS_KEPT]:

@@ -16,19 +16,19 @@ from ccm_ctl.render.outcome import MEANINGS, end_line
 from ccm_ctl.render.output import IN_FULL, output_lines
 
 ERROR_SHOWN = 300
-"""The most characters of an error; `--json` has all."""
+"""The maximum length of an error. `--json` has the whole error."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
     """
-    How a command ended on a node.
+    The result of a command on a node.
 
     Attributes:
         state: The state of the node in the run.
-        exit_code: Its exit code; None: it did not end by itself, or did not run.
-        why: Why it did not run, or why it failed; "" if the exit code says it.
-        output: The end of what it wrote.
-        is_cut: It wrote more than that.
+        exit_code: The exit code; None if the command was killed or did not run.
+        why: Why the command did not run, or why it failed; "" if the exit code is sufficient.
+        output: The end of the command's output.
+        is_cut: Whether the beginning of the output is missing.
     """
 
     state: NodeState
@@ -39,7 +39,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """For a line: `exit code 3`, `refused: …`; "" after a command that succeeded."""
+        """The result for a line: `exit code 3`, `refused: …`; "" after a command that succeeded."""
         if self.exit_code and not self.why:
             return f"exit code {self.exit_code}"
         word = str(self.state) if self.state not in COMPLIANT_STATES else ""
@@ -49,12 +49,12 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
 def command_result(state: NodeState, reason: str, events: Mapping[int, TransactionEvent]) -> CommandResult:
     """
-    How a command ended on a node.
+    Return the result of a command on a node.
 
     Args:
         state: The state of the node in the run.
-        reason: Why the node is in it.
-        events: The events of the command, by number: the first one counts.
+        reason: The reason for that state.
+        events: The events of the command, by number. The first one is used.
     """
     if not events:
         return CommandResult(state=state, why=reason)
@@ -70,12 +70,12 @@ def command_result(state: NodeState, reason: str, events: Mapping[int, Transacti
 
 
 def _why(state: NodeState, reason: str, event: TransactionEvent) -> str:
-    """Why a command did not succeed: its own error, or what happened to the node after it had ended."""
+    """Return why a command did not succeed: its own error, or the node's problem after the command ended."""
     return "\n".join(event.error) or ("" if state in COMPLIANT_STATES else reason)
 
 
 def output_fields(event: TransactionEvent) -> dict[str, Any]:
-    """How a command ended, for programs."""
+    """Return the result of a command, for programs."""
     return {
         "exit_code": event.exit_code,
         "output": event.output[-LOGGED_OUTPUT_TAIL:],
@@ -88,14 +88,14 @@ def command_report(
     title: str, results: Mapping[str, CommandResult], seconds: float, run: str, style: Style
 ) -> str:
     """
-    A block for each different result, those that succeeded first, and a last line.
+    Return a block for each different result, successful ones first, and a last line.
 
     Args:
-        title: What was done.
-        results: How the command ended, by node.
-        seconds: How long the run took.
-        run: Its id.
-        style: Width and color.
+        title: A description of the action.
+        results: The result of the command, by node.
+        seconds: The duration of the run.
+        run: The ID of the run.
+        style: The width and color.
     """
     nodes: dict[CommandResult, list[str]] = {}
     for name, result in results.items():

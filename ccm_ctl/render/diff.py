@@ -1,4 +1,4 @@
-"""What changed between two texts."""
+"""The differences of two texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MEANINGS = {"+": "good", "-": "bad", "@": "quiet"}
 
 
 def diff(old: str, new: str, old_name: str, new_name: str, style: Style) -> str:
-    """A unified diff as text; "" when nothing changed."""
+    """Return a unified diff as text; "" if the texts are equal."""
     lines = list(diff_lines(safe(old).splitlines(), safe(new).splitlines()))
     if lines:
         lines = [f"--- {safe(old_name)}", f"+++ {safe(new_name)}", *lines]

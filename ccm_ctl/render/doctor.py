@@ -30,7 +30,7 @@ _LABEL = "fix: "
 
 
 class CheckLine(Struct, frozen=True):
-    """One result: its id, its state as a key of MEANINGS, what was found, and the command that fixes it."""
+    """One result: its ID, its state as a key of MEANINGS, a description, and the command that fixes it."""
 
     id: str
     state: str
@@ -40,12 +40,12 @@ class CheckLine(Struct, frozen=True):
 
 def screen(lines: Sequence[CheckLine], style: Style, *, show_all: bool) -> str:
     """
-    The screen as text that ends with a newline. Control characters in the results are escaped.
+    Return the screen as text that ends with a newline. Control characters in the results are escaped.
 
     Args:
         lines: The results.
-        style: Width and color.
-        show_all: Also list the checks that passed.
+        style: The width and color.
+        show_all: Whether to list the checks that passed.
     """
     shown = [line for line in lines if show_all or line.state != "ok"]
     blocks = [
@@ -57,7 +57,7 @@ def screen(lines: Sequence[CheckLine], style: Style, *, show_all: bool) -> str:
 
 
 def summary(lines: Sequence[CheckLine]) -> str:
-    """`14 checks passed, 2 warnings, 1 problem, 3 unknown`."""
+    """Format the counts: `14 checks passed, 2 warnings, 1 problem, 3 unknown`."""
     counts = Counter(line.state for line in lines)
     parts = [f"{plural(counts['ok'], 'check')} passed"]
     parts += [plural(counts[state], state) for state in ("warning", "problem") if counts[state]]
@@ -78,7 +78,7 @@ def _block(title: str, lines: Sequence[CheckLine], style: Style) -> str:
 
 
 def _folded(unknown: Iterable[CheckLine]) -> list[CheckLine]:
-    """One line for all checks of a group that are unknown for the same reason; it names them."""
+    """Merge all checks of a group that are unknown for the same reason into one line, which names them."""
     names: dict[str, list[str]] = {}
     for line in unknown:
         names.setdefault(line.sentence, []).append(line.id.partition(".")[2])
@@ -96,7 +96,9 @@ def _entry(line: CheckLine, style: Style) -> str:
 
 
 def _fix(fix: str, indent: str, width: int, style: Style) -> list[str]:
-    """The lines of a fix. The command is never wrapped, so that it can be copied; a long comment goes below it."""
+    """
+    Return the lines of a fix. The command is never wrapped, so that it can be copied. A long comment goes below the command.
+    """
     command, mark, comment = fix.partition("   # ")
     label = paint(_LABEL.rstrip(), "quiet", style)
     if len(_LABEL) + len(fix) <= width or not mark:

@@ -1,4 +1,4 @@
-"""Messages of agents, a line for each."""
+"""Messages of agents, one line each."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ MEANINGS = {
 }
 
 NOOP_OUTCOMES = {Outcome.CHANGED: "would change", Outcome.REFRESHED: "would refresh"}
-"""How a noop says what would happen."""
+"""The words for the outcomes of a noop run."""
 
 
 def event_line(node: str, said: object, style: Style, flag: str = "", *, is_dated: bool = False) -> str:
     """
-    One line that ends with a newline: the time, the node, and what happened.
+    Format a message as one line that ends with a newline: the time, the node, and the event.
 
     Args:
         node: The node.
-        said: Its message.
-        style: Width and color.
-        flag: A verdict to print before the text, such as `forged`; "": none.
-        is_dated: Print the date as well as the time.
+        said: The node's message.
+        style: The width and color.
+        flag: A verdict to print before the text, such as `forged`; "" for none.
+        is_dated: Whether to print the date as well as the time.
     """
     moment, text, meaning = format_message(said)
     when = ""
@@ -51,7 +51,9 @@ def event_line(node: str, said: object, style: Style, flag: str = "", *, is_date
 
 
 def format_message(said: object) -> tuple[datetime | None, str, str]:
-    """The time by the node's clock, a sentence (not made safe), and its meaning as a key of COLORS."""
+    """
+    Return the time of the node's clock, a sentence (which may contain unsafe characters), and its meaning as a key of COLORS.
+    """
     match said:
         case TransactionEvent():
             return said.timestamp, _format_resource(said), MEANINGS.get(said.outcome, "")
@@ -96,7 +98,7 @@ def _format_resource(event: TransactionEvent) -> str:
 
 
 def format_pending(pending: Sequence[str]) -> str:
-    """The resources whose refresh a later run repeats: `; refresh pending: exec#reload and 2 more`."""
+    """Format the resources whose refresh a later run repeats: `; refresh pending: exec#reload and 2 more`."""
     if not pending:
         return ""
     more = f" and {len(pending) - 1} more" if len(pending) > 1 else ""
@@ -114,6 +116,6 @@ def _format_summary(summary: SessionSummary) -> str:
     reason = f" ({summary.reason})" if summary.reason else ""
     numbers = counted(counts)
     took = f": {numbers} in {span(summary.total_duration / 1e9)}" if numbers else ""
-    # a plan changes nothing, whatever it would change
+    # a plan never changes anything
     state = "ended" if summary.noop and summary.state == "changed" else f"ended {summary.state}"
     return f"{state}{reason}{took}{format_pending(summary.refresh_pending)}"

@@ -1,4 +1,4 @@
-"""Warnings about resources that a run left out: not selected, locked, or not undone."""
+"""Warnings about resources that a run left out because they were not selected, are locked or cannot be undone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ccm_agent.model.outcome import LOCKED, TransactionEvent
 from ccm_agent.model.records.undo import CHANGED_SINCE, NOT_UNDONE
 
 SHOWN = 3
-"""Resources that one warning names."""
+"""The maximum number of resources that one warning names."""
 
 
 def format_left_out(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What applied resources need and the run left out, by node: one sentence for all nodes that report the same."""
+    """Yield a sentence for all nodes that report the same required resources which the run left out."""
     for names, needs in _folded(reported):
         yield f"left out on {names}, though needed: {needs}"
 
 
 def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
-    """The resources that were skipped because they are locked, by node: one sentence for all nodes that report the same."""
+    """Yield a sentence for all nodes that report the same resources which were skipped because they are locked."""
     reported = {
         node: [f"{one.type}#{one.name} ({'; '.join(one.error)})" for one in found if one.code == LOCKED]
         for node, found in events.items()
@@ -29,13 +29,13 @@ def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[
 
 
 def format_losses(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What nodes could not keep of a run: one sentence for all nodes that report the same."""
+    """Yield a sentence for all nodes that report the same data of a run which they could not store."""
     for names, losses in _folded(reported):
         yield f"{names}: {losses}"
 
 
 def find_not_undone(events: Iterable[TransactionEvent]) -> list[tuple[str, str]]:
-    """The resources of one node that an undo leaves alone, and why."""
+    """Return the resources of one node that an undo does not change, with the reasons."""
     return [
         (f"{one.type}#{one.name}", "; ".join(one.error))
         for one in events
@@ -44,7 +44,7 @@ def find_not_undone(events: Iterable[TransactionEvent]) -> list[tuple[str, str]]
 
 
 def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
-    """The resources that an undo left alone, by node: one sentence for all nodes that report the same."""
+    """Yield a sentence for all nodes that report the same resources which an undo did not change."""
     reported = {
         node: [f"{resource} ({why})" for resource, why in find_not_undone(found)]
         for node, found in events.items()
@@ -54,7 +54,7 @@ def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Itera
 
 
 def _folded(reported: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Names of nodes, and what they report."""
+    """Yield names of nodes with the text that these nodes report."""
     names: dict[tuple[str, ...], list[str]] = {}
     for node, found in sorted(reported.items()):
         if found:

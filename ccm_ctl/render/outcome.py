@@ -13,13 +13,13 @@ from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.render.output import IN_BRIEF, CommandOutput, OutputLimits, output_blocks, output_lines
 
 RESOURCES_SHOWN = 4
-"""How many resources a row names; the others are counted, and `run show --events` has all."""
+"""The maximum number of resources that a row names. The rest are counted, and `run show --events` lists all of them."""
 
 RESOURCES_WIDTH = 120
-"""How many characters these names have together, unless the first one alone has more; a plan has notes that only it shows."""
+"""The maximum total length of these names and notes, unless the first one is longer. Only this table shows a plan's notes."""
 
 OUTPUT_LINES = 12
-"""How many last lines of a failed command's output are shown; `run show --json` has up to 8 KiB."""
+"""The maximum number of lines from the end of a failed command's output. `run show --json` has up to 8 KiB."""
 
 MEANINGS = {
     NodeState.STABLE: "good",
@@ -34,7 +34,7 @@ MEANINGS = {
     NodeState.STOPPED: "bad",
     NodeState.FAILED: "bad",
 }
-"""How each end state is painted, in the order of counts and tables: the worst last, where it is read."""
+"""The color of each end state, in the order of counts and tables. The worst state is last, where it is noticed first."""
 
 _ORDER = [
     NodeState.PLANNED,
@@ -48,12 +48,12 @@ _ORDER = [
 
 class ResourceResult(Struct, frozen=True):
     """
-    A resource that the table names.
+    A resource in the table.
 
     Attributes:
         resource: `type#name`.
         outcome: A value of `Outcome`.
-        note: What noop would have done.
+        note: The changes that a noop run would have made.
     """
 
     resource: str
@@ -62,7 +62,7 @@ class ResourceResult(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """A failed resource ("" if the session failed as a whole), its error, and the end of its command's output."""
+    """A failed resource ("" if the whole session failed), its error, and the end of its command's output."""
 
     resource: str
     error: str
@@ -74,14 +74,14 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     The result of one node.
 
     Attributes:
-        node, state: Its name, and its state in the run.
-        reason: Why, if the state alone does not say it.
-        joined: It was not expected when the run started.
-        seconds: How long its session took; 0 when unknown.
-        resources: What was not stable, in order.
-        stable: How many resources were stable.
-        failures: What failed.
-        missing: How many of its events exist and were not found.
+        node, state: The node's name, and its state in the run.
+        reason: The reason, if the state is not sufficient.
+        joined: Whether the node was not expected when the run started.
+        seconds: The duration of the session; 0 if unknown.
+        resources: The resources that were not stable, in order.
+        stable: The number of stable resources.
+        failures: The failures.
+        missing: The number of events that exist but were not found.
         outputs: The outputs of commands that succeeded.
     """
 
@@ -98,7 +98,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
 
 
 class At(Struct, frozen=True, kw_only=True):
-    """The resource that a node works on, and for how long."""
+    """The resource that a node is working on, and for how long."""
 
     node: str
     resource: str
@@ -108,12 +108,12 @@ class At(Struct, frozen=True, kw_only=True):
 
 
 def state_word(state: NodeState, *, plan: bool) -> str:
-    """The state for people: in a plan, `changed` is `would change`."""
+    """Return the state in words. In a plan, `changed` is `would change`."""
     return "would change" if plan and state is NodeState.CHANGED else str(state)
 
 
 def format_counts(counts: Mapping[NodeState, int], *, plan: bool) -> str:
-    """`2 changed, 1 failed`, in the order of the table."""
+    """Format counts in the order of the table: `2 changed, 1 failed`."""
     return counted({state_word(state, plan=plan): counts.get(state, 0) for state in _ORDER})
 
 
@@ -121,15 +121,15 @@ def live_line(
     title: str, counts: Mapping[NodeState, int], slowest: Sequence[At], note: str, style: Style, *, plan: bool
 ) -> str:
     """
-    The progress of a run, in one line that fits the width.
+    Return the progress of a run, in one line that fits the width.
 
     Args:
-        title: What is being done.
+        title: A description of the action.
         counts: Nodes by state.
-        slowest: The nodes that work on one resource for the longest time, longest first.
-        note: What delays the whole run, such as a lost broker connection; "": nothing.
-        style: Width and color.
-        plan: It is a plan.
+        slowest: The nodes that have worked on one resource for the longest time, longest first.
+        note: A reason why the whole run is delayed, such as a lost broker connection; "" for none.
+        style: The width and color.
+        plan: Whether the run is a plan.
     """
     total = sum(counts.values())
     done = sum(count for state, count in counts.items() if state.is_final)
@@ -145,14 +145,14 @@ def live_line(
 
 
 def wait_line(name: str, states: Mapping[str, int], left_s: float, style: Style) -> str:
-    """How many nodes of an assignment are in which state, and how long the wait may last, in one line that fits the width."""
+    """Return the number of nodes per state in an assignment, and the remaining wait, in one line that fits the width."""
     counts = counted({one_line(state): count for state, count in states.items()})
     parts = [f"{one_line(name)}  {plural(sum(states.values()), 'node')}", counts, f"{span(left_s)} left"]
     return _joined([part for part in parts if part], style)
 
 
 def _joined(parts: Sequence[str], style: Style) -> str:
-    """As many parts as fit a live line."""
+    """Join as many parts as fit a live line."""
     line = parts[0]
     limit = min(style.width, UNLIMITED) - 1
     for part in parts[1:]:
@@ -166,9 +166,9 @@ def run_report(
     results: Sequence[NodeResult], style: Style, *, plan: bool, run: str = "", output: OutputLimits = IN_BRIEF
 ) -> str:
     """
-    The table of a run, then what commands wrote, then each failure; "" when there is no node.
+    Return the table of a run, then the output of commands, then each failure; "" if there are no nodes.
 
-    A terminal gets a part of a long table if it has the ID of its run, with which all of it can be shown.
+    On a terminal, a long table is shortened if the run's ID is known, because the whole table can then be shown later.
     """
     text = table(
         [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
@@ -185,7 +185,7 @@ def run_report(
 def end_line(
     title: str, counts: Mapping[NodeState, int], seconds: float, run: str, style: Style, *, plan: bool
 ) -> str:
-    """The last line: the action, the nodes by state, the duration, and the id of the run."""
+    """Return the last line: the action, the nodes by state, the duration, and the ID of the run."""
     total = plural(sum(counts.values()), "node")
     words = format_counts(counts, plan=plan) or "nothing to do"
     bad = any(state in counts for state in FAILED_STATES)
@@ -201,7 +201,7 @@ def _is_well(counts: Mapping[NodeState, int]) -> bool:
 
 
 def _groups(results: Sequence[NodeResult], *, merges: bool) -> list[list[NodeResult]]:
-    """Nodes with the same result, in the order of the table; each group sorted by name."""
+    """Group nodes with the same result, in the order of the table. Each group is sorted by name."""
     groups: dict[tuple[object, ...], list[NodeResult]] = {}
     for result in sorted(results, key=lambda one: (_ORDER.index(one.state), one.node)):
         failed = tuple(failure.resource for failure in result.failures)
@@ -243,7 +243,7 @@ def _what(one: NodeResult) -> str:
 
 
 def _first_that_fit(named: list[str]) -> list[str]:
-    """The first few, at least one, without those that would make the row hard to read."""
+    """Return at least the first entry, and the following ones as long as the row remains readable."""
     parts, width = named[:1], len("".join(named[:1]))
     for name in named[1:RESOURCES_SHOWN]:
         width += len(name)

@@ -1,4 +1,4 @@
-"""What commands wrote, nodes with the same output folded."""
+"""The output of commands. Nodes with the same output share a block."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ INDENT = "  │ "
 
 
 class OutputLimits(Struct, frozen=True):
-    """How much is shown: how many last lines of each output, and how many different outputs."""
+    """Limits of the displayed output: the last lines of each output, and the number of different outputs."""
 
     lines: int
     outputs: int
 
 
 IN_BRIEF = OutputLimits(lines=12, outputs=10)
-"""Beside the table of a run."""
+"""Limits next to the table of a run."""
 
 IN_FULL = OutputLimits(lines=1000, outputs=1000)
-"""For a single command that an operator ran to see what it writes."""
+"""Limits for a single command whose output the operator wants to see."""
 
 
 class CommandOutput(Struct, frozen=True):
     """
-    What a command wrote.
+    The output of a command.
 
     Attributes:
         resource: `type#name`.
-        text: The end of it.
-        is_cut: It wrote more than that.
-        is_logged: The resource says that its output is to be shown (`logoutput`).
+        text: The end of the output.
+        is_cut: Whether the beginning of the output is missing.
+        is_logged: Whether the resource requests that its output is shown (`logoutput`).
     """
 
     resource: str
@@ -47,12 +47,12 @@ def output_blocks(
     found: Iterable[tuple[str, Sequence[CommandOutput]]], limits: OutputLimits, style: Style
 ) -> list[str]:
     """
-    A block for each different output, with the nodes and the resource in its first line.
+    Return a block for each different output, with the nodes and the resource in its first line.
 
     Args:
-        found: Each node's name with its outputs.
-        limits: How much is shown; the rest is counted.
-        style: Width and color.
+        found: The outputs of each node, by its name.
+        limits: The limits. Outputs beyond them are only counted.
+        style: The width and color.
     """
     nodes: dict[CommandOutput, list[str]] = {}
     for node, outputs in found:
@@ -67,7 +67,7 @@ def output_blocks(
 
 
 def output_lines(text: str, most: int, *, is_cut: bool = False) -> list[str]:
-    """The last lines of an output, made safe and indented; the first line says if lines are left out above it."""
+    """Return the last lines of an output, made safe and indented. The first line shows whether earlier lines were left out."""
     lines = [line.rstrip() for line in safe(text).rstrip().splitlines()]
     shown = lines[-most:]
     if len(lines) > len(shown) or is_cut:

@@ -1,4 +1,4 @@
-"""A run in the words of its record, which several commands and pages show."""
+"""A run as described by its record, for several commands and pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ccm_agent.model.records.run_records import UNDO, RunRecord
 
 
 def title_of(record: RunRecord) -> str:
-    """What a run does, in a few words. Of an undo the run that it undoes, because any name can stand in a record."""
+    """Describe a run in a few words. For an undo, this is the undone run, because the name in a record can be any text."""
     undone = str(record.request.get("undo", "")) if record.action == UNDO else ""
     return f"{record.action} {short_id(undone) if undone else record.name}"
 
 
 def run_fields(record: RunRecord) -> dict[str, Any]:
-    """A run as it was requested: for programs, and for the pages of the dashboard."""
+    """Return a run as it was requested, for programs and for the pages of the dashboard."""
     return {
         "run": record.run,
         "action": record.action,

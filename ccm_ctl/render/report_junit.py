@@ -1,4 +1,4 @@
-"""A run as a JUnit file, which pipelines read: a test suite per node, and a test case per resource that was not stable."""
+"""A run as a JUnit file for CI pipelines: a test suite per node, and a test case per resource that was not stable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUCCESS = (NodeState.STABLE, NodeState.CHANGED)
 
 
 def render_junit(page: ReportedRun) -> str:
-    """The file as text."""
+    """Return the file as text."""
     root = ElementTree.Element("testsuites", name=_text(page.heading[0]))
     for one in page.nodes:
         root.append(_suite(one))
@@ -65,5 +65,5 @@ def _add(case: ElementTree.Element, kind: str, message: str, body: str) -> None:
 
 
 def _text(raw: str) -> str:
-    """A text that XML allows: control characters are shown as codes."""
+    """Return a text that XML allows. Control characters are shown as codes."""
     return strip_noncharacters(safe(raw))

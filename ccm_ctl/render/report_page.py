@@ -1,8 +1,8 @@
 """
-A run as one self-contained HTML page: it has no script and loads nothing, and every text from a node is escaped.
+A run as one self-contained HTML page. It has no scripts and loads nothing, and all text from nodes is escaped.
 
-The content security policy allows the page's own style sheet, by its digest, and nothing else. A text that got past the escaping
-could neither run, nor load, nor send anything.
+The content security policy allows only the page's own style sheet, by its digest. Even if text evaded the escaping, it could
+neither run, load nor send anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ccm_ctl.render.event import MEANINGS as OUTCOMES
 from ccm_ctl.render.outcome import MEANINGS, state_word
 
 OUTPUT_LIMIT = 64 * 1024
-"""Characters of one command's output on the page."""
+"""The maximum length of one command's output on the page."""
 
 STYLE_SHEET = """
 :root { color-scheme: light dark; --text: #1b1f24; --quiet: #59636e; --line: #d1d9e0; --page: #ffffff; --box: #f6f8fa;
@@ -63,12 +63,12 @@ class ReportedNode(Struct, frozen=True, kw_only=True):
     One node's part in the run.
 
     Attributes:
-        node, state, reason: Its name, its state in the run, and why.
-        seconds: How long its session took; 0: unknown.
-        stable: How many resources were stable.
-        events: What happened to the others, in order.
-        missing: How many of its events exist and were not found.
-        verdict: What signatures prove; "": these credentials cannot verify them.
+        node, state, reason: The node's name, its state in the run, and the reason.
+        seconds: The duration of the session; 0 if unknown.
+        stable: The number of stable resources.
+        events: The events of other resources, in order.
+        missing: The number of events that exist but were not found.
+        verdict: The result of verifying signatures; "" if these credentials cannot verify them.
     """
 
     node: str
@@ -86,10 +86,10 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
     The content of a report.
 
     Attributes:
-        run: Its id.
-        heading: Who or what started it, when and for which nodes; a line each.
+        run: The ID of the run.
+        heading: The starter, the time and the nodes, one line each.
         counts: Nodes by state.
-        plan: Nothing was changed.
+        plan: Whether nothing was changed.
         nodes: The nodes.
         made: When the report was made.
     """
@@ -103,7 +103,7 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
 
 
 def render_page(page: ReportedRun) -> str:
-    """The page as text."""
+    """Return the page as text."""
     digest = base64.b64encode(hashlib.sha256(STYLE_SHEET.encode()).digest()).decode()
     title = text(page.heading[0])
     parts = [
@@ -125,12 +125,12 @@ def render_page(page: ReportedRun) -> str:
 
 
 def text(raw: str) -> str:
-    """A text for the page: control characters are shown as codes, and markup is escaped."""
+    """Return a text for the page. Control characters are shown as codes, and markup is escaped."""
     return escape(strip_noncharacters(safe(raw)), quote=True)
 
 
 def strip_noncharacters(raw: str) -> str:
-    """A text without U+FFFE and U+FFFF, which no XML document may hold."""
+    """Return a text without U+FFFE and U+FFFF, which XML documents must not contain."""
     return raw.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 

@@ -1,4 +1,4 @@
-"""What a run changes on its nodes: a block for each different diff, with its nodes."""
+"""The changes of a run: a block for each different diff, with its nodes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.outcome import TransactionEvent
 
 BLOCKS_SHOWN = 500
-"""How many different diffs are shown; the others are counted."""
+"""The maximum number of different diffs that are shown. The others are counted."""
 
 
 def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) -> list[str]:
     """
-    Return the blocks, in the order in which the resources were first reported; nodes with equal diffs share one.
+    Return the blocks, in the order in which the resources were first reported. Nodes with equal diffs share a block.
 
     Args:
-        events: Each event with its node; those without a diff are left out.
-        style: Width and color.
+        events: Each event with its node. Events without a diff are left out.
+        style: The width and color.
     """
     groups = group_diffs(events)
     shown = groups[:BLOCKS_SHOWN]
@@ -35,7 +35,7 @@ def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) ->
 def group_diffs(
     events: Iterable[tuple[str, TransactionEvent]],
 ) -> list[tuple[TransactionEvent, list[str]]]:
-    """An event for each different diff, with the nodes that have it, in the order in which they were first reported."""
+    """Return an event for each different diff, with its nodes, in the order in which the diffs were first reported."""
     groups: dict[tuple[object, ...], tuple[TransactionEvent, list[str]]] = {}
     for node, event in events:
         if event.diff is None:

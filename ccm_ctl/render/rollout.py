@@ -11,11 +11,11 @@ from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.records.rollout_records import Budgets, GivenOrder, Phase, RolloutPlan, RolloutState
 
 WHOLE = 100
-"""A limit of so many percent is no limit."""
+"""A limit of this percentage is no limit."""
 
 
 def wave_lines(plan: RolloutPlan, style: Style) -> str:
-    """The waves of a plan, and what pauses it."""
+    """Return the waves of a plan, and the conditions that pause it."""
     rows = [
         [
             one_line(wave.name),
@@ -38,13 +38,13 @@ def wave_lines(plan: RolloutPlan, style: Style) -> str:
 
 
 def limits(budgets: Budgets) -> str:
-    """Budgets in words: `a node fails or is lost, or more than 5% of the nodes do not run it`."""
+    """Describe budgets in words: `a node fails or is lost, or more than 5% of the nodes do not run it`."""
     of_one = {"failed": "fails", "unreachable": "does not run it", "lost": "is lost"}
     of_many = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
     none, parts = [], []
     for kind, size in budgets.items():
         if size.percent is not None and size.percent >= WHOLE:
-            continue  # it can never be exceeded
+            continue  # this limit can never be exceeded
         if not (size.count or size.percent):
             none.append(of_one[kind])
         elif size.count == 1:
@@ -58,14 +58,15 @@ def limits(budgets: Budgets) -> str:
 
 
 def _alternatives(words: list[str]) -> str:
-    """`a, b or c`."""
+    """Join the words as `a, b or c`."""
     *rest, last = words
     return f"{', '.join(rest)} or {last}" if rest else last
 
 
 def rollout_status(state: RolloutState, now: datetime) -> str:
     """
-    Where a rollout is, why, who decided it, and what goes on: lines without a newline at the end; "" if all waves have ended.
+    Describe a rollout: its position, the reason, who decided it, and the current work. No newline at the end. "" if all waves
+    have ended.
     """
     run = short_id(state.run)
     words = rollout_line(state).removeprefix("rollout: ")
@@ -84,7 +85,7 @@ def rollout_status(state: RolloutState, now: datetime) -> str:
 
 
 def order_line(given: GivenOrder) -> str:
-    """An order, who gave it, and whether it counts."""
+    """Return an order, its author, and whether it is ignored."""
     order = given.order
     why = f": {one_line(order.why)}" if order.why else ""
     said = f"{order.order} by {one_line(given.by)}{why}"
@@ -92,7 +93,7 @@ def order_line(given: GivenOrder) -> str:
 
 
 def order_fields(orders: Iterable[GivenOrder]) -> list[dict[str, object]]:
-    """Orders for programs."""
+    """Return orders for programs."""
     return [
         {
             "order": str(one.order.order),
@@ -106,7 +107,7 @@ def order_fields(orders: Iterable[GivenOrder]) -> list[dict[str, object]]:
 
 
 def rollout_line(state: RolloutState) -> str:
-    """The state of a rollout, in one line."""
+    """Return the state of a rollout in one line."""
     wave = f"{one_line(state.current.name)} ({state.wave + 1}/{len(state.plan.waves)})"
     by = f" by {one_line(state.by)}" if state.by else ""
     if state.phase is Phase.RUNNING:

@@ -1,4 +1,4 @@
-"""Nested values as an indented tree: facts, the details of a node."""
+"""Nested values as an indented tree, such as facts or the details of a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccm_agent.clikit.text import safe
 
 def tree(value: Mapping[str, object], style: Style, *, as_given: bool = False) -> str:
     """
-    The tree as text that ends with a newline. Keys are sorted; with `as_given` the outermost ones keep their order.
+    Return the tree as text that ends with a newline. Keys are sorted. With `as_given`, the top-level keys keep their order.
 
     A mapping, a list or a text of several lines is below its key, indented by two columns. Empty ones are `{}` and `[]`. Texts
     that look like a value of another type are in quotes.
@@ -47,7 +47,7 @@ def _branch(label: str, value: object, indent: str, style: Style) -> list[str]:
 
 
 def scalar(value: object) -> str:
-    """One value in a line, as JSON; text has no quotes unless it looks like a value of another type."""
+    """Return one value in a line, as JSON. Text has no quotes unless it looks like a value of another type."""
     if isinstance(value, str) and value and value == value.strip() and not _is_special(value):
         return safe(value)
 

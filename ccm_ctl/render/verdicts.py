@@ -8,21 +8,21 @@ from ccm_agent.clikit.text import one_line, plural
 from ccm_agent.model.records.verdicts import NodeReport, PartReport, Verdict
 
 RANGES_SHOWN = 5
-"""How many ranges of places a sentence names."""
+"""The maximum number of ranges that a sentence names."""
 
 REASONS_SHOWN = 3
-"""How many reasons a sentence gives."""
+"""The maximum number of reasons that a sentence gives."""
 
 CHAIN_SHOWN = 6
-"""Characters of a chain's id, enough to distinguish the chains of one node."""
+"""The number of characters of a chain's ID that are shown. They are enough to distinguish the chains of one node."""
 
 
 def part_sentence(report: PartReport, numbers: Sequence[int] = ()) -> str:
     """
-    What is wrong with a node's part in a run; "" when nothing is.
+    Describe the problem with a node's part in a run; "" if there is none.
 
     Args:
-        report: What was found.
+        report: The result of the verification.
         numbers: The numbers of the events that are missing or not proven, the lowest first.
     """
     parts = []
@@ -40,7 +40,7 @@ def part_sentence(report: PartReport, numbers: Sequence[int] = ()) -> str:
 
 
 def node_sentence(report: NodeReport) -> str:
-    """What is wrong with all events of a node; "" when nothing is."""
+    """Describe the problem with all events of a node; "" if there is none."""
     parts = []
     if report.missing_count:
         chains = len({one.chain for one in report.missing}) > 1

@@ -1,4 +1,4 @@
-"""One screen about one node: the reason first, then what is known, then what to type."""
+"""One screen about one node: the reason first, then the known facts, then commands."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import one_line, safe
 
 OUTPUT_LINES = 8
-"""How many last lines of a failed command's output are shown, so that all fits on a screen; `--json` has up to 8 KiB."""
+"""The maximum number of lines from a failed command's output, so that the result fits on a screen. `--json` has up to 8 KiB."""
 
 SCREEN_LINES = 23
-"""The lines of a usual terminal, less one for the prompt."""
+"""The number of lines of a usual terminal, minus one for the prompt."""
 
 _FEWEST = 3
 _NARROWEST = 20
@@ -30,7 +30,7 @@ class Fact(Struct, frozen=True):
 
 
 class SuggestedCommand(Struct, frozen=True):
-    """A command that helps: where to type it, and what it is for."""
+    """A helpful command: where to type it, and its purpose."""
 
     command: str
     purpose: str
@@ -46,15 +46,15 @@ def screen(
     style: Style,
 ) -> str:
     """
-    The screen as text that ends with a newline. Texts are made safe here.
+    Return the screen as text that ends with a newline. Texts are made safe here.
 
     Args:
         sentence: The reason.
-        meaning: How it is painted: a key of COLORS.
-        facts: What else is known; those without a text are left out.
-        output: The failed command's output; its last lines are shown under the sentence.
-        steps: Commands that help, the most useful first.
-        style: Width and color.
+        meaning: The color of the sentence, as a key of COLORS.
+        facts: Other known facts. Facts without a text are left out.
+        output: The failed command's output. Its last lines are shown below the sentence.
+        steps: Helpful commands, the most useful first.
+        style: The width and color.
     """
     blocks = [_wrapped(one_line(sentence), style, "strong" if meaning == "good" else meaning)]
     if told := _facts([fact for fact in facts if fact.text], style):

@@ -1,1 +1,1 @@
-"""Where `ccmctl secret put --from` reads values: one module for each kind of source, imported when it is used."""
+"""Sources of `ccmctl secret put --from`: one module for each kind of source, imported when it is used."""

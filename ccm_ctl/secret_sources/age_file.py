@@ -1,4 +1,4 @@
-"""A file that age or rage encrypted, with or without armor: https://age-encryption.org/v1. Keys are those of age and of SSH."""
+"""A file encrypted by age or rage, with or without armor: https://age-encryption.org/v1. Keys are age keys or SSH keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class AgeFile:
     One value of an encrypted file.
 
     Raises:
-        UsageError: No file with a key is given.
-        InputError: The package that decrypts is not installed.
+        UsageError: No file with a key was given.
+        InputError: The package for decryption is not installed.
     """
 
     def __init__(self, request: SourceRequest) -> None:
@@ -48,7 +48,7 @@ class AgeFile:
         try:
             plain: bytes = pyrage.decrypt(encrypted, keys)
         except pyrage.DecryptError as err:
-            # the sentence of the library is compared, and never shown
+            # the library's message is compared, and never shown
             if "matching keys" in str(err):
                 raise SourceDeniedError(f"{place}: no key in {identity} opens it") from None
             raise SourceValueError(f"{place}: it is damaged") from None
@@ -57,10 +57,10 @@ class AgeFile:
 
 def _keys(raw: bytes, path: str) -> list[Any]:
     """
-    The keys of a file that age-keygen or ssh-keygen wrote.
+    Return the keys in a file that age-keygen or ssh-keygen wrote.
 
     Raises:
-        SourceValueError: It has none, or one that cannot be used.
+        SourceValueError: The file has no keys, or a key that cannot be used.
     """
     import pyrage
 

@@ -1,4 +1,4 @@
-"""Finds the source that an operator names: `age:FILE#KEY`, `sops:FILE#KEY` or `vault:MOUNT/PATH#FIELD`."""
+"""Open the source that an operator names: `age:FILE#KEY`, `sops:FILE#KEY` or `vault:MOUNT/PATH#FIELD`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ FORMS = "use age:FILE#KEY, sops:FILE#KEY or vault:MOUNT/PATH#FIELD"
 
 def open_source(text: str, *, identity: str, environ: Mapping[str, str]) -> ValueSource:
     """
-    The source that a text names. Nothing is read yet.
+    Return the source that a text names. Nothing is read yet.
 
     Args:
-        text: Kind, place, and the path to the value after the last `#`.
-        identity: The file with the key that opens it; "" for none.
+        text: The kind, the place, and the path to the value after the last `#`.
+        identity: The file with the decryption key; "" for none.
         environ: Environment variables.
 
     Raises:
-        InputError: There is no such kind, something is missing in the text, or a package for it is not installed.
+        InputError: The kind is unknown, a part of the text is missing, or a required package is not installed.
     """
     kind, colon, rest = text.partition(":")
     place, hash_sign, field = rest.rpartition("#") if "#" in rest else (rest, "", "")
     if not colon or not place or (hash_sign and not field) or not text.isprintable():
-        # the text is not repeated, because it could be a value
+        # the error does not contain the text, because it could be a secret value
         raise UsageError(f"--from does not name a source; {FORMS}")
     request = SourceRequest(place=place, field=field, identity=identity, environ=environ)
     match kind:

@@ -1,4 +1,4 @@
-"""What a source of secrets is, and how reading one fails. No error contains a value, a key or a token."""
+"""The interface of sources of secrets, and their errors. No error contains a value, a key or a token."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ccm_agent.model.secret import Secret
 
 
 class ValueSource(Protocol):
-    """A place outside the fleet that holds one value."""
+    """A place outside the fleet that contains one value."""
 
     async def read(self) -> Secret:
         """
-        The value as it is there now, not checked for its length.
+        Return the current value. Its length is not checked.
 
         Raises:
-            InputError: It cannot be read; see the subclasses in this module.
+            InputError: The value cannot be read. See the subclasses in this module.
         """
         ...
 
 
 class SourceRequest(Struct, frozen=True, kw_only=True):
     """
-    A source as the operator names it.
+    A source in the form that the operator names it.
 
     Attributes:
         place: The file, or the path in a store.
-        field: The path to the value in it; "" for all of it.
-        identity: The file with the key that opens it; "" for none.
-        environ: Environment variables, which may hold credentials.
+        field: The path to the value in the place; "" for the whole content.
+        identity: The file with the decryption key; "" for none.
+        environ: Environment variables, which may contain credentials.
     """
 
     place: str
@@ -56,13 +56,13 @@ class SourceUnreachableError(InputError):
 
 
 class SourceDeniedError(InputError):
-    """A source of secrets refuses access, or no given key opens it."""
+    """A source of secrets refuses access, or none of the given keys can decrypt it."""
 
     code = "secret.source_denied"
 
 
 class SourceMissingError(InputError):
-    """A source of secrets has no such value."""
+    """A source of secrets does not have this value."""
 
     code = "secret.source_missing"
 

@@ -1,4 +1,4 @@
-"""Files with secrets, and the value in a decrypted document. Errors name the path to a value and never show what is there."""
+"""Files with secrets, and the value in a decrypted document. Errors contain the path to a value, but no content."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ccm_ctl.secret_sources.contract import (
 )
 
 DOCUMENT_LIMIT_BYTES = 1 << 20
-"""A document of many secrets, and no archive."""
+"""The maximum size. This is enough for a document of many secrets."""
 
 
 def read_limited(path: str) -> bytes:
     """
-    A file that is not large. Blocking.
+    Read a file up to the size limit. Blocking.
 
     Raises:
-        SourceMissingError: There is none.
-        SourceDeniedError: It may not be read.
-        SourceUnreachableError: It cannot be read.
-        SourceValueError: It is too large.
+        SourceMissingError: The file does not exist.
+        SourceDeniedError: This user may not read the file.
+        SourceUnreachableError: The file cannot be read.
+        SourceValueError: The file is too large.
     """
     try:
         with Path(path).open("rb") as file:
@@ -46,11 +46,11 @@ def read_limited(path: str) -> bytes:
 
 def value_in(plain: bytes, request: SourceRequest) -> Secret:
     """
-    The value in a decrypted file: all of it, or one text of a JSON or YAML document.
+    Return the value in a decrypted file: the whole file, or one text of a JSON or YAML document.
 
     Raises:
-        SourceMissingError: The document does not have it.
-        SourceValueError: It is not a text.
+        SourceMissingError: The document does not have the value.
+        SourceValueError: The value is not a text.
     """
     try:
         if not request.field:
@@ -66,11 +66,11 @@ def value_in(plain: bytes, request: SourceRequest) -> Secret:
 
 def text_at(document: object, request: SourceRequest) -> Secret:
     """
-    One text of a document. A key that contains dots is found by its whole name.
+    Return one text of a document. A key that contains dots is also found by its whole name.
 
     Raises:
-        SourceMissingError: There is nothing at the path.
-        SourceValueError: It is not a text.
+        SourceMissingError: There is no value at the path.
+        SourceValueError: The value is not a text.
     """
     rest, value = request.field, document
     while rest:

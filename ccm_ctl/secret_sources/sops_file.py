@@ -1,7 +1,7 @@
 """
-A file that SOPS encrypted, decrypted by the `sops` program: only it knows all the services that hold its keys.
+A file encrypted by SOPS. The `sops` program decrypts it, because only this program supports all key services.
 
-Its errors are not shown, because programs quote what they read. Exit codes: cmd/sops/codes in https://github.com/getsops/sops.
+Its errors are not shown, because they may quote secrets. Exit codes: cmd/sops/codes in https://github.com/getsops/sops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ccm_ctl.secret_sources.contract import (
 from ccm_ctl.secret_sources.decrypted import DOCUMENT_LIMIT_BYTES, value_in
 
 SOPS_S = 60.0
-"""A person may have to type a passphrase or touch a token."""
+"""In seconds. A person may have to type a passphrase or touch a token."""
 
 _NO_KEY = 128
 _CHANGED = (51, 52)
@@ -72,13 +72,13 @@ class SopsFile:
 
     async def _decrypt(self, path: str) -> tuple[int, bytes]:
         """
-        The exit code of sops, and what it printed.
+        Return the exit code of sops, and its output.
 
         Raises:
-            SourceValueError: That is too much.
+            SourceValueError: The output is too large.
         """
         key = {"SOPS_AGE_KEY_FILE": self._request.identity} if self._request.identity else {}
-        # `--decrypt` is older than the command `decrypt`, and every version takes it
+        # `--decrypt` is older than the command `decrypt`, and every version accepts it
         options = ("--decrypt", "--output-type", "json") if self._request.field else ("--decrypt",)
         assert self._program is not None
         async with _pipe() as (printed, end):
@@ -111,9 +111,9 @@ class SopsFile:
 @contextlib.asynccontextmanager
 async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, IO[bytes]]]:
     """
-    A pipe: what reads it, and the end that a program gets.
+    Yield a pipe: its reader, and the end for a program.
 
-    asyncio's own pipe of a process is not closed as long as a child of that process has it, and `wait` waits for that.
+    asyncio's own pipe of a process stays open while a child of that process has it, and `wait` waits for that.
     """
     begin, end = _ends()
     with begin, end:
@@ -133,6 +133,6 @@ def _ends() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _whole_path(place: str) -> str | None:
-    """The path of a file, which no program takes for an option; None if there is none. Blocking."""
+    """Return the absolute path of a file, which no program treats as an option; None if there is no such file. Blocking."""
     path = Path(place).absolute()
     return str(path) if path.is_file() else None

@@ -1,8 +1,8 @@
 """
 A value in HashiCorp Vault or OpenBao: a field of a secret in a KV engine of version 2.
 
-Credentials come from the environment or from files that it names. A token from a login is revoked after use. A redirect is not
-followed, because the token would go with it. Messages hold neither a part of an answer nor a credential.
+Credentials come from the environment or from files that it names. A token from a login is revoked after use. Redirects are not
+followed, because the token would be sent along. Messages contain no part of a response and no credentials.
 
 Source: https://developer.hashicorp.com/vault/api-docs, pages `secret/kv/kv-v2`, `auth/approle`, `auth/jwt` and `auth/token`.
 """
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from ccm_ctl.secret_sources.contract import SourceRequest
 
 ANSWER_S = 15.0
-"""One answer, from the connection to its last byte; Vault gives up on its own storage after 90 s."""
+"""The time limit in seconds of one response, until its last byte. Vault gives up on its own storage after 90 s."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,8192}")
-"""What a header may hold."""
+"""The characters and length that a header allows."""
 
 
 class _Auth(Struct):
@@ -68,11 +68,11 @@ class _Read(Struct):
 
 class _Method(Struct):
     """
-    How to get a token.
+    A method for getting a token.
 
     Attributes:
-        mount: Where the method is mounted.
-        credentials: What it demands, by name.
+        mount: The mount path of the method.
+        credentials: The required credentials, by name.
     """
 
     mount: str
@@ -118,7 +118,7 @@ class VaultField:
             try:
                 return await self._value(http, token)
             finally:
-                # a token that is not revoked ends by itself
+                # a token that is not revoked expires
                 with contextlib.suppress(InputError):
                     await self._ask(http, "POST", "auth/token/revoke-self", token)
 
@@ -169,10 +169,10 @@ class VaultField:
 
     def _check_status(self, status: int) -> None:
         """
-        Check that an answer is a success.
+        Check that a response is a success.
 
         Raises:
-            SourceUnreachableError: It is not.
+            SourceUnreachableError: The response is not a success.
         """
         if 300 <= status < 400:
             raise self._unusable("it redirects to another address; set VAULT_ADDR to the active server")
@@ -192,10 +192,10 @@ class VaultField:
         body: bytes | None = None,
     ) -> tuple[int, bytes]:
         """
-        Status and body of an answer.
+        Return the status and the body of a response.
 
         Raises:
-            SourceUnreachableError: There is none, or it is too large.
+            SourceUnreachableError: There is no response, or it is too large.
         """
         from aiohttp import ClientError
         from yarl import URL
@@ -229,10 +229,10 @@ class VaultField:
 
 def _token_in(body: bytes) -> Secret:
     """
-    The token that a login issued.
+    Return the token that a login issued.
 
     Raises:
-        msgspec.MsgspecError: There is none, or it is not one that a header can hold.
+        msgspec.MsgspecError: There is no token, or a header cannot contain it.
     """
     token = Secret(decode_foreign(body, _Login).auth.client_token)
     if not _TOKEN.fullmatch(token.reveal()):
@@ -242,10 +242,10 @@ def _token_in(body: bytes) -> Secret:
 
 def _data_in(body: bytes) -> dict[str, Any]:
     """
-    The fields of the newest version.
+    Return the fields of the newest version.
 
     Raises:
-        msgspec.MsgspecError: The answer is another one.
+        msgspec.MsgspecError: The response has another form.
     """
     version = decode_foreign(body, _Read).data
     if version is None or version.data is None:
@@ -254,7 +254,9 @@ def _data_in(body: bytes) -> dict[str, Any]:
 
 
 def _is_deleted(body: bytes) -> bool:
-    """Whether a version exists that was deleted or destroyed: its answer has metadata, and the status of one that never was."""
+    """
+    Whether a version existed and was deleted or destroyed. The response then has metadata, but the status of a missing secret.
+    """
     try:
         version = decode_foreign(body, _Read).data
     except msgspec.MsgspecError:
@@ -271,16 +273,16 @@ def _tls(ca_file: str) -> ssl.SSLContext:
 
 def _credentials(environ: Mapping[str, str]) -> tuple[Secret, _Method | None]:
     """
-    A token, or how to get one. Blocking, because files may hold them.
+    Return a token, or a method to get one. Blocking, because credentials may be in files.
 
     Raises:
-        InputError: There are none, or one of them cannot be used.
+        InputError: There are no credentials, or one of them cannot be used.
     """
     if token := environ.get("VAULT_TOKEN"):
         return _checked("VAULT_TOKEN", token), None
     if role_id := environ.get("VAULT_ROLE_ID"):
         credentials = {"role_id": _checked("VAULT_ROLE_ID", role_id)}
-        # a role may demand none
+        # some roles require no secret ID
         if secret_id := environ.get("VAULT_SECRET_ID"):
             credentials["secret_id"] = _checked("VAULT_SECRET_ID", secret_id)
         elif file := environ.get("VAULT_SECRET_ID_FILE"):
@@ -307,10 +309,10 @@ def _in_file(name: str, path: str) -> Secret:
 
 def _checked(name: str, text: str) -> Secret:
     """
-    A credential.
+    Return a credential after checking its characters.
 
     Raises:
-        InputError: It has characters that no credential has.
+        InputError: The credential has characters that are not allowed.
     """
     if not _TOKEN.fullmatch(text):
         raise InputError(f"{name}: it is empty, or has spaces or characters that a credential cannot have")

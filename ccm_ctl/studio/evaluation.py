@@ -1,7 +1,7 @@
 """
-What a manifest is on one node: its expressions, evaluated with the node's facts and data, and the files that it gives the node.
+Preview a manifest on one node: evaluate its expressions with the node's facts and data, and render its files.
 
-`template_environment.py` says what expressions and templates see.
+See `template_environment.py` for the data that expressions and templates can access.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ccm_ctl.studio.template_environment import TemplateEnvironment
 from ccm_ctl.studio.template_files import TemplateFiles
 
 RENDERED = 300
-"""Texts of one manifest that are shown."""
+"""The maximum number of texts of one manifest that are shown."""
 TEXT_CHARACTERS = 8000
-"""Characters of one value that are shown."""
+"""The maximum number of characters of one value that are shown."""
 CONDITIONS = ("if", "unless")
 
 
 class RenderedValue(Struct, frozen=True, kw_only=True):
-    """A text of the manifest with its expressions evaluated: its path, and its result, or why there is none."""
+    """A text of the manifest with its expressions evaluated: its path, and the result or an error."""
 
     path: list[str | int] = []
     value: str = ""
@@ -40,15 +40,15 @@ class RenderedValue(Struct, frozen=True, kw_only=True):
 
 class Evaluation(Struct, frozen=True, kw_only=True):
     """
-    A manifest on a node.
+    A manifest evaluated for a node.
 
     Attributes:
-        result: The value of the expression that was asked for; None: there was none.
+        result: The value of the requested expression; None if there was none.
         rendered: The texts with expressions, in order.
-        left_out: How many more there are.
+        left_out: The number of other texts with expressions.
         files: The files that the node would have, in order.
-        files_left_out: How many more there are.
-        error: Why the data or the manifest cannot be read; then nothing is rendered.
+        files_left_out: The number of other files.
+        error: Why the data or the manifest cannot be read. In that case nothing is rendered.
     """
 
     result: RenderedValue | None = None
@@ -75,10 +75,10 @@ def evaluate(
         facts: The node's facts.
         text: The manifest; "" for none.
         expression: With or without `{{ }}`; "" for none.
-        data: The data of documents, which go over those of the manifest. Secrets must be masked in them: no result is masked
-            afterwards, because what is masked would tell whether a guess is right.
-        files: The files beside the manifest; None: none.
-        worker: Renders templates; None: none is rendered.
+        data: Data of documents, which overrides the manifest's data. Secrets in it must already be masked. Results are not
+            masked afterwards, because the masking would show whether a guess is correct.
+        files: The files next to the manifest; None for none.
+        worker: Renders templates; None not to render any.
     """
     try:
         root = codec.decode_document(text, "manifest") if text.strip() else {}
@@ -110,20 +110,20 @@ def evaluate(
 
 
 class _Values:
-    """Evaluates with one allowance for all."""
+    """Evaluates expressions with one allowance for all of them."""
 
     def __init__(self, environment: TemplateEnvironment) -> None:
         self._environment = environment
 
     def expression(self, text: str) -> RenderedValue:
-        """The value of an expression, as JSON."""
+        """Return the value of an expression, as JSON."""
         is_text = "{{" in text or "${" in text
         return self._try(
             [], lambda: _json(render_value(text if is_text else f"{{{{ {text} }}}}", self._environment))
         )
 
     def text(self, path: list[str | int], text: str) -> RenderedValue:
-        """A text of the manifest, as the node gets it."""
+        """Return a text of the manifest in the form that the node gets."""
         if _is_condition(path):
             return self._try(path, lambda: _json(evaluate_condition(text, self._environment)))
 
@@ -147,7 +147,7 @@ def _is_condition(path: list[str | int]) -> bool:
 
 
 def _texts(value: object, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
-    """Each text within a value, also among keys, with its path."""
+    """Yield each text within a value with its path, including keys."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

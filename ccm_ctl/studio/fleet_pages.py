@@ -1,4 +1,4 @@
-"""What the Studio page asks of the fleet: a manifest on one node, a plan on nodes, and a bundle in the store."""
+"""The API of the Studio page for a fleet: a manifest on one node, a plan on nodes, and a bundle in the store."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ from ccm_ctl.studio.workspace import Workspace
 log = logging.getLogger(__name__)
 
 DEADLINE_S = 600
-"""Nodes that have not started by then do not start; the user waits for the answer."""
+"""Nodes that have not started by then do not start, because the user waits for the result."""
 PLANS_AT_ONCE = 10
 PLANS_KEPT = 50
-"""Plans whose state is kept for the page. That of older ones is read from the broker."""
+"""The maximum number of plans whose state is kept for the page. The state of older ones is read from the broker."""
 PLAN_LIMIT_S = 900.0
-"""Nodes that have not ended by then are lost. A plan that takes longer is one for `ccmctl plan`."""
+"""Nodes that have not finished by then are treated as lost. Use `ccmctl plan` for a plan that takes longer."""
 DOCUMENTS = 10
-"""Documents whose data a manifest sees."""
+"""The maximum number of documents whose data a manifest can use."""
 NODES_SHOWN = 50
-"""Nodes of a plan whose events are read for the page."""
+"""The maximum number of nodes of a plan whose events are read for the page."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 class EvaluateRequest(Struct, frozen=True, kw_only=True):
     """
-    A manifest, an expression, and the node whose facts they see.
+    A manifest, an expression, and the node whose facts they use.
 
     Attributes:
-        path: The manifest's file in the folder that is open; "" if it is not saved yet.
-        data: The documents whose data they see, each over those before it and over the data of the manifest.
+        path: The manifest's path in the open folder; "" if it is not saved yet.
+        data: The documents whose data is used. Each overrides the earlier ones and the manifest's data.
     """
 
     node: str
@@ -72,7 +72,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
 
 
 class PlanRequest(Struct, frozen=True, kw_only=True):
-    """A manifest to plan, and on which nodes: selectors, any of which is enough, and an expression."""
+    """A manifest to plan, and its nodes: selectors, of which one must match, and an expression."""
 
     text: str
     name: str = "studio"
@@ -89,12 +89,12 @@ class BundleRequest(Struct, frozen=True, kw_only=True):
 
 class StudioFleetPages:
     """
-    The interface of the Studio page to a fleet. `require_user` checks the right to act for plans and bundles.
+    The API of the Studio page for a fleet. `require_user` checks the right to act for plans and bundles.
 
     Args:
         fleet: The bus.
-        worker: Renders templates; it is closed with the server. None: none is rendered.
-        workspace: The folder whose files templates may read; None: none.
+        worker: Renders templates; None not to render any. It is closed with the server.
+        workspace: The folder whose files templates may read; None for none.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StudioFleetPages:
         self._evaluating = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it. An evaluation changes nothing."""
+        """Add the routes. An evaluation changes nothing."""
         application.on_cleanup.append(self._end)
         application[READING].add("/api/studio/evaluate")
         application.router.add_get("/api/studio/nodes", self._nodes)
@@ -125,12 +125,12 @@ class StudioFleetPages:
             await asyncio.to_thread(self._worker.close)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        """Names of the nodes."""
+        """Return the names of the nodes."""
         inventory = await read_inventory(self._fleet)
         return answer({"nodes": list(inventory.nodes)})
 
     async def _evaluate(self, request: web.Request) -> web.Response:
-        """A manifest on a node."""
+        """Evaluate a manifest for a node."""
         said = await read_body(request, EvaluateRequest)
 
         async def read() -> dict[str, Any]:
@@ -151,18 +151,18 @@ class StudioFleetPages:
                     evaluate, facts, said.text, said.expression, data=data, files=files, worker=self._worker
                 )
 
-        # a browser that leaves does not end the thread, so its place is held until it ends
+        # a disconnected browser does not end the thread, so its place is kept until the thread ends
         task = asyncio.create_task(work(), name="studio:evaluate")
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         return answer(await asyncio.shield(task))
 
     async def _documents(self, request: web.Request) -> web.Response:
-        """`?node=NAME`: the documents that each assignment of a node reads."""
+        """`?node=NAME`: return the documents that each assignment of a node reads."""
         sources = await list_sources(self._fleet, request.query.get("node", ""))
         return answer({"sources": sources})
 
     async def _plan(self, request: web.Request) -> web.Response:
-        """Start a plan, whose page shows what would change; nothing is changed."""
+        """Start a plan, whose page shows the planned changes. Nothing is changed."""
         said = await read_body(request, PlanRequest)
         content = await asyncio.to_thread(checked_content, said.text, said.name)
         _, resolved = await resolve(self._fleet, TargetSpec(targets=said.targets, where=said.where))
@@ -188,7 +188,7 @@ class StudioFleetPages:
         )
 
     async def _planned(self, request: web.Request) -> web.Response:
-        """How far a plan is, and what would change; nodes with equal diffs share a block."""
+        """Return the progress of a plan and the planned changes. Nodes with equal diffs share a block."""
         run = await self._state_of(request.match_info["run"])
         changing = [name for name, node in sorted(run.nodes.items()) if node.state is NodeState.CHANGED]
         events = [
@@ -218,7 +218,7 @@ class StudioFleetPages:
         return await look_at_ends(self._fleet, recorded, await read_authors(self._fleet))
 
     async def _store(self, request: web.Request) -> web.Response:
-        """Store a bundle; its digest."""
+        """Store a bundle, and reply with its digest."""
         said = await read_body(request, BundleRequest)
         content = as_bundle(await asyncio.to_thread(checked_content, said.text, said.name))
         await self._fleet.manifests.put(content.digest, content.packed)
@@ -229,11 +229,11 @@ class StudioFleetPages:
 
 def checked_content(text: str, name: str) -> Content:
     """
-    A manifest ready to be sent. Blocking.
+    Return a manifest that is ready to be sent. Blocking.
 
     Raises:
         InputError: `lint` finds an error.
-        UsageError: It cannot have this name.
+        UsageError: The manifest cannot have this name.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name[:80]}: a name has letters, digits, `.`, `_` and `-`")

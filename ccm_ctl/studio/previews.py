@@ -1,4 +1,4 @@
-"""The files that a manifest gives a node: content and source of `file` resources, and the rendered templates of scaffolds."""
+"""Previews of the files in a manifest: content and source of `file` resources, and rendered templates of scaffolds."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ccm_ctl.studio.template_environment import TemplateEnvironment
 from ccm_ctl.studio.template_files import TemplateFiles
 
 FILES = 100
-"""Files of one manifest that are shown."""
+"""The maximum number of files of one manifest that are shown."""
 FILE_CHARACTERS = 20_000
-"""Characters of one file that are shown."""
+"""The maximum number of characters of one file that are shown."""
 SHOWN_CHARACTERS = 500_000
-"""Characters of all of them."""
+"""The maximum number of characters of all files together."""
 
 
 class PreviewedFile(Struct, frozen=True, kw_only=True):
@@ -34,12 +34,12 @@ class PreviewedFile(Struct, frozen=True, kw_only=True):
     A file that a node would have.
 
     Attributes:
-        path: The resource in the manifest; the list of resources, if a template gives it.
+        path: The path of the resource in the manifest. If a template generates the resource, the path of the resource list.
         name: The file's path on the node; "" if it has none.
-        origin: Where its content comes from, such as `content` or `templates/app/main.conf (jet)`.
-        text: Its content, or the beginning of it.
-        note: What else there is to say, such as that the rest is left out.
-        error: Why it has no content, with the place in the template.
+        origin: The source of the content, such as `content` or `templates/app/main.conf (jet)`.
+        text: The content, or the beginning of it.
+        note: Additional information, such as that the rest is left out.
+        error: Why there is no content, with the position in the template.
     """
 
     path: list[str | int]
@@ -54,12 +54,12 @@ def preview_files(
     root: Mapping[str, Any], environment: TemplateEnvironment, files: TemplateFiles
 ) -> tuple[list[PreviewedFile], int]:
     """
-    The files of a manifest, and how many more there are than are shown. Blocking.
+    Return the files of a manifest, and the number of files that are not shown. Blocking.
 
     Args:
         root: The manifest.
-        environment: What its templates see.
-        files: The files beside it.
+        environment: The environment of its templates.
+        files: The files next to the manifest.
     """
     found = list(_Previews(environment, files).all(root))
     return found[:FILES], max(0, len(found) - FILES)
@@ -74,7 +74,7 @@ class _Previews:
         self._room = SHOWN_CHARACTERS
 
     def all(self, root: Mapping[str, Any]) -> Iterator[PreviewedFile]:
-        """Each file, in the order of the manifest."""
+        """Yield each file, in the order of the manifest."""
         section = root.get("ccm")
         if not isinstance(section, Mapping):
             return
@@ -91,7 +91,7 @@ class _Previews:
             try:
                 found = list(reader.instances(entry, (*path, number)))
             except CcmError:
-                continue  # lint says it
+                continue  # lint reports this
             for kind, properties, at in found:
                 place = path if is_listed else list(at)
                 if kind.name == "file":
@@ -100,7 +100,7 @@ class _Previews:
                     yield from self._scaffold(properties, place)
 
     def _listed(self, template: str, path: list[str | int]) -> tuple[PreviewedFile, object]:
-        """The list of resources that a template gives, as text and as a value."""
+        """Return the list of resources that a template generates, as text and as a value."""
         try:
             text = self._environment.render(
                 "jet", self._environment.read_file(f"./{template}"), name=template
@@ -142,7 +142,7 @@ class _Previews:
             source = origin = self._text(properties, "source")
             engine = str(properties.get("engine") or DEFAULT_ENGINE)
             if engine not in DELIMITERS or not source:
-                return  # lint says it
+                return  # lint reports this
             left, right = DELIMITERS[engine]
             options = DirectoryOptions(
                 source=source,
@@ -171,7 +171,7 @@ class _Previews:
         return render_text(value, self._environment) if isinstance(value, str) else ""
 
     def _note(self, properties: Mapping[str, Any]) -> str:
-        """Whether the node skips the resource."""
+        """Return a note if the node skips the resource."""
         control = properties.get("control")
         if not isinstance(control, Mapping):
             return ""
@@ -187,7 +187,7 @@ class _Previews:
     def _shown(
         self, path: list[str | int], name: str, origin: str, content: str | bytes, note: str = ""
     ) -> PreviewedFile:
-        """A file as far as it is text and there is room."""
+        """Return a file. Only text is shown, up to the remaining space."""
         if isinstance(content, bytes):
             try:
                 text = content.decode()
@@ -211,10 +211,10 @@ class _Previews:
 
 
 class _LenientReader(EntryReader):
-    """Leaves out what cannot be read: lint says it."""
+    """Leaves out entries that cannot be read, because lint reports them."""
 
     def refuse(self, err: Exception) -> None:
-        """Read on."""
+        """Continue with the next entry."""
 
 
 def _said(err: CcmError) -> str:

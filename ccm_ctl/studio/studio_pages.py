@@ -1,4 +1,4 @@
-"""What the Studio page asks for: the schema, files, findings of lint."""
+"""The API of the Studio page: the schema, files, and findings of lint."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ccm_ctl.studio.workspace import FILE_BYTES, Workspace
 T = TypeVar("T")
 
 BODY_BYTES = 2 * FILE_BYTES
-"""The largest request: a manifest, whose characters JSON may write longer."""
+"""The maximum size of a request with a manifest, whose characters can be longer in JSON."""
 
 FINDINGS = 500
-"""Findings of one manifest that are given."""
+"""The maximum number of findings in a response."""
 
 
 class LintRequest(Struct, frozen=True, kw_only=True):
-    """A manifest as it stands in the editor."""
+    """A manifest in the editor."""
 
     text: str
     path: str = ""
 
 
 class SaveRequest(Struct, frozen=True, kw_only=True):
-    """A manifest to save, and the digest of the file as it was opened; "": as a new file."""
+    """A manifest to save, and the digest of the file when it was opened; "" for a new file."""
 
     path: str
     text: str
@@ -46,10 +46,10 @@ class SaveRequest(Struct, frozen=True, kw_only=True):
 
 class StudioPages:
     """
-    The interface of the Studio page.
+    The API of the Studio page.
 
     Args:
-        workspace: The files that may be opened and saved; None: none, the text stays in the browser.
+        workspace: The files that may be opened and saved. If None, the text stays in the browser.
     """
 
     def __init__(self, workspace: Workspace | None) -> None:
@@ -57,7 +57,7 @@ class StudioPages:
         self._linting = asyncio.Semaphore(2)
 
     def add_to(self, application: web.Application) -> None:
-        """Serve it. Lint changes nothing, and files are only open where the operator of this host is the only user."""
+        """Add the routes. Lint changes nothing, and files are available only if this host's operator is the only user."""
         application[READING].update(("/api/studio/lint", "/api/studio/files"))
         application.router.add_get("/api/studio", self._show)
         application.router.add_get("/api/studio/schema", self._schema)
@@ -66,22 +66,22 @@ class StudioPages:
         application.router.add_put("/api/studio/files", self._save)
 
     async def _show(self, request: web.Request) -> web.Response:
-        """The folder that is open, and the files in it."""
+        """Return the open folder and its files."""
         if self._workspace is None:
             return answer({"folder": None, "only": "", "files": []})
         files = await asyncio.to_thread(self._workspace.files)
         return answer({"folder": str(self._workspace.root), "only": self._workspace.only, "files": files})
 
     async def _schema(self, request: web.Request) -> web.Response:
-        """The JSON Schema of manifests, with the types that are installed here."""
+        """Return the JSON Schema of manifests, with the types that are installed here."""
         return answer(await asyncio.to_thread(manifest_schema))
 
     async def _open(self, request: web.Request) -> web.Response:
-        """A file."""
+        """Return a file."""
         return answer(await asyncio.to_thread(self._files().read, request.query.get("path", "")))
 
     async def _save(self, request: web.Request) -> web.Response:
-        """Save a file, if the agents' parser finds no error in it that the stored file did not have."""
+        """Save a file, unless the agents' parser finds an error that the stored file does not have."""
         said, files = await read_body(request, SaveRequest), self._files()
         async with self._linting:
             await asyncio.to_thread(_check_edit, files, said)
@@ -89,7 +89,7 @@ class StudioPages:
         return answer({"digest": digest})
 
     async def _lint(self, request: web.Request) -> web.Response:
-        """What `ccm lint` says about a text."""
+        """Return the findings of `ccm lint` for a text."""
         said = await read_body(request, LintRequest)
         async with self._linting:
             found = await asyncio.to_thread(partial(lint_text, said.text, said.path or "manifest.yaml"))
@@ -103,10 +103,10 @@ class StudioPages:
 
 def _check_edit(files: Workspace, said: SaveRequest) -> None:
     """
-    Refuse an edit that breaks a file. A file that has errors already may be saved, to repair it in steps.
+    Refuse an edit that breaks a file. If the file already has errors, it may be saved, so that it can be repaired in steps.
 
     Raises:
-        InputError: It names the first error.
+        InputError: The edit breaks the file. The error names the first problem.
     """
     files.check_path(said.path)
     errors = _errors_of(said.text, said.path)
@@ -121,10 +121,10 @@ def _errors_of(text: str, path: str) -> list[Finding]:
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
     """
-    The body of a request. The pages' limit for bodies is smaller than a manifest may be.
+    Return the body of a request. A manifest may be larger than the pages' usual limit for bodies.
 
     Raises:
-        UsageError: It is too large, or something else.
+        UsageError: The body is too large or not valid.
     """
     content = bytearray()
     async for chunk in request.content.iter_any():
@@ -138,12 +138,12 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 
 def manifest_schema() -> dict[str, object]:
-    """The JSON Schema of manifests, as `ccm schema` prints it."""
+    """Return the JSON Schema of manifests, as `ccm schema` prints it."""
     from ccm_agent.resources.schema import manifest_schema
 
     return manifest_schema(Catalog().all())
 
 
 def lint_text(text: str, name: str) -> list[Finding]:
-    """Findings in a text. It is not resolved against any folder: nothing of this host is read for it."""
+    """Return the findings in a text. No files of this host are read for it."""
     return lint(make_document(text.encode(errors="replace"), name, "/"))

@@ -1,8 +1,9 @@
 """
-What expressions and templates of a manifest see in a preview: the facts and data of a node, and files beside the manifest.
+The environment of a manifest's expressions and templates in a preview: a node's facts and data, and files next to the manifest.
 
-The text comes from a browser, and this process has the operator's credentials. Expressions are evaluated here, with the limits of
-an agent; templates are rendered in the render process (ADR 31). Neither sees environment variables, the broker, or other files.
+The text comes from a browser, and this process has the operator's credentials. Expressions are evaluated here with an agent's
+limits. Templates are rendered in the render process (ADR 31). Neither can access environment variables, the broker, or other
+files.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ CPU_S = 3.0
 STEPS = 4_000_000
 MEMORY_BYTES = 64 << 20
 RENDER_S = 10.0
-"""Seconds after which no further template of a manifest is rendered."""
+"""In seconds. After this time no more templates of a manifest are rendered."""
 RENDERED_BYTES = 8 << 20
 """The maximum total output of all templates of a manifest."""
 
 
 class TemplateEnvironment(Environment):
     """
-    The environment of one preview. Blocking: use it in one thread.
+    The environment of one preview. Blocking, so use it in one thread.
 
     Args:
-        facts, data: Those of the node; secrets are masked already.
-        files: The files beside the manifest.
-        worker: Renders templates; None: templates are not rendered.
+        facts, data: The node's facts and data, with secrets masked.
+        files: The files next to the manifest.
+        worker: Renders templates; None not to render any.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class TemplateEnvironment(Environment):
         self._worker = worker
 
     def with_data(self, data: Mapping[str, Any]) -> TemplateEnvironment:
-        """The same environment with other data, and the same allowances."""
+        """Return the same environment with other data, and the same allowances."""
         made = TemplateEnvironment(self._given_facts, data, self._files, self._worker)
         made.allowance, made.renderer = self.allowance, self.renderer
         return made
 
     def read_file(self, path: str) -> str:
-        """A file beside the manifest."""
+        """Return a file next to the manifest."""
         text = from_bytes(self._files.read(path))
         self.allowance.hold(size_of(text))
         return text
@@ -79,7 +80,7 @@ class TemplateEnvironment(Environment):
 
 
 class _BudgetedWorker:
-    """A `RenderWorker` whose jobs share one limit on time and one on output."""
+    """A `RenderWorker` whose jobs share a time limit and an output limit."""
 
     def __init__(self, worker: RenderWorker) -> None:
         self._worker = worker

@@ -1,8 +1,8 @@
 """
-Templates beside the manifest that is open, for previews.
+Templates next to the open manifest, for previews.
 
-They are read below the folder that `ccmctl studio` opened, step by step and without following links, as manifests are. The
-dashboard opens no folder, so there no template reads a file.
+They are read below the folder that `ccmctl studio` opened, without following links, like manifests. The dashboard does not open
+a folder, so templates cannot read files there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from ccm_agent.model.ports import Tree, TreeEntry
 from ccm_ctl.studio.workspace import Workspace
 
 ENTRIES = 500
-"""Files and directories of one scaffold."""
+"""The maximum number of files and directories of one scaffold."""
 TREE_BYTES = 4 << 20
 DEPTH = 20
 
 
 class TemplateFiles:
     """
-    The files that templates of one manifest may name.
+    The files that templates of one manifest may read.
 
     Args:
-        workspace: The folder that is open; None: none.
-        manifest: The path of the manifest in it; names are relative to its directory. "" for a manifest that is not saved yet.
+        workspace: The open folder; None for none.
+        manifest: The path of the manifest in the folder. Names are relative to its directory. "" for a manifest that is not
+            saved yet.
     """
 
     def __init__(self, workspace: Workspace | None = None, manifest: str = "") -> None:
@@ -37,10 +38,10 @@ class TemplateFiles:
 
     def read(self, name: str) -> bytes:
         """
-        The content of a file.
+        Return the content of a file.
 
         Raises:
-            ExpressionError: The name leads elsewhere, or there is no such file.
+            ExpressionError: The name leads outside, or there is no such file.
         """
         workspace, path = self._find(name)
         try:
@@ -50,10 +51,10 @@ class TemplateFiles:
 
     def read_tree(self, name: str) -> Tree:
         """
-        A directory of templates. Links are entries of the kind "other", which no scaffold renders.
+        Return a directory of templates. Links are entries of the kind "other", which no scaffold renders.
 
         Raises:
-            ExpressionError: The name leads elsewhere, there is no such directory, or it is too large.
+            ExpressionError: The name leads outside, there is no such directory, or it is too large.
         """
         workspace, path = self._find(name)
         try:
@@ -82,7 +83,7 @@ class TemplateFiles:
 
 
 def _entries(directory: int, above: str, room: list[int], source: str) -> Iterator[TreeEntry]:
-    """The entries of an open directory, in the order of a walk; `room` counts entries and bytes that may still come."""
+    """Yield the entries of an open directory, in the order of a walk. `room` has the remaining numbers of entries and bytes."""
     for name in sorted(os.listdir(directory)):
         path = f"{above}{name}"
         room[0] -= 1

@@ -1,8 +1,8 @@
 """
-The files that `ccmctl studio` opens: a folder, or one file of it.
+The files that `ccmctl studio` opens: a folder, or one file in it.
 
-Paths come from a browser. Each step of a path is opened without following links, below the folder that was opened at first, so
-neither `..` nor a link that another user makes meanwhile leads out of it.
+Paths come from a browser. Each part of a path is opened without following links, below the folder that was opened first.
+Neither `..` nor another user's new link can lead outside.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ccm_agent.model.errors import InputError, NotFoundError, RevisionError
 
 SUFFIXES = (".yaml", ".yml")
 FILE_BYTES = 1 << 20
-"""The largest file that is opened; lint and forms of a larger one would take seconds."""
+"""The maximum size of a file that is opened. Lint and forms would take seconds for a larger file."""
 FILES = 500
-"""Files that are listed at most."""
+"""The maximum number of files that are listed."""
 LOOKED_AT = 5000
-"""Entries of folders that are looked at for them: the folder may be a home directory."""
+"""The maximum number of folder entries that are checked, because the folder may be a home directory."""
 DEPTH = 6
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class StudioFile(Struct, frozen=True, kw_only=True):
-    """A file as it was read: its text, and the digest by which a later save knows that it is still the same."""
+    """A file: its text, and the digest that shows at a later save whether the file has changed."""
 
     path: str
     text: str
@@ -41,14 +41,14 @@ class StudioFile(Struct, frozen=True, kw_only=True):
 
 class Workspace:
     """
-    The folder that is open.
+    The open folder.
 
     Args:
         root: The folder.
-        only: The one file of it that may be read and written; "": all YAML files below it.
+        only: The only file in it that may be read and written; "" for all YAML files below the folder.
 
     Attributes:
-        root: Its absolute path.
+        root: The folder's absolute path.
     """
 
     def __init__(self, root: Path, only: str = "") -> None:
@@ -58,10 +58,10 @@ class Workspace:
     @classmethod
     def open(cls, path: Path) -> Workspace:
         """
-        A folder, or a file: one that is not there yet is made by the first save.
+        Open a folder or a file. A missing file is created by the first save.
 
         Raises:
-            InputError: It is neither, or not the name of a YAML file.
+            InputError: The path is neither a folder nor the name of a YAML file.
         """
         if path.is_dir():
             return cls(path)
@@ -76,7 +76,7 @@ class Workspace:
         return cls(path.parent, path.name)
 
     def files(self) -> list[str]:
-        """Paths of the YAML files, sorted. Hidden folders, links and what lies deep are left out."""
+        """Return the paths of the YAML files, sorted. Hidden folders, links and deeply nested files are left out."""
         if self.only:
             return [self.only] if (self.root / self.only).is_file() else []
         found: list[str] = []
@@ -96,10 +96,10 @@ class Workspace:
 
     def read(self, path: str) -> StudioFile:
         """
-        A file.
+        Return a file.
 
         Raises:
-            InputError: The path leads elsewhere, or the file is not text or too large.
+            InputError: The path leads outside, or the file is not text or too large.
             NotFoundError: There is no such file.
         """
         with self._folder_of(path, self._manifest_parts(path)) as (folder, name):
@@ -115,22 +115,22 @@ class Workspace:
         Check that a manifest may be saved under a path.
 
         Raises:
-            InputError: It may not.
+            InputError: The path is not allowed.
         """
         self._manifest_parts(path)
 
     def write(self, path: str, text: str, digest: str) -> str:
         """
-        Save a file at once or not at all; its new digest.
+        Save a file atomically, and return its new digest.
 
         Args:
-            path: Where, below the folder.
+            path: The path below the folder.
             text: The new text.
-            digest: That of the file as it was opened; "": there was none.
+            digest: The digest of the file when it was opened; "" if it is new.
 
         Raises:
-            RevisionError: The file on disk is another one than was opened.
-            InputError: The path leads elsewhere, or it cannot be written.
+            RevisionError: The file on disk has changed since it was opened.
+            InputError: The path leads outside, or the file cannot be written.
         """
         content = text.encode(errors="surrogatepass")
         if len(content) > FILE_BYTES:
@@ -144,10 +144,10 @@ class Workspace:
 
     def read_bytes(self, path: str) -> bytes:
         """
-        The content of a file of any kind that a manifest names.
+        Return the content of a file of any kind that a manifest names.
 
         Raises:
-            InputError: The path leads elsewhere, or the file is too large.
+            InputError: The path leads outside, or the file is too large.
             NotFoundError: There is no such file.
         """
         with self._folder_of(path, self._beside(path)) as (folder, name):
@@ -156,10 +156,10 @@ class Workspace:
     @contextlib.contextmanager
     def opened_directory(self, path: str) -> Iterator[int]:
         """
-        A directory that a manifest names, open within the block.
+        Yield the descriptor of a directory that a manifest names.
 
         Raises:
-            InputError: The path leads out of the folder, or is not a directory.
+            InputError: The path leads outside, or is not a directory.
             NotFoundError: There is no such directory.
         """
         with self._folder_of(path, [*self._beside(path), "."]) as (folder, _):
@@ -167,7 +167,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def _folder_of(self, path: str, parts: list[str]) -> Iterator[tuple[int, str]]:
-        """The open folder of a file, and its name."""
+        """Yield the descriptor of a file's folder, and the file's name."""
         with contextlib.ExitStack() as stack:
             folder = os.open(self.root, _FOLDER & ~os.O_NOFOLLOW)  # the operator may have named a link
             stack.callback(os.close, folder)
@@ -205,7 +205,7 @@ def _parts(path: str) -> list[str]:
 
 
 def digest_of(content: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """Return the SHA-256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -227,10 +227,10 @@ def _read(folder: int, name: str, path: str) -> tuple[bytes, os.stat_result]:
 
 
 def _replace(folder: int, name: str, path: str, content: bytes, digest: str) -> None:
-    """Put a new file in the place of the one that was opened, with its owner and mode."""
+    """Replace the opened file with a new file, keeping its owner and mode."""
     temporary = f".{name[:100]}.{secrets.token_hex(6)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # what replaces a private file is private from the start
+    # a new file that replaces a private one is private from the start
     number = os.open(temporary, flags, 0o600 if digest else 0o666, dir_fd=folder)
     try:
         with os.fdopen(number, "wb") as file:
@@ -253,7 +253,7 @@ def _replace(folder: int, name: str, path: str, content: bytes, digest: str) -> 
 
 
 def _take_over(number: int, folder: int, name: str, path: str, digest: str) -> None:
-    """Give a file the mode and owner of the one that it replaces, which must still be the one that was opened."""
+    """Give a file the mode and owner of the file that it replaces, which must not have changed since it was opened."""
     changed = f"{path}: changed on disk since it was opened; open it again"
     try:
         before, found = _read(folder, name, path)
@@ -265,10 +265,10 @@ def _take_over(number: int, folder: int, name: str, path: str, digest: str) -> N
         for owner in (
             found.st_uid,
             -1,
-        ):  # an ordinary user cannot give files away, but to a group of one's own
+        ):  # an ordinary user can change a file's group only to a group of which the user is a member
             with contextlib.suppress(PermissionError):
                 os.fchown(number, owner, found.st_gid)
     mode = stat.S_IMODE(found.st_mode)
     if os.fstat(number).st_gid != found.st_gid:
-        mode &= ~stat.S_IRWXG  # these rights were not meant for the group that has the file now
+        mode &= ~stat.S_IRWXG  # these permissions were not meant for the file's new group
     os.fchmod(number, mode)

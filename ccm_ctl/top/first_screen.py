@@ -1,8 +1,8 @@
 """
-The first picture of `ccmctl top`, drawn without Textual.
+The first screen of `ccmctl top`, drawn without Textual.
 
-Importing Textual takes longer than reading a fleet of a thousand nodes. Until it is there, this picture shows what was read, with
-each line where Textual draws it. What is typed meanwhile waits for Textual.
+Importing Textual takes longer than reading a fleet of a thousand nodes. Until the import ends, this screen shows the data that
+was read, in Textual's layout. Key presses in the meantime wait for Textual.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_ctl.top.lines import Part
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
-"""The terminal's second screen without a cursor, where long lines are cut off, and back."""
+"""Sequences that switch to the terminal's second screen, without a cursor and with long lines cut off, and back."""
 
 _LOOKS = {
     "bold": "1", "underline": "4", "reverse": "7",
@@ -32,15 +32,15 @@ _LOOKS = {
 }  # fmt: skip
 
 AROUND_TABLE = 4
-"""The lines of a screen besides rows: counts, status, headings, keys."""
+"""The lines of a screen that are not rows: counts, status, headings, keys."""
 
 
 @contextlib.contextmanager
 def silent_second_screen(out: TextIO, keyboard: TextIO) -> Iterator[None]:
     """
-    Show the terminal's second screen, and do not show what is typed, until the work is done.
+    Show the terminal's second screen until the work is done, and do not show key presses.
 
-    Work that succeeds must leave the second screen itself, as Textual does. After an error it is left here.
+    Work that succeeds must leave the second screen itself, as Textual does. After an error, this function leaves it.
     """
     device = keyboard.fileno()
     before = termios.tcgetattr(device)
@@ -57,13 +57,13 @@ def silent_second_screen(out: TextIO, keyboard: TextIO) -> Iterator[None]:
 
 
 def draw_first_screen(out: TextIO, watch: FleetWatch, now: datetime, *, color: bool) -> None:
-    """Draw what was read of the nodes."""
+    """Draw the data that was read about the nodes."""
     columns, lines = os.get_terminal_size(out.fileno())
     _write(out, "\x1b[2J\x1b[H" + "\r\n".join(first_screen(watch, now, columns, lines, color=color)))
 
 
 def first_screen(watch: FleetWatch, now: datetime, columns: int, lines: int, *, color: bool) -> list[str]:
-    """The lines of the picture, each no longer than the screen is wide."""
+    """Return the lines of the screen, none of them longer than the screen's width."""
     view = VIEWS[0]
     rows = rows_of(view, watch, now)
     titles = COLUMNS[view]
@@ -86,7 +86,7 @@ def _in_columns(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _painted(parts: list[Part], columns: int, *, color: bool) -> str:
-    """Parts as one line. Without color only bold, underlined and reversed text remains."""
+    """Return parts as one line. Without color, only bold, underlined and reversed text is styled."""
     painted, left = "", columns
     for text, look in parts:
         cut = text[:left]

@@ -1,4 +1,4 @@
-"""The fleet as the terminal view shows it: read repeatedly, with a limit on everything that is kept."""
+"""The fleet for the terminal view. It is read repeatedly, with a limit on all stored data."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_list import ListedRun
 
 KEPT_EVENTS = 2000
-"""The newest events that are kept. Failing resources are looked up in them, too."""
+"""The maximum number of events that are kept. They are also used to find failing resources."""
 
 RUNS_READ = 50
-"""The newest runs that are read."""
+"""The number of recent runs that are read."""
 
 LOOK_AGAIN_S = 2.0
-"""Seconds between two readings of the fleet; a large fleet is read less often, see SHARE."""
+"""Seconds between two readings of the fleet. A large fleet is read less often, see SHARE."""
 
 SHARE = 6
 """Reading takes at most 1/SHARE of the time."""
 
 RATE_S = 60
-"""The event rate is that of the last minute."""
+"""The period of the event rate: the last minute."""
 
 
 class FleetWatch:
     """
-    The fleet as it was read last.
+    The fleet as it was last read.
 
     Attributes:
         overview: Nodes and assignments with their states; None before the first reading.
         events: The newest events, the oldest first.
         runs: The newest runs; None before they were read.
-        rollouts: The rollouts that are not over; they are read after the first picture, with which they would take longer.
-        selector: The filter in the selector language; "": none.
-        shown: The nodes that the filter selects; None: all.
-        filter_problem: Why the filter selects no nodes; "": it does.
-        problem: Why the fleet, or the list of runs, could not be read last; "" when it was read.
-        is_stream_current: The stream of events was read a moment ago.
-        wants_runs: Runs are on the screen, so they are read.
-        version: Grows with each change.
+        rollouts: The rollouts that are not over. They are read after the first screen, because they would delay it.
+        selector: The filter in the selector language; "" for none.
+        shown: The nodes that the filter selects; None for all.
+        filter_problem: Why the filter selects no nodes; "" if it selects some.
+        problem: Why the fleet or the list of runs could not be read; "" after a successful reading.
+        is_stream_current: Whether the stream of events was read recently.
+        wants_runs: Whether runs are on the screen and must be read.
+        version: A number that grows with each change.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -77,11 +77,11 @@ class FleetWatch:
 
     @property
     def is_away(self) -> bool:
-        """The broker does not answer, so what is shown may be old."""
+        """Whether the broker is unavailable, so that the data may be old."""
         return self._is_broker_away or not self.is_stream_current
 
     async def run(self) -> None:
-        """Read events and the fleet until cancelled; a fleet that was read already is read again after the usual pause."""
+        """Read events and the fleet until cancelled. A fleet that was already read is read again after the usual pause."""
         live = LiveEvents(
             self._fleet, on_events=self._take, on_restart=self._forget, on_state=self._on_stream_state
         )
@@ -94,7 +94,7 @@ class FleetWatch:
         Show only the nodes that a selector matches, from the next reading on; "" shows all.
 
         Raises:
-            SelectorError: It does not parse; the former filter stays.
+            SelectorError: The selector cannot be parsed. The previous filter stays.
         """
         from ccm_agent.templates.selector import parse_selector
 
@@ -106,11 +106,11 @@ class FleetWatch:
         self.look_soon()
 
     def look_soon(self) -> None:
-        """Read the fleet without waiting for the next turn."""
+        """Read the fleet now instead of after the usual pause."""
         self._soon.set()
 
     def events_per_second(self) -> float:
-        """How many events arrived per second within the last minute."""
+        """Return the number of events per second within the last minute."""
         begin = asyncio.get_running_loop().time() - RATE_S
         return sum(count for arrived, count in self._arrived if arrived > begin) / RATE_S
 
@@ -146,11 +146,11 @@ class FleetWatch:
                 continue
 
     async def refresh(self) -> None:
-        """Read the fleet now; when the broker does not answer, what was read before stays."""
+        """Read the fleet now. If the broker does not reply, the previous data is kept."""
         await self._read(with_fleet=True)
 
     async def read_first(self) -> None:
-        """Read what the first picture shows: the fleet without its rollouts."""
+        """Read the data of the first screen: the fleet without its rollouts."""
         await self._read(with_fleet=True, with_rollouts=False)
 
     async def _refresh_rollouts(self) -> None:
@@ -185,7 +185,7 @@ class FleetWatch:
             self.shown, self.filter_problem = shown, problem
 
     async def _read_runs(self) -> None:
-        # imported when runs are shown: the first picture comes sooner without
+        # imported when runs are shown, so that the first screen appears sooner
         from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
 
         self.runs = (await list_runs(self._fleet, RunFilter(folds=True), RUNS_READ)).runs

@@ -1,4 +1,4 @@
-"""The lines above and below the table, as parts: each a safe text with its look, in the words of rich."""
+"""The lines above and below the table, as parts: each is a safe text with a style in rich's format."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SUBJECTS = {
     "events": "events of {nodes}",
     "failing": "failing resources of {nodes}",
 }
-"""What a table shows, as the second line says it."""
+"""The subject of each table, for the second line."""
 
 
 def counts_line(watch: FleetWatch, now: datetime) -> list[Part]:
-    """How many nodes there are, how many nodes and rollouts in which state, and the rate of events."""
+    """Return the number of nodes, the number of nodes and rollouts per state, and the rate of events."""
     if watch.overview is None:
         return [("reading the fleet …", "")]
     counts = count_states(watch)
@@ -44,7 +44,7 @@ def counts_line(watch: FleetWatch, now: datetime) -> list[Part]:
 
 
 def status_line(watch: FleetWatch, view: str) -> list[Part]:
-    """What the table shows, or what is wrong."""
+    """Describe the content of the table, or a problem."""
     reason = one_line(watch.problem)
     if watch.is_away:
         return [(f"broker unavailable, trying again{f': {reason}' if reason else ''}", COLORS["bad"])]
@@ -57,7 +57,7 @@ def status_line(watch: FleetWatch, view: str) -> list[Part]:
 
 
 def keys_line(view: str) -> list[Part]:
-    """The most important keys; the current table stands out."""
+    """Return the most important keys, with the current table emphasized."""
     parts: list[Part] = []
     for place, name in enumerate(VIEWS, 1):
         parts += [(f"{place} {name}", "bold reverse" if name == view else ""), ("  ", "")]

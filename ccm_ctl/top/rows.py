@@ -38,12 +38,12 @@ COLUMNS = {
 }
 
 ROWS_SHOWN = 500
-"""The most rows of a table; a filter selects others."""
+"""The maximum number of rows of a table. A filter selects others."""
 
 CELL_CHARACTERS = 200
 
 FIRST = (*ORDER, *(state for state in MEANINGS if state not in ORDER))
-"""States of nodes and rollouts; those that need attention come first."""
+"""States of nodes and rollouts. Those that need attention come first."""
 
 
 class TableRow(Struct, frozen=True):
@@ -51,10 +51,10 @@ class TableRow(Struct, frozen=True):
     A row of a table.
 
     Attributes:
-        key: Identifies what the row is about, also when its cells change.
-        cells: Safe texts of one line.
+        key: A key for the row's subject, which stays the same when the cells change.
+        cells: Safe texts of one line each.
         meaning: A key of COLORS.
-        node, run: The node and the run that it opens.
+        node, run: The node and the run that the row opens.
     """
 
     key: str
@@ -65,18 +65,18 @@ class TableRow(Struct, frozen=True):
 
 
 def rows_of(view: str, watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """The rows of a table, as many as are shown."""
+    """Return the rows of a table, up to the maximum."""
     make = {"nodes": node_rows, "runs": run_rows, "events": event_rows, "failing": failing_rows}[view]
     return make(watch, now)[:ROWS_SHOWN]
 
 
 def count_states(watch: FleetWatch) -> Counter[str]:
-    """How many of the shown nodes are in which state."""
+    """Return the number of shown nodes per state."""
     return Counter(found.state for _, found, _ in _shown(watch))
 
 
 def node_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """Nodes, and rollouts that wait for an operator: what needs attention first, the worst before the rest."""
+    """Return nodes, and rollouts that wait for an operator. Those that need attention come first, starting with the worst."""
     found = [
         (_rank(one, now), natural(node.name), _node_row(node, one, standings, now))
         for node, one, standings in _shown(watch)
@@ -97,12 +97,12 @@ def node_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 
 def rollout_items(watch: FleetWatch, now: datetime) -> list[AttentionLine]:
-    """The rollouts that wait for an operator."""
+    """Return the rollouts that wait for an operator."""
     return find_rollout_items(watch.rollouts, now)
 
 
 def _rank(found: NodeCondition, now: datetime) -> float:
-    """The place of a node; one that was offline only for a moment comes right behind those that need attention."""
+    """Return a node's rank. A node that was only briefly offline comes directly after those that need attention."""
     if found.state in ORDER and not needs_attention(found, now):
         return len(ORDER) - 0.5
     return FIRST.index(found.state)
@@ -119,7 +119,7 @@ def _node_row(
 
 
 def _note(found: NodeCondition, standings: Mapping[str, NodeStanding], now: datetime) -> str:
-    """What is wrong, how old that is, and the state of each assignment."""
+    """Describe the problem, its age, and the state of each assignment."""
     lagging = [f"{name} {one.state}" for name, one in sorted(standings.items()) if not one.is_converged]
     converged = len(standings) - len(lagging)
     heard = f"heard {ago(found.heard, now)}" if found.is_late or found.state == OFFLINE else ""
@@ -129,7 +129,7 @@ def _note(found: NodeCondition, standings: Mapping[str, NodeStanding], now: date
 
 
 def run_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """The runs: rollouts that wait for an operator first, then the newest."""
+    """Return the runs: rollouts that wait for an operator first, then the newest."""
     waves = {state.run: rollout_line(state) for state in watch.rollouts}
     waiting = {item.run for item in rollout_items(watch, now)}
     rows = [_run_row(one, waves.get(one.record.run, ""), now) for one in watch.runs or []]
@@ -158,7 +158,7 @@ def _run_row(one: ListedRun, wave: str, now: datetime) -> TableRow:
 
 
 def event_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """The events of the shown nodes, the newest first."""
+    """Return the events of the shown nodes, the newest first."""
     del now
     return [
         TableRow(
@@ -173,7 +173,7 @@ def event_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 
 def failing_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """The resources whose last kept event on a node is a failure, those that fail on most nodes first."""
+    """Return the resources whose last stored event on a node is a failure. Those that fail on the most nodes come first."""
     newest: dict[tuple[str, str], EventFrame] = {}
     for frame in _shown_events(watch):
         if frame.kind == "resource":
@@ -203,7 +203,7 @@ def _shown(watch: FleetWatch) -> list[tuple[Node, NodeCondition, dict[str, NodeS
 
 
 def _shown_events(watch: FleetWatch) -> list[EventFrame]:
-    """The newest first."""
+    """Return the events of the shown nodes, the newest first."""
     shown = watch.shown
     return [frame for frame in reversed(watch.events) if shown is None or frame.node in shown]
 

@@ -1,4 +1,4 @@
-"""The terminal view itself: a table at a time, and pages that open from its rows."""
+"""The terminal view: one table at a time, and pages that open from its rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DRAW_S = 0.5
 """Seconds between two updates of the screen."""
 
 PAGE_CHARACTERS = 100_000
-"""The most of a page that is shown."""
+"""The maximum number of characters of a page that are shown."""
 
 KEYS = """\
 1 2 3 4, Tab   nodes, runs, events, failing resources
@@ -52,14 +52,14 @@ among the last 2,000 events of the last hour and since the start.
 
 
 class TopPages(Struct, frozen=True):
-    """Makes the pages of a node and of a run, of plain text, for a width in columns; raises CcmError."""
+    """Makes the pages of a node and of a run as plain text for a width in columns. Raises CcmError."""
 
     node: Callable[[str, int], Awaitable[str]]
     run: Callable[[str, int], Awaitable[str]]
 
 
 class _PageScreen(ModalScreen[None]):
-    """A text over the table, which can be scrolled."""
+    """A scrollable text over the table."""
 
     BINDINGS: ClassVar[list[Any]] = [
         Binding("escape,q,enter", "app.pop_screen", "close"),
@@ -77,7 +77,7 @@ class _PageScreen(ModalScreen[None]):
         self._run = run
 
     def compose(self) -> ComposeResult:
-        """A heading, and the text below it."""
+        """Lay out a heading, and the text below it."""
         hint = "".join(
             f"  {key} {word}"
             for key, word, there in (("n", "node", self._node), ("r", "run", self._run))
@@ -88,7 +88,7 @@ class _PageScreen(ModalScreen[None]):
             yield Static(styled("reading …"), id="text")
 
     def on_mount(self) -> None:
-        """Read it in the background."""
+        """Read the page in the background."""
         self.run_worker(self._read(), name="top:page")
 
     async def _read(self) -> None:
@@ -113,8 +113,8 @@ class TopApp(App[None]):
 
     Args:
         fleet: The fleet.
-        pages: Makes what opens from a row.
-        watch: Reads the fleet; what it has read already is shown at once.
+        pages: Makes the pages that open from a row.
+        watch: Reads the fleet. Data that it has already read is shown immediately.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -153,7 +153,7 @@ class TopApp(App[None]):
         self._drawn: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Counts, the state of the filter and of the broker, a table, and the keys."""
+        """Lay out the counts, the state of the filter and of the broker, a table, and the keys."""
         yield Static(id="counts")
         yield Static(id="status")
         yield DataTable[Text](cursor_type="row", zebra_stripes=False, cell_padding=1)
@@ -163,14 +163,14 @@ class TopApp(App[None]):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
-        """Start reading, and draw what is new."""
+        """Start reading, and draw changes."""
         self.run_worker(self.watch_fleet.run(), name="top:watch")
         self.set_interval(DRAW_S, self.draw)
         self._show_view(VIEWS[0])
         self.query_one(DataTable).focus()
 
     def draw(self) -> None:
-        """Show what is new."""
+        """Draw changes."""
         watch = self.watch_fleet
         now = self._fleet.clock.now()
         state = (watch.version, self._view, int(now.timestamp()) // 5, self.size)
@@ -185,7 +185,7 @@ class TopApp(App[None]):
         self.screen_stack[0].query_one(name, Static).update(text)
 
     def _fill(self, rows: list[TableRow]) -> None:
-        """Show rows. The cursor stays on its row; a cursor at the top stays at the top."""
+        """Show rows. The cursor stays on its row, or at the top if it was there."""
         if rows == self._rows:
             return
         table = self.screen_stack[0].query_one(DataTable)
@@ -225,7 +225,7 @@ class TopApp(App[None]):
         self.action_view(VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)])
 
     def action_filter(self) -> None:
-        """Ask for a selector."""
+        """Open the field for a selector."""
         field = self.query_one("#filter", Input)
         field.value = self.watch_fleet.selector
         field.add_class("open")
@@ -238,7 +238,7 @@ class TopApp(App[None]):
             self.query_one(DataTable).focus()
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Filter."""
+        """Apply the filter."""
         try:
             self.watch_fleet.filter_nodes(message.value.strip())
         except CcmError as err:
@@ -248,7 +248,7 @@ class TopApp(App[None]):
         self.draw()
 
     def on_data_table_row_selected(self, message: DataTable.RowSelected) -> None:
-        """Open what the row is about."""
+        """Open the page of the row's subject."""
         if message.cursor_row >= len(self._rows):
             return
         row = self._rows[message.cursor_row]
@@ -263,7 +263,7 @@ class TopApp(App[None]):
         self.push_screen(_PageScreen(f"{row.node} {row.cells[0]}", make, row.node, row.run))
 
     def _full_texts(self, row: TableRow) -> list[str]:
-        """An event, or the newest failures of a resource."""
+        """Return the text of an event, or the newest failures of a resource."""
         events = [
             event
             for event in self.watch_fleet.events
@@ -286,7 +286,7 @@ class TopApp(App[None]):
             self.open_page(what, row.node, row.run)
 
     def open_page(self, what: str, node: str, run: str) -> None:
-        """Open the page of a node or of a run; without one, nothing happens."""
+        """Open the page of a node or of a run. Do nothing if both are ""."""
         if name := node if what == "node" else run:
             make = self._pages.node if what == "node" else self._pages.run
             self.push_screen(_PageScreen(f"{what} {name}", lambda width: make(name, width)))
@@ -302,15 +302,15 @@ class TopApp(App[None]):
 
 
 def styled(text: str, meaning: str = "") -> Text:
-    """A text as it is, without markup, in the color of its meaning."""
+    """Return a text without markup, in the color of its meaning."""
     return Text(text, COLORS[meaning])
 
 
 def assemble(parts: list[Part]) -> Text:
-    """A line of its parts."""
+    """Return a line assembled from its parts."""
     return Text.assemble(*parts, no_wrap=True)
 
 
 def _cells(row: TableRow) -> list[Text]:
-    """Cells as they are; the color of the row is that of its state, which a word says, too."""
+    """Return the cells of a row in the color of its state. A word also shows the state."""
     return [Text(cell, COLORS[row.meaning], no_wrap=True) for cell in row.cells]

@@ -18,7 +18,7 @@ class GossType(Struct, frozen=True, kw_only=True):
         name: The name in the rules.
         subject: The attribute that can name the subject instead of the key.
         attributes: The attributes in the order in which they are checked. If the first one fails or shows that the subject is
-        absent, the others are skipped.
+            absent, the others are skipped.
         look: Reads the attributes of one subject.
         required: Whether the rule must give the first attribute.
         texts: Attributes with long texts. A list of expected values is a list of patterns for their lines.

@@ -90,8 +90,7 @@ def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
                 with _reported(packed, f"entry {entry.name!r}"):
                     _write(tree, entry, source, stop)
             for entry in reversed(written):
-                # directories get their mode and time last: a read-only directory could not be filled, and filling changes the
-                # time
+                # directories get their mode and time last: filling needs write permission and changes the time
                 if entry.kind == "directory":
                     tree.set_directory(entry.name, entry)
     return len(entries)

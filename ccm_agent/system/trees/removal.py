@@ -36,8 +36,7 @@ def remove_tree(parent: int, name: str, path: str, stop: CancelFlag) -> None:
     Remove a directory and everything below it.
 
     Only one directory is open at a time, so the depth is not limited. Each directory is entered and left through its
-    descriptor. A
-    symlink that replaces a directory is removed itself, and a directory that is moved away is not followed.
+    descriptor. A symlink that replaces a directory is removed itself, and a directory that is moved away is not followed.
 
     Args:
         parent: A descriptor of the parent directory.

@@ -139,8 +139,7 @@ class OpenTree:
         Set owner, mode and time of an open file or directory.
 
         Uses the descriptor instead of the name. Otherwise the owner of the target directory could swap in another program,
-        which would
-        become setuid root.
+        which would become setuid root.
         """
         self._own(fd, entry)
         default = 0o755 if entry.kind == "directory" else 0o644

@@ -10,7 +10,7 @@ from ccm_ctl.render.record_types.line import Count, Flag, Line, Text, Texts, Tim
 
 
 class SignerLine(Line, frozen=True, kw_only=True, tag="signer"):
-    """An operator whose signatures nodes obey."""
+    """An operator whose signatures nodes accept."""
 
     name: Annotated[str, Meta(description="Name of the operator.")]
     key: Annotated[str, Meta(description="The public key.")]
@@ -57,7 +57,7 @@ class TokenLine(Line, frozen=True, kw_only=True, tag="token"):
 
 
 class JoinLine(Line, frozen=True, kw_only=True, tag="join"):
-    """The result of a node's request to join, to renew its credentials or to leave, or a node that waits."""
+    """The result of a node's request to join, to renew its credentials or to leave, or a waiting node."""
 
     node: Annotated[str, Meta(description="The name that the node requested.")]
     state: Annotated[str, Meta(description="`joined`, `renewed`, `waiting`, `refused` or `left`.")]

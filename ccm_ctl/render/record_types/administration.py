@@ -1,4 +1,4 @@
-"""The records about what commands create, checks of `doctor`, notification rules, and errors."""
+"""The records about created objects, checks of `doctor`, notification rules, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made"):
 
 
 class LeftLine(Line, frozen=True, kw_only=True, tag="left"):
-    """A node or operator that still has credentials of the layout with one account; in `init --security --migrate`."""
+    """A node or operator that still has credentials of the single-account layout; in `init --security --migrate`."""
 
     kind: Annotated[str, Meta(description="`node` or `operator`; empty if only the broker knows.")]
     name: Annotated[str, Meta(description="The name.")]
@@ -38,7 +38,7 @@ class LeftLine(Line, frozen=True, kw_only=True, tag="left"):
 
 
 class CheckResultLine(Line, frozen=True, kw_only=True, tag="check"):
-    """What one check of `doctor` found."""
+    """The result of one check of `doctor`."""
 
     id: Annotated[str, Meta(description="The check, such as `broker.tls`.")]
     state: Annotated[str, Meta(description="`ok`, `warning`, `problem` or `unknown`.")]
@@ -56,7 +56,7 @@ class ChecksLine(Line, frozen=True, kw_only=True, tag="checks"):
 
 
 class NotificationRuleLine(Line, frozen=True, kw_only=True, tag="notification_rule"):
-    """A rule that reports what happens in the fleet; in `notify list`."""
+    """A rule that reports events in the fleet; in `notify list`."""
 
     name: Annotated[str, Meta(description="Name of the rule.")]
     on: Annotated[str, Meta(description="Its condition.")]

@@ -30,7 +30,7 @@ from ccm_ctl.render.record_types.line import (
 
 
 class BundleReferenceFields(Struct, frozen=True, kw_only=True):
-    """Something on the broker that needs a bundle."""
+    """An object on the broker that needs a bundle."""
 
     kind: Annotated[
         str,

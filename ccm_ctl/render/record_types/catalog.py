@@ -1,8 +1,8 @@
 """
-All records of `ccmctl --json`, from which their schema and the reference page are generated.
+All records of `ccmctl --json`. Their schema and the reference page are generated from this list.
 
-Commands print them with `Terminal.record(NodeLine, node=…)`: the Struct names the record, and the type checker holds the fields
-against it. Scripts rely on the shapes: fields are added, never changed.
+Commands print them with `Terminal.record(NodeLine, node=…)`. The Struct names the record, and the type checker compares the
+fields with it. Scripts rely on the records, so fields are added but never changed.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     DifferenceLine,
     ErrorLine,
 )
-"""All kinds, in the order of the reference."""
+"""All kinds of records, in the order of the reference."""
 
 
 def record_schema() -> dict[str, Any]:
     """
-    The JSON Schema of a record.
+    Return the JSON Schema of a record.
 
-    A field that is None is not printed, so the schema does not name null for a field that is None by default.
+    A field that is None is not printed, so null is not in the schema of a field whose default is None.
     """
     schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
     for name in {kind.__name__ for record in RECORDS for kind in record.__mro__} & schema["$defs"].keys():

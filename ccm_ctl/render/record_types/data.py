@@ -62,7 +62,7 @@ class ExplainedLayer(Struct, frozen=True, kw_only=True):
 
 
 class ExplainedLine(Line, frozen=True, kw_only=True, tag="explained"):
-    """Where a value of Hiera data comes from."""
+    """The origin of a value of Hiera data."""
 
     key: Annotated[str, Meta(description="The dotted path.")]
     node: Node

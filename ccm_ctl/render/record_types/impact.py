@@ -10,7 +10,7 @@ from ccm_ctl.render.record_types.line import Count, Line, OneRun
 
 
 class ServiceWaveFields(Struct, frozen=True, kw_only=True):
-    """What one wave would do to one service."""
+    """The effect of one wave on one service."""
 
     wave: Annotated[int, Meta(description="Number of the wave, from 0.")]
     name: Annotated[str, Meta(description="Name of the wave; empty without waves.")]
@@ -27,7 +27,7 @@ class ServiceWaveFields(Struct, frozen=True, kw_only=True):
 
 
 class ImpactLine(Line, frozen=True, kw_only=True, tag="impact"):
-    """What a rollout would do to one service; in `plan --impact`, those that lose most first."""
+    """The effect of a rollout on one service; in `plan --impact`. Services that lose the most come first."""
 
     cluster: Annotated[str, Meta(description="Cluster of the service.")]
     protocol: Annotated[str, Meta(description="Its protocol.")]
@@ -82,7 +82,7 @@ class ImpactSlotFields(Struct, frozen=True, kw_only=True):
 
 
 class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary"):
-    """The last record of `plan --impact`: what the numbers count. Lists have at most 1,000 items."""
+    """The last record of `plan --impact`, which describes the numbers. Lists have at most 1,000 items."""
 
     run: OneRun = None
     services: Annotated[int, Meta(description="How many services lose instances.")]

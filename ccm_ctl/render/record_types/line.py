@@ -1,4 +1,4 @@
-"""The fields that many records have, and what all records of `ccmctl --json` have in common."""
+"""The fields that many records share, and the base of all records of `ccmctl --json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records about nodes: what is known of them, what they answer, and what they hold."""
+"""The records about nodes: their known properties, replies, slots and locks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OneOfSeveral(Struct, frozen=True, kw_only=True):
 
 
 class NodeFields(Line, frozen=True, kw_only=True):
-    """What is known of a node."""
+    """The known properties of a node."""
 
     node: Node
     state: Annotated[
@@ -91,7 +91,7 @@ class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node"):
 
 
 class ReplyLine(Line, frozen=True, kw_only=True, tag="reply"):
-    """A node's answer to `ping`, `disable`, `enable`, `lock`, `unlock` or `run-now`."""
+    """A node's reply to `ping`, `disable`, `enable`, `lock`, `unlock` or `run-now`."""
 
     node: Node
     state: Annotated[
@@ -157,7 +157,7 @@ class GroupLine(Line, frozen=True, kw_only=True, tag="group"):
 
 
 class SlotLine(Line, frozen=True, kw_only=True, tag="slot"):
-    """A node that holds a slot, or waits for one."""
+    """A node that holds a slot or waits for it."""
 
     slot: Annotated[str, Meta(description="Name of the slot.")]
     node: Node
@@ -171,7 +171,7 @@ class SlotLine(Line, frozen=True, kw_only=True, tag="slot"):
 
 
 class LockLine(Line, frozen=True, kw_only=True, tag="lock"):
-    """Something that a node does not change."""
+    """A lock on a node."""
 
     node: Node
     resource: Annotated[str, Meta(description="`type#name`; `all` if the node is disabled.")]

@@ -35,7 +35,7 @@ from ccm_ctl.render.record_types.line import (
 
 
 class RunLine(Line, frozen=True, kw_only=True, tag="run"):
-    """A run: what was requested of how many nodes. Also the answer of `run stop`."""
+    """A run: the request and the number of nodes. Also the reply of `run stop`."""
 
     run: Run
     action: Annotated[Text, Meta(description="`apply`, `plan`, `check`, `ensure` or `exec`.")] = None
@@ -145,7 +145,7 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result"):
 
 
 class OutputLine(Line, frozen=True, kw_only=True, tag="output"):
-    """How the command of `exec` ended on a node."""
+    """The result of the command of `exec` on a node."""
 
     run: Run
     node: Node
@@ -168,7 +168,7 @@ class EndLine(Line, frozen=True, kw_only=True, tag="end"):
 
 
 class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server"):
-    """A rollout server that runs; in `rollout list`."""
+    """A running rollout server; in `rollout list`."""
 
     operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
     host: Annotated[str, Meta(description="Where it runs.")]

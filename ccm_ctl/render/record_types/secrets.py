@@ -1,4 +1,4 @@
-"""The records of `ccmctl secret --json`. None of them has a value."""
+"""The records of `ccmctl secret --json`. They contain no values of secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccm_ctl.render.record_types.line import Count, Flag, Line, Message, Node, T
 
 
 class SecretLine(Line, frozen=True, kw_only=True, tag="secret"):
-    """A secret, without its value, or what a command did with it."""
+    """A secret without its value, or the result of a command on it."""
 
     name: Annotated[str, Meta(description="Its name.")]
     revision: Annotated[int, Meta(description="Its newest revision.")]
@@ -47,7 +47,7 @@ class SecretRevisionLine(Line, frozen=True, kw_only=True, tag="secret_revision")
 
 
 class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node"):
-    """A node that can, could or should be able to open a secret."""
+    """A node that can, could or should be able to decrypt a secret."""
 
     name: Annotated[str, Meta(description="The secret.")]
     node: Node

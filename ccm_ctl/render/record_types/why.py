@@ -36,7 +36,7 @@ class NodeRolloutFields(Struct, frozen=True, kw_only=True):
 
 
 class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why"):
-    """Why a node is as it is."""
+    """The explanation of a node's state."""
 
     present: Annotated[bool, Meta(description="The agent is online.")] = False
     reason: Annotated[str, Meta(description="The main reason, as a sentence.")] = ""
