@@ -40,7 +40,7 @@ _NOT_IN_A_NAME = re.compile(r"[^\w .@+-]")
 
 
 class SignInError(CcmError):
-    """A sign-in with the OpenID Connect provider is not valid. Another attempt may succeed."""
+    """The sign-in with the OpenID Connect provider failed; another attempt may succeed."""
 
     code = "dashboard.sign_in"
 

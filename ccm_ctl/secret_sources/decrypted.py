@@ -66,7 +66,7 @@ def value_in(plain: bytes, request: SourceRequest) -> Secret:
 
 def text_at(document: object, request: SourceRequest) -> Secret:
     """
-    Return one text of a document. A key that contains dots is also found by its whole name.
+    Return one text of a document. A key that contains dots is found by its whole name.
 
     Raises:
         SourceMissingError: There is no value at the path.

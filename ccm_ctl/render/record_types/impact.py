@@ -82,7 +82,7 @@ class ImpactSlotFields(Struct, frozen=True, kw_only=True):
 
 
 class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary"):
-    """The last record of `plan --impact`, which describes the numbers. Lists have at most 1,000 items."""
+    """The last record of `plan --impact`: the totals and their scope. Lists have at most 1,000 items."""
 
     run: OneRun = None
     services: Annotated[int, Meta(description="How many services lose instances.")]
