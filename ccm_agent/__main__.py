@@ -9,20 +9,18 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, and end the process with its status."""
+    """Run the command line, and exit with its status."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        # before click is imported, which takes four times as long as all of this
+        # before importing click, which takes four times as long as everything else here
         from ccm_agent.version import version_line
 
         sys.stdout.write(f"{version_line('ccm')}\n")
         return
-    if (
-        "_CCM_COMPLETE" in os.environ
-    ):  # Ctrl-C while a shell completes a word ends this process, without a word
+    if "_CCM_COMPLETE" in os.environ:  # Ctrl-C while a shell completes a word ends this process silently
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # what is imported and loaded now stays until the end, so nothing is gained by looking for garbage in it;
-    # `ccm apply` switches the collection on again when its manifest is loaded, other verbs when they are found
+    # Imported modules and loaded data stay until the end, so garbage collection would find nothing in them. `ccm apply` enables
+    # the collection after loading its manifest, and other commands enable it after they are resolved.
     gc.disable()
     from ccm_agent.cli.main import run
 

@@ -1,7 +1,7 @@
 """
-The composition root: the only module that builds real adapters, with `app_agent.py` for the agent's.
+The composition root: with `app_agent.py`, which does the same for the agent, the only module that builds real adapters.
 
-Everything is imported where it is built, so that a command pays for what it uses: `ccm apply` of files loads no broker.
+Modules are imported where they are used, so that each command imports only what it needs. `ccm apply` of files loads no broker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 USUAL_CONTEXT = "CCM"
-"""The context of the `nats` program that Choria CCM takes."""
+"""The context of the `nats` program that Choria CCM uses."""
 
 
 class App:
@@ -53,16 +53,16 @@ class App:
     The adapters of one process.
 
     Args:
-        environ: The process environment: where custom facts and contexts are.
-        directory: The working directory; "" asks the system.
-        context: Context of the `nats` program, for what needs a broker; "" asks the environment, then takes the context CCM, the
-            selected one, or the broker on this host.
-        connection: A connection that is there already, instead.
-        clock: Time; None is the host's.
-        stream: The stream of registrations; "" is the usual one.
-        settle_s: How long nodes have to register again after the broker was away; None is the usual time.
-        render_limits: What a template may use; None is the usual.
-        get_reader: Returns what verifies the registrations of nodes; None where nothing is verified.
+        environ: The process environment, which locates custom facts and contexts.
+        directory: The working directory; "" for the process's own.
+        context: The context of the `nats` program for the broker. "" uses the environment, or else the context CCM, the
+            selected context, or the broker on this host.
+        connection: An existing connection to use instead.
+        clock: The clock; None for the host's.
+        stream: The stream of registrations; "" for the usual one.
+        settle_s: How long nodes may take to register again after an outage of the broker; None for the usual time.
+        render_limits: The limits of a template; None for the usual limits.
+        get_reader: Returns an object that verifies the registrations of nodes; None if they are not verified.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class App:
 
     @property
     def catalog(self) -> Catalog:
-        """The resource types."""
+        """Return the resource types."""
         if self._catalog is None:
             self._catalog = Catalog()
         return self._catalog
 
     def engine(self) -> LocalEngine:
-        """The engine of this host."""
+        """Return the engine of this host."""
         from ccm_agent.engine.run import LocalEngine
 
         return LocalEngine(self.deps())
@@ -108,15 +108,15 @@ class App:
     @asynccontextmanager
     async def source(self, url: str, module_path: str = "") -> AsyncIterator[ManifestSource]:
         """
-        The manifest at a path or URL; what had to be unpacked for it is gone afterwards.
+        Yield the manifest at a path or URL. Files that were unpacked for it are removed afterwards.
 
         Args:
             url: The path or URL.
-            module_path: The directory or http(s) URL with the templates of a TinyCM manifest; "" takes the manifest's folder.
+            module_path: The directory or http(s) URL with the templates of a TinyCM manifest; "" for the manifest's folder.
 
         Raises:
-            ManifestError: The URL is not a source, or holds no manifest.
-            CcmError: It cannot be fetched.
+            ManifestError: The URL is not a source, or contains no manifest.
+            CcmError: The manifest cannot be fetched.
         """
         from ccm_agent.engine.sources import open_source
 
@@ -126,19 +126,19 @@ class App:
             yield source
 
     def rendered(self, plan: PreparedManifest) -> str:
-        """A loaded manifest as YAML, its templates rendered as far as they are by now."""
+        """Return a loaded manifest as YAML, with the templates rendered that can be rendered at this point."""
         from ccm_agent.engine.render import render_plan
 
         return render_plan(plan.loaded, plan.state.masker)
 
     async def objects(self, bucket: str) -> Objects:
-        """An object store of the broker."""
+        """Return an object store of the broker."""
         from ccm_agent.bus.objects import NatsObjects
 
         return NatsObjects(await self.connection(), bucket)
 
     def deps(self) -> EngineDeps:
-        """What the engine may use."""
+        """Return the ports for the engine."""
         from ccm_agent.engine.deps import EngineDeps
         from ccm_agent.sessions.refresh_store import RefreshStore, creations_folder, refresh_folder
         from ccm_agent.system.files import SystemFiles
@@ -161,7 +161,7 @@ class App:
 
     @property
     def clock(self) -> Clock:
-        """Time."""
+        """Return the clock."""
         if self._clock is None:
             from ccm_agent.system.clock import SystemClock
 
@@ -169,7 +169,7 @@ class App:
         return self._clock
 
     def expression_maker(self) -> MakeExpressions:
-        """Makes expressions about one manifest. They ask the broker on the loop that this is called on."""
+        """Return a function that makes expressions for one manifest. They query the broker on the current event loop."""
         import asyncio
 
         try:
@@ -185,7 +185,7 @@ class App:
         return make
 
     def renderer(self) -> Renderer:
-        """Renders whole-file templates in a process of their own, which the first one starts."""
+        """Return the renderer of whole-file templates. Its separate process starts with the first template."""
         from ccm_agent.templates.rendering import Renderer
 
         if self._render_worker is None:
@@ -195,7 +195,7 @@ class App:
         return Renderer(self._render_worker)
 
     def asking(self, loop: asyncio.AbstractEventLoop | None) -> BrokerFunctions:
-        """What expressions ask the broker, which is on a loop."""
+        """Return the functions with which expressions query the broker on a loop."""
         if self._asking is None:
             from ccm_agent.templates.broker_functions import BrokerFunctions
 
@@ -221,13 +221,13 @@ class App:
         return _Broker(lookup, self.bucket)
 
     def facts(self, *layers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """This host's facts with layers over them; each family is gathered when it is first read."""
+        """Return this host's facts, overridden by layers. Each family of facts is gathered when it is first read."""
         from ccm_agent.facts.gather import gather
 
         return gather(self.environ, *layers)
 
     def sources(self, directory: str) -> Sources:
-        """Hiera documents by URL; relative paths begin in a directory."""
+        """Return the sources of Hiera documents by URL. Relative paths start in the directory."""
         from ccm_agent.hiera.sources import Sources
         from ccm_agent.system.files import SystemFiles
 
@@ -239,29 +239,29 @@ class App:
         )
 
     def port(self, name: str) -> Any:
-        """A port that not every command needs; KeyError for one that there is not."""
+        """Return an optional port by name; KeyError for an unknown name."""
         if name not in self._ports:
             self._ports[name] = _PORTS[name]()
         return self._ports[name]
 
     async def bucket(self, name: str) -> KeyReader:
-        """A bucket of the broker, which is asked for at once."""
+        """Return a bucket of the broker. The broker is queried immediately."""
         from ccm_agent.bus.node_data import open_bucket
 
         return open_bucket(await self.connection(), name)
 
     async def registry(self, stream: str = "") -> RegistrationStream:
-        """The registrations of a stream."""
+        """Return the registrations of a stream."""
         from ccm_agent.registration.registry import RegistrationStream
 
         return RegistrationStream(await self.connection(), stream)
 
     async def connection(self) -> Connection:
         """
-        The connection to the process's broker.
+        Return the connection to the process's broker.
 
         Raises:
-            BusError: There is none.
+            BusError: The connection failed.
         """
         if self._connection is None:
             from ccm_agent.bus.connection.choose_broker import choose_broker, named_by_credentials
@@ -280,10 +280,10 @@ class App:
         self, url: str, facts: Mapping[str, Any], overrides: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """
-        A hiera document's data for some facts, overrides merged over it and its rules checked.
+        Return the data of a Hiera document for some facts. Overrides are merged, and the document's rules are checked.
 
         Raises:
-            CcmError: It cannot be fetched or resolved, or breaks its own rules.
+            CcmError: The document cannot be fetched or resolved, or breaks its own rules.
         """
         from ccm_agent.hiera import rules
 
@@ -295,7 +295,7 @@ class App:
     def lint(
         self, name: str, text: str, *, strict_ccm: bool = False, ignored: Collection[str] = ()
     ) -> list[Finding]:
-        """What is wrong with a manifest's text; see `manifest.lint`."""
+        """Return the findings in a manifest's text; see `manifest.lint`."""
         from ccm_agent.manifest.document import make_document
         from ccm_agent.manifest.lint import lint
 
@@ -312,10 +312,10 @@ class App:
         is_template: bool = False,
     ) -> tuple[Any, str]:
         """
-        The value of an expression, or of a template, and what it prints as.
+        Return the value of an expression or template, and its printed form.
 
         Raises:
-            ExpressionError: It fails; the message shows where in the text.
+            ExpressionError: The evaluation failed. The message shows the position in the text.
         """
         import asyncio
 
@@ -335,12 +335,12 @@ class App:
         return await asyncio.to_thread(evaluated)
 
     def close_renderer(self) -> None:
-        """End the process that renders templates. Blocking, for the moment that this takes."""
+        """End the process that renders templates. Blocks briefly."""
         if self._render_worker is not None:
             self._render_worker.close()
 
     async def close(self) -> None:
-        """Let go of the broker, and of the process that renders templates."""
+        """Disconnect from the broker, and end the process that renders templates."""
         self.close_renderer()
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -410,10 +410,10 @@ _PORTS = {
 
 def json_text(value: object, indent: str = "  ") -> str:
     """
-    JSON as Choria CCM prints it: keys sorted, a whole float without its point.
+    Format JSON as Choria CCM does: keys are sorted, and whole floats have no decimal point.
 
     Raises:
-        DataError: JSON has no word for a number in it.
+        DataError: JSON cannot represent a number in the value.
     """
     from ccm_agent.templates.gojson import JSONError, write
 
@@ -424,21 +424,21 @@ def json_text(value: object, indent: str = "  ") -> str:
 
 
 def similar_fact(facts: Mapping[str, Any], path: str) -> str:
-    """The end of an error about a fact that is not there: `, did you mean X?`, or where all are shown."""
+    """Return the end of an error about a missing fact: `, did you mean X?`, or how to list all facts."""
     from ccm_agent.templates.fact_texts import fact_paths
 
     return did_you_mean(path, fact_paths(facts)) or "; see `ccm facts`"
 
 
 def find(values: object, path: str) -> Result:
-    """What a GJSON path finds; its `value()` is None, and its `raw` empty, where there is nothing."""
+    """Return the result of a GJSON path. If there is none, its `value()` is None and its `raw` is empty."""
     from ccm_agent.templates.gjson import get
 
     return get(json_text(values, indent=""), path)
 
 
 def new_session(directory: str) -> str:
-    """Make a session store; see `sessions.directory.new_session_directory`."""
+    """Create a session store; see `sessions.directory.new_session_directory`."""
     from ccm_agent.sessions.directory import new_session_directory
 
     return new_session_directory(directory)
@@ -446,7 +446,7 @@ def new_session(directory: str) -> str:
 
 async def session_summary(directory: str) -> SessionSummary:
     """
-    What happened in a session; one that has no directory yet is empty.
+    Return the summary of a session. A session without a directory is empty.
 
     Raises:
         FileError: The store cannot be read.
@@ -460,7 +460,7 @@ async def session_summary(directory: str) -> SessionSummary:
 
 
 class _Broker:
-    """What expressions ask: the `BrokerClient` of one process."""
+    """The `BrokerClient` of one process, for expressions."""
 
     def __init__(
         self, lookup: RegistrationLookup, open_bucket: Callable[[str], Awaitable[KeyReader]]

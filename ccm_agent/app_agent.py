@@ -1,5 +1,5 @@
 """
-The composition root of the agent: what `app.py` is to a command, for a process that stays.
+The composition root of the agent, a long-running process. See `app.py` for commands.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 
 SECRETS_KEPT = 2000
-"""Texts that the log of an agent is kept free of, the newest ones: each run teaches it those of its own."""
+"""The maximum number of secret texts that are removed from an agent's log. Each run adds its own, and the newest are kept."""
 
 GARBAGE_THRESHOLD = (20_000, 20, 20)
 """See `gc.set_threshold`."""
@@ -81,10 +81,10 @@ GARBAGE_THRESHOLD = (20_000, 20, 20)
 
 def check_agent(config: str) -> None:
     """
-    See that an agent could start with a configuration file.
+    Check that an agent could start with a configuration file.
 
     Raises:
-        CcmError: It could not: file, line, and what to do.
+        CcmError: The agent could not start. The error has the file, the line, and a remedy.
     """
     settings = read_config(Path(config))
     check_configured(settings.identity)
@@ -100,16 +100,16 @@ def run_agent(
     run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> None:
     """
-    Run this node's agent until it is asked to stop.
+    Run this node's agent until it is requested to stop.
 
     Args:
-        config: Its configuration file.
-        context: A context of the `nats` program instead of the configured broker; "" keeps that.
-        clock: Another clock than the host's.
-        run: Runs it to its end.
+        config: The agent's configuration file.
+        context: A context of the `nats` program that replaces the configured broker; "" for the configured broker.
+        clock: A clock that replaces the host's.
+        run: Runs the agent to its end.
 
     Raises:
-        CcmError: It cannot start.
+        CcmError: The agent cannot start.
     """
     path = Path(config)
     settings = with_context(read_config(path), context)
@@ -117,14 +117,14 @@ def run_agent(
     set_up_logging(settings.log_level, settings.log_format, secrets=secrets)
     restarts = partial(is_restarting, SystemRunner())
     build = partial(build_agent, clock=clock, secrets=secrets)
-    # what an agent makes lives for one run or for years: to look for garbage every 700 values costs a tenth of each run
+    # an agent's objects live for one run or for years; collecting garbage every 700 objects costs a tenth of each run
     gc.set_threshold(*GARBAGE_THRESHOLD)
     run(serve(path, settings, build, SystemdNotifier(), hand_over_output, restarts))
 
 
 def state_folder(config: str) -> Path:
     """
-    The folder in which the agent of a configuration file keeps its state.
+    Return the folder in which the agent of a configuration file stores its state.
 
     Raises:
         CcmError: The file cannot be read.
@@ -134,10 +134,10 @@ def state_folder(config: str) -> Path:
 
 def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, Any]]:
     """
-    Be the agent for as long as it takes to converge once; how it ended for each manifest and assignment, as `Ended`.
+    Run as the agent until it has converged once. Return the results of all manifests and assignments, as `Ended`.
 
     Raises:
-        CcmError: It cannot start, or did not come to the end.
+        CcmError: The agent cannot start, or did not finish.
     """
     path = Path(config)
     settings = with_context(read_config(path), context)
@@ -154,7 +154,7 @@ def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, 
 async def build_agent(
     settings: Settings, clock: Clock | None = None, secrets: Masker | None = None
 ) -> AsyncIterator[Agent]:
-    """The agent of this node on its broker, which it is connected to in the background; on another clock, if there is one."""
+    """Return the agent of this node. It connects to its broker in the background. `clock` replaces the host's clock."""
     node = await asyncio.to_thread(determine_identity, settings.identity, Path(settings.state_dir))
     broker = await asyncio.to_thread(
         bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
@@ -164,7 +164,7 @@ async def build_agent(
         for secret in filter(None, (broker.password, broker.token)):
             secrets.learn(secret)
     async with AsyncExitStack() as stack:
-        # without a broker the connection is never begun, and the agent works as if the broker were away
+        # without a broker the connection is never started, and the agent works as if the broker were unavailable
         if broker is not None:
             await stack.enter_async_context(connection)
         trust = await asyncio.to_thread(read_trust, broker.creds if broker else "", settings.trusted_root)
@@ -174,15 +174,15 @@ async def build_agent(
 
 def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) -> BusSettings | None:
     """
-    Return how to reach the broker; None when the configuration names no broker. Blocking: it reads small files.
+    Return the settings for the broker; None if the configuration has no broker. Blocking, because it reads small files.
 
     Args:
-        broker: From the configuration.
+        broker: The broker section of the configuration.
         node: The node's identity.
-        first_spread_s: The longest random wait before the first attempt, in seconds.
+        first_spread_s: The maximum random delay before the first attempt, in seconds.
 
     Raises:
-        CcmError: The context or a file of a secret cannot be read.
+        CcmError: The context or a secret's file cannot be read.
     """
     others: dict[str, Any] = {
         "identity": node,
@@ -213,15 +213,15 @@ def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) ->
 
 def read_trust(creds: str, root: str) -> Trust | None:
     """
-    What a node's credentials say about trust; None when neither they nor the configuration say anything. Blocking.
+    Return the trust settings of a node's credentials; None if neither they nor the configuration have any. Blocking.
 
     Args:
-        creds: The credentials file; "" when there is none.
-        root: The root key that the configuration names; it counts more than that of the credentials.
+        creds: The credentials file; "" if there is none.
+        root: The root key in the configuration, which overrides the credentials' root key.
 
     Raises:
         FileError: The file cannot be read.
-        InputError: Its trust block is damaged.
+        InputError: The file's trust block is damaged.
     """
     trust = None
     if creds:
@@ -241,7 +241,7 @@ def agent_ports(
     trust: Trust | None = None,
     secrets: Masker | None = None,
 ) -> AgentPorts:
-    """What an agent asks of the world, on a connection and on the host's clock, or another; `secrets` are kept out of the log."""
+    """Return the agent's ports for a connection and a clock (the host's by default). `secrets` are kept out of the log."""
     clock = clock or SystemClock()
     states = StateReaderRef()
     app = App(
@@ -271,7 +271,7 @@ def agent_ports(
         find_forgery=lambda entry: find_slot_forgery(states.get(), entry),
     )
     secret_reader = SecretReader(connection.settings.identity, node_key, _find_loop())
-    expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
+    expressions = app.expression_maker()  # here, because the engine is made in a thread without the loop
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
         def sources(directory: str) -> Sources:
@@ -357,7 +357,9 @@ def _find_loop() -> asyncio.AbstractEventLoop | None:
 def _sign_entry(
     key: NodeKey, now_ms: Callable[[], int], subject: str, body: bytes, lasts_s: float | None
 ) -> dict[str, str]:
-    """Headers of a registration. It carries the certificate, because load balancers do not read the node's record."""
+    """
+    Return the headers of a registration. They contain the certificate, because load balancers do not read the node's record.
+    """
     issued_ms = now_ms()
     expires_ms = issued_ms + int(lasts_s * 1000) if lasts_s else 0
     return key.sign_state(subject, body, issued_ms=issued_ms, expires_ms=expires_ms, carries_certificate=True)
@@ -366,7 +368,7 @@ def _sign_entry(
 def _register(
     connection: Connection, settings: Settings, sign: EntrySigner
 ) -> Callable[[RegistrationEntry], Awaitable[None]] | None:
-    """What registers services; None where the configuration does not say where."""
+    """Return the object that registers services; None if the configuration has no registration stream."""
     if not settings.registration:
         return None
     publisher = Publisher(connection, settings.registration, settings.registration_stream, sign)
@@ -382,7 +384,7 @@ def _register(
 
 
 def _readings(connection: Connection) -> list[CallbackMetric]:
-    """Numbers that only this module can ask for."""
+    """Return metrics that only this module can read."""
     started = time.time()
     return [
         CallbackMetric(

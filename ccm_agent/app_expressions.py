@@ -1,5 +1,5 @@
 """
-Builds what expressions and templates about one manifest see. The language is imported when the first one is met.
+Build the environment of a manifest's expressions and templates. The language is imported on first use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def make_expressions(
     asking: Callable[[], BrokerFunctions | None] = lambda: None,
     renderer: Callable[[], Renderer | None] = lambda: None,
 ) -> Expressions:
-    """Expressions about one manifest; the language, and what asks the broker, are imported when the first one is met."""
+    """Return the expressions of one manifest. The language and the broker functions are imported on first use."""
     return _Expressions(lambda: make_environment(facts, data, environ, directory, asking(), renderer()))
 
 
@@ -36,9 +36,9 @@ def make_environment(
     renderer: Renderer | None = None,
 ) -> Environment:
     """
-    What expressions and templates about one manifest see.
+    Return the environment of one manifest's expressions and templates.
 
-    Without `asking` there is no broker; without `renderer` templates are rendered in this process, which nothing bounds.
+    Without `asking` there is no broker. Without `renderer` templates are rendered in this process, without limits.
     """
     from ccm_agent.templates.env import Environment
 

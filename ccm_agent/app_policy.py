@@ -1,7 +1,7 @@
 """
-Explains decisions of a node's policy: what the agent would say to a request, and to each resource of a manifest.
+Explain decisions of a node's policy: the agent's decision on a request, and on each resource of a manifest.
 
-It asks the code that the agent asks, so an explanation is never another opinion.
+The agent uses the same code, so the explanation always matches its decision.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _MODES = (*CHANGING_ACTIONS, "plan", "check")
 
 class PolicyQuestion(Struct, frozen=True, kw_only=True):
     """
-    What is asked of a policy.
+    A question to a policy.
 
     Attributes:
-        signer, roles: Who asks; `local` is the agent's own configuration.
-        is_verified: A signature proves it.
+        signer, roles: The requester. `local` is the agent's own configuration.
+        is_verified: Whether a signature proves the requester's identity.
         action: One of the policy's actions.
-        mode: What the run does, of an assignment or a schedule.
-        at: When, as ISO 8601; a time without a zone is one of the policy's time zone. "" is now.
-        type, name: A resource.
-        manifest: A manifest file, each of whose resources is asked about.
+        mode: The mode of an assignment's or schedule's run.
+        at: The time, as ISO 8601; "" for now. A time without a zone is in the policy's time zone.
+        type, name: The resource.
+        manifest: A manifest file, all of whose resources are checked.
     """
 
     signer: str = ""
@@ -56,7 +56,7 @@ class PolicyQuestion(Struct, frozen=True, kw_only=True):
 
 
 class SkippedExplanation(Struct, frozen=True, kw_only=True):
-    """A rule that did not match: its name, the line that it stands on, and why."""
+    """A rule that did not match: its name, its line, and the reason."""
 
     rule: str
     line: int
@@ -64,7 +64,7 @@ class SkippedExplanation(Struct, frozen=True, kw_only=True):
 
 
 class ResourceExplanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the policy says about one resource; `code` and `reason` of a refusal, or of what a restricted plan leaves open."""
+    """The policy's decision on one resource. `code` and `reason` describe a refusal, or an omission of a restricted plan."""
 
     resource: str
     is_allowed: bool
@@ -74,18 +74,18 @@ class ResourceExplanation(Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 class PolicyExplanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What a policy says, and why.
+    A policy's decision, and the reasons.
 
     Attributes:
         is_allowed: Whether the action and every resource in the question are allowed.
         reason: Why the action is allowed or refused.
-        code: The code of the refusal of the action.
-        rule: The rule that decided; "" when none matched.
-        line: The line of that rule in the file; 0 when none matched.
+        code: The code of the action's refusal.
+        rule: The deciding rule; "" if none matched.
+        line: The line of that rule in the file; 0 if none matched.
         is_restricted: Whether it is a plan or check that runs no command of the manifest.
-        skipped: The rules that did not match, and why.
-        resources: Whether each resource in the question is allowed.
-        policy: The file; "" without a policy.
+        skipped: The rules that did not match, with the reasons.
+        resources: The decision on each resource in the question.
+        policy: The policy file; "" without a policy.
         digest: SHA-256 of the file; "" without a policy.
     """
 
@@ -103,16 +103,16 @@ class PolicyExplanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def explain(policy_file: str, config: str, question: PolicyQuestion) -> PolicyExplanation:
     """
-    What a policy says to a question.
+    Return a policy's decision on a question.
 
     Args:
-        policy_file: Its file; "" takes that of the agent's configuration.
+        policy_file: The policy file; "" for the one in the agent's configuration.
         config: The configuration file.
         question: The question.
 
     Raises:
         CcmError: The policy, the configuration or the manifest cannot be used.
-        UsageError: The question makes no sense.
+        UsageError: The question is not valid.
     """
     catalog = Catalog()
     if policy_file:

@@ -15,12 +15,12 @@ from ccm_agent.templates.render_service import serve
 
 def main(cpu_s: int, grace_s: int, memory_bytes: int) -> None:
     """
-    Render what is asked for on the socket that is standard input.
+    Render templates for requests on the socket that is standard input.
 
     Args:
-        cpu_s: CPU time of one job.
-        grace_s: CPU time after which the kernel ends the process, if it goes on.
-        memory_bytes: Memory beside that which the process has now.
+        cpu_s: The CPU time of one job.
+        grace_s: Additional CPU time after which the kernel kills the process.
+        memory_bytes: Memory in addition to the process's current memory.
     """
     with socket.socket(fileno=0) as channel:
         confine(memory_bytes)

@@ -1,22 +1,22 @@
-"""The version of both programs, where reading it costs no import; `pyproject.toml` says the same."""
+"""The version of both programs, in a module without imports. `pyproject.toml` has the same version."""
 
 VERSION = "1.0.0"
 
 COMMIT_FILE = "commit.txt"
-"""Beside this module in packages: the commit that they were built from."""
+"""A file next to this module in packages, with the commit of the build."""
 
 _SHOWN = 8
 
 
 def version_line(program: str) -> str:
-    """What `--version` prints: the program, the version, and the commit if it is known."""
+    """Return the output of `--version`: the program, the version, and the commit if it is known."""
     here = __file__.rpartition("/")[0]
     commit = _line(f"{here}/{COMMIT_FILE}") or _commit_of_checkout(f"{here}/../.git")
     return f"{program} {VERSION}" + (f" ({commit[:_SHOWN]})" if commit else "")
 
 
 def _commit_of_checkout(folder: str) -> str:
-    if pointer := _line(folder):  # a worktree has a file that names its folder
+    if pointer := _line(folder):  # a worktree has a file that contains the path of its folder
         folder = pointer.removeprefix("gitdir: ")
     head = _line(f"{folder}/HEAD")
     if not head.startswith("ref: "):
@@ -27,7 +27,7 @@ def _commit_of_checkout(folder: str) -> str:
 
 
 def _line(path: str) -> str:
-    """The first line of a file; "" if there is none."""
+    """Return the first line of a file; "" if there is none."""
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- pathlib costs an import
             return file.readline().strip()

@@ -1,5 +1,5 @@
 """
-The controller of a fleet. Programs use it through `client`; people use `ccmctl`.
+The controller of a fleet. Programs use `client`, and people use `ccmctl`.
 
     async with ccm_ctl.client("nats://127.0.0.1:4222") as fleet:
         async for result in fleet.apply("site/", targets="role=web", batch="10%"):
@@ -31,19 +31,19 @@ def client(
     Connect to the broker of a fleet, as `ccmctl` does.
 
     Args:
-        server: URLs of the broker, separated by commas; "": CCM_SERVER, NATS_URL, the selected context, or this host.
-        context: Name of a NATS context.
-        creds: Credentials file; "": CCM_CREDS or the context's.
-        ca: Certificate authority of the broker's certificate.
-        operator: Name to send requests as; "": the name in the credentials, or the user's.
-        insecure: Accept a broker without authentication or TLS.
-        environ: Environment variables; None: those of this process.
+        server: URLs of the broker, separated by commas; "" for CCM_SERVER, NATS_URL, the selected context, or this host.
+        context: The name of a NATS context.
+        creds: The credentials file; "" for CCM_CREDS or the context's.
+        ca: The certificate authority of the broker's certificate.
+        operator: The name in requests; "" for the name in the credentials, or the user's.
+        insecure: Whether to accept a broker without authentication or TLS.
+        environ: Environment variables; None for those of this process.
 
     Returns:
-        A context manager that gives a `FleetClient`, connected as long as the context lasts.
+        A context manager that yields a `FleetClient`, which is connected within the context.
 
     Raises:
-        CcmError: On entry: there is no broker, or the settings are not usable.
+        CcmError: On entry, if the connection fails or the settings are not valid.
     """
     from ccm_ctl.python_client import connect
 

@@ -1,4 +1,4 @@
-"""`ccmctl`: a list of commands and nothing more."""
+"""`ccmctl`: only the list of commands."""
 
 from __future__ import annotations
 
@@ -60,20 +60,18 @@ VERBS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; its exit code. The version is answered before anything is imported."""
+    """Run the command line, and return its exit code. The version is printed before anything is imported."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments == ["--version"]:
         from ccm_agent.version import version_line
 
         print(version_line("ccmctl"))  # noqa: T201 -- the terminal takes three times as long to import
         return 0
-    if (
-        "_CCMCTL_COMPLETE" in os.environ
-    ):  # Ctrl-C while a shell completes a word ends this process, without a word
+    if "_CCMCTL_COMPLETE" in os.environ:  # Ctrl-C while a shell completes a word ends this process silently
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ccm_ctl.main import main as run
 
-    # what a command reads of a fleet lives until it ends: to look for garbage every 700 values costs a third of a long list
+    # fleet data lives until the command ends; collecting garbage every 700 objects costs a third of the time of a long list
     gc.set_threshold(*GARBAGE_THRESHOLD)
     return run(arguments, VERBS)
 

@@ -1,8 +1,8 @@
 """
-Contexts, connection and wiring: the one place where the controller's parts are put together.
+Contexts, connection and wiring: the module that assembles the parts of the controller.
 
-A command is given an `Application`: what was said on the command line about the broker, the terminal, and `run`, which connects,
-does the command's work and gives its exit code. Nothing is connected, and nothing expensive imported, before that.
+A command receives an `Application` with the connection options, the terminal, and `run`. `run` connects, does the command's
+work and returns its exit code. Before that, nothing is connected and no slow module is imported.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 
 
 PAUSE_S = 1.0
-"""The longest pause between attempts to reach a broker that was lost: pages of the dashboard are right again within 3 s."""
+"""The longest pause between attempts to reconnect to a broker. Pages of the dashboard are current again within 3 s."""
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """
-    How to reach the broker, as far as the command line says; the environment and the selected context say the rest.
+    The connection options of the command line. The environment and the selected context supply the others.
 
     Attributes:
-        context: Name of a context of the `nats` program.
+        context: The name of a context of the `nats` program.
         server: URLs, separated by commas.
         creds, nkey: Files with credentials.
-        user, password: Or a name with a password.
+        user, password: Credentials that replace the files.
         ca, cert, key: Files for TLS.
-        operator: In whose name requests go out.
-        insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
-        no_cache: All nodes are read from the broker, also those that an earlier command has read.
+        operator: The operator's name in requests.
+        insecure: Whether to accept a broker without credentials or TLS at any address.
+        no_cache: Whether to read all nodes from the broker, even those that an earlier command has read.
     """
 
     context: str = ""
@@ -74,12 +74,12 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
 
 class Broker(Struct, frozen=True):
     """
-    A connection with what is above it.
+    A connection and the objects that use it.
 
     Attributes:
-        fleet: The fleet over it.
-        connection: None in tests of commands, which have no broker.
-        audit: Writes the operator's audit trail; None: these credentials write none.
+        fleet: The fleet on this broker.
+        connection: The connection; None in tests of commands without a broker.
+        audit: Writes the operator's audit trail; None if these credentials do not write one.
     """
 
     fleet: Fleet
@@ -89,14 +89,14 @@ class Broker(Struct, frozen=True):
 
 class Application:
     """
-    What a command works with.
+    The environment of a command.
 
     Attributes:
-        terminal: Where it writes.
-        reach: How to reach the broker.
-        debug: Errors are shown with their traceback.
-        interrupt_message: Printed after Ctrl-C, such as how to follow the run again; "": nothing.
-        goes_on_for_ever: The command ends only by Ctrl-C, which is therefore a success.
+        terminal: The terminal for output.
+        reach: The connection options.
+        debug: Whether to show errors with their traceback.
+        interrupt_message: Printed after Ctrl-C, such as how to follow the run again; "" for none.
+        goes_on_for_ever: Whether the command ends only by Ctrl-C, which is then a success.
     """
 
     def __init__(
@@ -115,29 +115,29 @@ class Application:
 
     def settings(self) -> BusSettings:
         """
-        Where to connect and as whom: what the command line says, then the environment, then the selected context.
+        Return the connection settings: from the command line, then the environment, then the selected context.
 
         Raises:
-            CcmError: A context that is named is not there or not usable, or an address is none.
+            CcmError: A named context does not exist or is not valid, or an address is not valid.
         """
         return bus_settings(self.reach, self.environ)
 
     @contextlib.asynccontextmanager
     async def broker(self) -> AsyncIterator[Broker]:
-        """The broker, connected as long as the context lasts; errors as of `settings`, and BusError when there is none."""
+        """Yield the broker, connected within the context. Raises the errors of `settings`, and BusError if it is unreachable."""
         async with self._connect(await asyncio.to_thread(self.settings)) as broker:
             yield self._warned(broker)
 
     def render_worker(self) -> RenderWorker:
-        """A process that renders templates of users, which starts with the first one. Its owner closes it."""
+        """Return a process that renders templates of users. It starts with the first template. The caller must close it."""
         from ccm_agent.system.render_process import RenderLimits, RenderProcess
 
-        # a user waits for the result and others for the process, so it may use less than that of an agent
+        # users wait for this process, so its limits are lower than those of an agent
         limits = RenderLimits(cpu_s=3, grace_s=1, memory_bytes=128 << 20)
         return RenderProcess(limits, wall_s=8.0)
 
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
-        """Connect, do the work, and give its exit code; errors are raised, an interruption is told and gives 1."""
+        """Connect, do the work, and return its exit code. Errors are raised. An interruption is reported and returns 1."""
 
         async def with_fleet(broker: Broker) -> Exit:
             return await work(broker.fleet)
@@ -145,7 +145,7 @@ class Application:
         return self.run_on_broker(with_fleet)
 
     def run_on_broker(self, work: Callable[[Broker], Coroutine[Any, Any, Exit]]) -> Exit:
-        """The same for work on the broker itself."""
+        """Do the same for work on the broker itself."""
         settings = self.settings()
 
         async def connect_and_work() -> Exit:
@@ -168,7 +168,7 @@ class Application:
             )
 
     def run_alone(self, work: Callable[[], Coroutine[Any, Any, Exit]]) -> Exit:
-        """Do work that connects by itself, with `broker`; errors and interruptions as of `run`."""
+        """Do work that connects on its own with `broker`. Errors and interruptions are handled as in `run`."""
         _log(debug=self.debug)
 
         async def main() -> Exit:
@@ -214,9 +214,9 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
     if said:
         _check_operator(said, settings.creds, credentials)
     elif certified := name_in_credentials(credentials):
-        # The broker lets these credentials hear answers in their own name only.
+        # The broker delivers replies to these credentials only under their own name.
         settings = replaced(settings, identity=certified)
-    # An operator waits, and there are few of them: nothing takes longer after failures.
+    # An operator waits, and there are few operators, so there is no longer pause after failures.
     settings = replaced(
         settings, pause_s=PAUSE_S, longest_pause_s=PAUSE_S, longest_connect_s=settings.connect_s
     )
@@ -225,7 +225,7 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
 
 @contextlib.asynccontextmanager
 async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
-    """A connection to a broker and the fleet over it; BusError when there is none."""
+    """Yield a connection to a broker and the fleet on it; BusError if the connection fails."""
     from ccm_agent.bus.connection.broker_errors import NoRespondersError
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.streams import explain_no_responders
@@ -247,7 +247,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
 def fleet_over(
     connection: Connection, operator: str, signatory: Signatory | None, trust: Trust | None
 ) -> Fleet:
-    """The fleet over a connection; `signatory` and `trust` as of `Fleet`."""
+    """Return the fleet on a connection. See `Fleet` for `signatory` and `trust`."""
     from ccm_agent.bus.events import NatsEvents
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
@@ -261,7 +261,7 @@ def fleet_over(
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 
-    # few commands read schedules, and the import takes a tenth of the start of a command
+    # few commands read schedules, and the import takes a tenth of a command's start
     async def schedules(left_out: list[str]) -> list[Schedule]:
         from ccm_ctl.fleet.schedules.schedules import read_schedules
 
@@ -308,7 +308,7 @@ def fleet_over(
 
 
 def _cached_nodes(settings: BusSettings, fleet: Fleet) -> Callable[[], Awaitable[StoredNodes]]:
-    """What reads all nodes, with a file for this broker and these credentials."""
+    """Return a function that reads all nodes, with a cache file for this broker and these credentials."""
 
     async def read() -> StoredNodes:
         from ccm_agent.bus.kv import NatsKeyValue
@@ -328,9 +328,9 @@ def _cached_nodes(settings: BusSettings, fleet: Fleet) -> Callable[[], Awaitable
 
 def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, AuditWriter | None]:
     """
-    The key that signs, what the credentials say about trust, and what records each signature.
+    Return the key that signs, the trust settings of the credentials, and the writer that records each signature.
 
-    The connection explains a file that cannot be read.
+    If a file cannot be read, connecting reports the error.
     """
     from pathlib import Path
 
@@ -365,7 +365,7 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, A
 
 
 def _log(*, debug: bool) -> None:
-    """What the bus logs is told by errors and notes as far as people need it; `--debug` shows all of it."""
+    """Configure logging. Errors and notes already contain the useful part of the bus log; `--debug` shows all of it."""
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.CRITICAL,
         format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s",
@@ -380,7 +380,7 @@ def _operator_flag(subject: str) -> str:
 
 
 def _read_credentials(creds: str) -> str:
-    """The text of a credentials file; "" without one, or when it cannot be read, which the connection explains."""
+    """Return the text of a credentials file; "" without one. If it cannot be read, connecting reports the error."""
     from pathlib import Path
 
     try:
@@ -391,7 +391,7 @@ def _read_credentials(creds: str) -> str:
 
 def _check_operator(operator: str, creds: str, credentials: str) -> None:
     """
-    Refuse a name under which the broker would deliver no answers to these credentials.
+    Refuse an operator name for which the broker would not deliver replies to these credentials.
 
     Raises:
         UsageError: The credentials are limited to the inbox of another operator.
@@ -411,10 +411,10 @@ def _check_operator(operator: str, creds: str, credentials: str) -> None:
 
 
 def logins(environ: Mapping[str, str]) -> Iterator[str]:
-    """Return possible names of the current user, the best first; some may be empty, the last is always a name."""
+    """Yield possible names of the current user, the best first. Some may be empty, but the last is always a name."""
     import pwd
 
     yield from (environ.get(one, "") for one in ("SUDO_USER", "LOGNAME", "USER"))
-    with contextlib.suppress(KeyError):  # a container may run as a number without a name
+    with contextlib.suppress(KeyError):  # in a container, the user ID may have no name
         yield pwd.getpwuid(os.getuid()).pw_name
     yield f"uid-{os.getuid()}"

@@ -1,4 +1,4 @@
-"""`ccmctl`: runs a command line and turns every error into one line and an exit code."""
+"""Run a command line of `ccmctl`, and turn every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(
     Args:
         argv: The arguments, without the program's name.
         verbs: Names of commands, each with its line of help.
-        terminal, environ, connect: Replacements for the real ones, for tests.
+        terminal, environ, connect: Replacements for tests.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""The controller for Python programs: the runs of `ccmctl`, as values. `ccm_ctl.client` makes one."""
+"""The controller for Python programs: the runs of `ccmctl`, as values. `ccm_ctl.client` creates a client."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_request import Launch
 
 DEADLINE_S = 3600.0
-"""Nodes that have not started by then do not start, unless the caller says otherwise."""
+"""Nodes that have not started by then do not start, unless the caller sets another deadline."""
 
 
 class ClientOutcome(Struct, frozen=True, kw_only=True):
     """
-    How a node ended in a run.
+    The result of a node in a run.
 
     Attributes:
-        node: Its name.
+        node: The node's name.
         state: "stable", "changed", "failed", "refused", "stopped", "unreachable", "lost", "offline", "expired", "superseded" or
             "skipped".
-        reason, code: Why, where the state alone does not say, and the stable code of the error.
-        summary: The node's own summary; None when it sent none.
-        events: What changed, failed or was skipped, in order.
-        verdict: "verified", "unsigned", … where the fleet has signatures; else "".
+        reason, code: The reason, if the state is not sufficient, and the stable code of the error.
+        summary: The node's own summary; None if it sent none.
+        events: The events of resources that changed, failed or were skipped, in order.
+        verdict: "verified", "unsigned", … in a fleet with signatures, otherwise "".
     """
 
     node: str
@@ -66,20 +66,20 @@ class ClientOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_ok(self) -> bool:
-        """The node is as the manifest says, or would be after a plan's changes."""
+        """Whether the node matches the manifest, or would match it after a plan's changes."""
         return self.state in (NodeState.STABLE, NodeState.CHANGED)
 
 
 class FleetRun:
     """
-    A run. It starts when it is iterated over, and gives the outcome of each node as soon as it is complete.
+    A run. It starts when it is iterated over, and yields the result of each node as soon as it is complete.
 
-    A node that was lost and comes back is returned a second time. Leaving the loop early stops watching: nodes that were asked
-    finish, and a rollout pauses until another driver resumes it.
+    A lost node that comes back is yielded a second time. Leaving the loop early stops watching: nodes that have received the
+    request finish, and a rollout pauses until another driver resumes it.
 
     Attributes:
-        id: The run's id; "" before it has started.
-        outcomes: The newest outcome of each node so far, by name.
+        id: The run's ID; "" before it has started.
+        outcomes: The latest result of each node so far, by name.
     """
 
     def __init__(self, start: Callable[[FleetRun], Awaitable[None]]) -> None:
@@ -95,10 +95,10 @@ class FleetRun:
 
     async def wait(self) -> dict[str, ClientOutcome]:
         """
-        Run to the end; the outcome of each node.
+        Run to the end, and return the result of each node.
 
         Raises:
-            CcmError: As of the iteration.
+            CcmError: An error of the iteration; see `FleetClient.apply`.
         """
         async for _ in self:
             pass
@@ -126,7 +126,10 @@ class FleetRun:
             self._queue.put_nowait(None)
 
     def take(self, run: Run, news: Sequence[News], proof: RunProof | None, *, is_end: bool = False) -> None:
-        """Give on the outcomes of nodes that have ended and whose events have all come; at the end of all that have ended."""
+        """
+        Pass on the results of nodes that have ended and whose events have all arrived; at the end, of all nodes that have
+        ended.
+        """
         for one in news:
             if isinstance(one, StateChange):
                 self._untold[one.node] = None
@@ -144,9 +147,9 @@ class FleetRun:
 
 class FleetClient:
     """
-    A fleet, connected. `ccm_ctl.client` makes one.
+    A connected fleet. `ccm_ctl.client` creates it.
 
-    The options mean what they mean for `ccmctl`. Nothing asks for confirmation.
+    The options have the same meaning as in `ccmctl`. There are no questions for confirmation.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -156,10 +159,10 @@ class FleetClient:
         self, targets: str | Sequence[str] = (), *, where: str = "", all_nodes: bool = False
     ) -> list[Node]:
         """
-        The nodes that match, by name.
+        Return the nodes that match, by name.
 
         Raises:
-            NoTargetError: None does.
+            NoTargetError: No node matches.
             UsageError: Neither `targets`, `where` nor `all_nodes` is given.
         """
         inventory, resolved = await resolve(self._fleet, _spec(targets, where, all_nodes, 0))
@@ -191,24 +194,24 @@ class FleetClient:
         Apply a manifest to nodes.
 
         Args:
-            path: Manifest, or directory with a manifest.yaml.
+            path: The manifest, or a directory with a manifest.yaml.
             targets: Selectors such as "role=web", any of which a node must match.
-            where: Expression that must be true as well.
-            all_nodes: Select all nodes.
-            limit: Run on at most this number of nodes; 0: no limit.
-            noop: Change nothing, and report what would change.
+            where: An expression that must also be true.
+            all_nodes: Whether to select all nodes.
+            limit: The maximum number of nodes to run on; 0 for no limit.
+            noop: Whether to change nothing and report the planned changes.
             data: URLs of Hiera documents, such as "kv://CCM_DATA/common".
-            name: Name of the manifest; "": that of the file or directory.
-            batch: Makes it a rollout, such as "10", "25%" or "1,10%,50%": how many nodes run at once.
-            canary: Makes it a rollout: how many nodes run first.
-            bake_s: Seconds to wait after each wave but the last.
-            gate: Condition that must be true after each wave.
-            max_failures: How many nodes may fail, such as "0" or "5%"; above that the rollout pauses.
-            deadline_s: Seconds until nodes that have not started do not start any more.
-            timeout_s: Seconds until nodes that have not ended count as lost. Not for rollouts.
-            all_events: Events of resources that did not change are given as well.
-            force: Send a manifest that the check refuses, such as for newer agents.
-            message: Why, shown with the run.
+            name: The name of the manifest; "" for the name of the file or directory.
+            batch: How many nodes run at the same time, such as "10", "25%" or "1,10%,50%". Makes the run a rollout.
+            canary: How many nodes run first. Makes the run a rollout.
+            bake_s: Seconds to wait after each wave except the last.
+            gate: A condition that must be true after each wave.
+            max_failures: How many nodes may fail, such as "0" or "5%". If more fail, the rollout pauses.
+            deadline_s: Seconds after which nodes that have not started do not start.
+            timeout_s: Seconds after which nodes that have not ended are treated as lost. Not for rollouts.
+            all_events: Whether to include events of resources that did not change.
+            force: Whether to send a manifest that the check refuses, such as for newer agents.
+            message: The reason, which is shown with the run.
 
         Returns:
             The run, which starts when it is iterated over. The iteration raises:

@@ -269,7 +269,7 @@ class FleetObserver:
         return _run_fields(record)
 
     async def _read_behind(self, now: datetime) -> list[StaleNode]:
-        """Return the nodes that do not match their assignment. Each has the time when this was first seen, or when it went offline."""
+        """Return the nodes that do not match their assignment. Each has the time when this was first seen or it went offline."""
         inventory, assignments = await read_inventory(self._fleet), await read_assignments(self._fleet)
         found = []
         for name in sorted({name for node in inventory.nodes.values() for name in assignments.of_node(node)}):
