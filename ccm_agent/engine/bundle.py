@@ -2,7 +2,7 @@
 Unpack a bundle: a gzipped tar from the bus or the web, which is not trusted.
 
 The content may be hostile. Only files, folders and symlinks that stay within the bundle are accepted, in limited number and size.
-Of modes only the execute bit is kept; the owner is the user of this process. Everything is checked before anything is written.
+Modes keep only the execute bit, and the owner is the user of this process. All checks are made before anything is written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ccm_agent.model.errors import FileError, ProtocolError
 from ccm_agent.model.formats.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 
 LEVELS_MAX = 100
-"""Manifests and templates are never nested this deep, and removing a folder descends into each level."""
+"""The maximum depth of folders. Removing a folder descends into each level, and manifests are never nested this deep."""
 
 
 class BundleLimits(Struct, frozen=True, kw_only=True):
-    """Limits of a bundle: unpacked bytes, and entries."""
+    """The limits of a bundle: unpacked size in bytes, and number of entries."""
 
     size_bytes: int = 128 << 20
     entries: int = 20_000
@@ -38,13 +38,13 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
 
     Args:
         packed: The gzipped tar.
-        folder: Must not exist yet. Its parent must exist, and only this user may write to it.
+        folder: The path of the new folder, which must not exist yet. Its parent must exist, and only this user may write to the parent.
         limits: The largest bundle that is accepted.
-        name: The bundle's name in errors.
+        name: The bundle's name in error messages.
 
     Raises:
-        ProtocolError: It is damaged, too large, or has entries that a bundle must not have.
-        FileError: It cannot be written.
+        ProtocolError: The bundle is damaged, too large, or has entries that a bundle must not have.
+        FileError: The folder cannot be written.
     """
     try:
         plain = _inflated(packed, limits, name)
@@ -62,7 +62,7 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
 
 
 def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
-    """Return the tar, up to the limit: a few bytes of gzip can expand to gigabytes."""
+    """Return the unpacked tar, up to the size limit. A few bytes of gzip can expand to gigabytes."""
     # each entry takes a header and padding in addition to its content
     bound = limits.size_bytes + 1024 * limits.entries + 10_240
     with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
@@ -75,7 +75,7 @@ def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
 
 
 def _checked(archive: Tar, limits: BundleLimits, name: str) -> list[tuple[tarfile.TarInfo, str]]:
-    """Return all entries with their paths. Raises before anything is written."""
+    """Return all entries with their paths. An invalid entry raises an error before anything is written."""
     found: dict[str, tarfile.TarInfo] = {}
     links: dict[str, str] = {}
     size = 0
@@ -141,7 +141,7 @@ def _check_parents(path: str, found: dict[str, tarfile.TarInfo], links: Mapping[
     """
     Check that no entry is below a file or a symlink.
 
-    A symlink to a folder in the bundle is harmless alone, but `a -> .` and `a/b -> ..` together lead out step by step.
+    A symlink to a folder in the bundle is harmless by itself, but `a -> .` and `a/b -> ..` together lead out step by step.
     """
     parent = posixpath.dirname(path)
     while parent:

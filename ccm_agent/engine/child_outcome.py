@@ -13,12 +13,12 @@ def count_outcomes(
     resources: list[ResolvedResource], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
 ) -> ChildOutcome:
     """
-    Count the outcomes of a manifest's resources. If two have the same name, the last event counts for both, as in Choria CCM.
+    Count the outcomes of a manifest's resources. If two have the same name, the last event is used for both, as in Choria CCM.
 
     Args:
-        resources: All resources, also those that the run did not reach.
-        events: The last event of each, by type and name.
-        noop: The manifest ran under noop.
+        resources: All resources, including those that the run did not reach.
+        events: The last event of each resource, by type and name.
+        noop: Whether the manifest ran under noop.
     """
     last = [events.get((one.kind.name, one.wanted.name)) for one in resources]
     failed = [event is not None and (event.failed or bool(event.unmet_requirements)) for event in last]

@@ -1,7 +1,7 @@
 """
 One manifest in one run: the context of its resources' flow (`RunContext`) and of their providers (`ResourceContext`).
 
-A child manifest (`apply`) has a context of its own, which shares session, changes, facts and provider choices with its parent.
+A child manifest (`apply`) has its own context, which shares session, changes, facts and provider choices with its parent.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
 
 MANIFEST_LIMIT_BYTES = 64 << 20
-"""A larger file is not a manifest."""
+"""The maximum size of a manifest file."""
 
 BRIEF_LENGTH = 4096
-"""A longer text is not rendered on the event loop."""
+"""The longest text that is rendered on the event loop; longer texts are rendered in a thread."""
 
 MAX_DEPTH = 10
-"""How deep manifests may be nested, including the outermost one."""
+"""The maximum nesting depth of manifests, including the outermost one."""
 
 
 Value = TypeVar("Value")
@@ -83,9 +83,9 @@ class ManifestContext(ManifestScope):
         state: The state that the whole run shares.
         loaded: The manifest.
         noop, health_check_only: The modes of the manifest.
-        parents: The contexts of the manifests that contain it, outermost first.
+        parents: The contexts of the enclosing manifests, outermost first.
         asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
-        apply_resources: Applies the resources of a context; the engine's own loop.
+        apply_resources: Applies the resources of a context; this is the engine's own loop.
     """
 
     parents: tuple[ManifestContext, ...]
@@ -119,7 +119,7 @@ class ManifestContext(ManifestScope):
 
     @cached_property
     def slots(self) -> ManifestSlots:
-        """The slots of the fleet that resources of this manifest hold."""
+        """The fleet's slots that resources of this manifest hold."""
         from ccm_agent.engine.slots import ManifestSlots
 
         state = self.state
@@ -205,7 +205,7 @@ class ManifestContext(ManifestScope):
         return outcome
 
     def item_of(self, declared: ResolvedResource) -> AbstractContextManager[None]:
-        """While a resource is applied, expressions see the item that it was made for."""
+        """Give expressions access to the `for_each` item of a resource while the resource is applied."""
         if declared.item is UNSET:
             return nullcontext()
         return self.loaded.expressions.environment.with_variable("item", declared.item)
@@ -283,7 +283,7 @@ class ManifestContext(ManifestScope):
         return event is None or event.failed or bool(event.unmet_requirements)
 
     def has_failed(self, reference: str, declared: ResolvedResource) -> bool:
-        # the session may know a resource of the same name in another manifest, or from an earlier run
+        # the session may contain a resource of the same name from another manifest or from an earlier run
         parsed = parse_reference(reference)
         event = self.outcomes.get((parsed.type, parsed.name)) if parsed is not None else None
         return event is not None and (event.failed or bool(event.unmet_requirements))
@@ -293,8 +293,8 @@ class ManifestContext(ManifestScope):
         if event is None:
             return False
         if would_have_changed(event) and not self.noop:
-            # a change that a child only announced under noop has not happened; one that an earlier process announced counts as it
-            # does in the reference
+            # A change that a child only announced under noop has not happened. A change that an earlier process announced is
+            # treated as a change, as in Choria CCM.
             return self.state.session.is_foreign(event)
         return event.changed
 
@@ -327,7 +327,7 @@ class ManifestContext(ManifestScope):
             result = await run_check(settled, self)
         except InputError as err:
             raise_refusal_behind(err)
-            # the outcome of the resource stays; only its health is unknown
+            # the outcome of the resource does not change; only its health is unknown
             result = HealthResult(status=HealthStatus.UNKNOWN, output=err.message, name=check.name)
         if result.status != HealthStatus.OK:
             status = HealthStatus(result.status).name
@@ -352,7 +352,7 @@ class ManifestContext(ManifestScope):
             self.state.options.metrics.checked(shown, name(check), seconds)
 
     async def finish(self, but: Any = None) -> None:
-        """Run the last step that each provider has deferred, except one of them; HostError if it fails. See `Provider`."""
+        """Run the deferred last step of each provider except `but`. Raises HostError if one fails. See `Provider`."""
         if (stop := self.state.stop) is not None and stop.is_kill:
             return
         for _, provider in list(self._providers.values()):
@@ -363,21 +363,21 @@ class ManifestContext(ManifestScope):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Run what the providers have deferred, and release them."""
+        """Run the deferred steps of the providers, then release the providers."""
         try:
             if kind is None:
                 await self.finish()
             elif issubclass(kind, CcmError):
-                with suppress(CcmError):  # the run ends with the first error
+                with suppress(CcmError):  # the first error is the one that ends the run
                     await self.finish()
         finally:
-            # they and this context refer to each other: the garbage collector would take longer than the run
+            # Providers and this context refer to each other. Waiting for the garbage collector would take longer than the run.
             self._providers.clear()
 
     # ---- inside ----
 
     def _context_for(self, declared: ResolvedResource) -> Any:
-        """The context of a provider: this one, or a restricted one if the node's policy limits the run."""
+        """Return the context for a provider: this context, or a restricted one if the node's policy limits the run."""
         permission = self.state.permission
         if permission is None:
             return self
@@ -391,7 +391,7 @@ class ManifestContext(ManifestScope):
         return self.loaded.listed or self.loaded.document
 
     async def _settled(self, check: HealthCheck) -> HealthCheck:
-        """Return a check with its templates rendered. They may refer to what the resource has just changed."""
+        """Return a check with its templates rendered. Templates may refer to the result of the resource's change."""
         if not check.goss_rules or not holds_templates(check.goss_rules):
             return check
         rules = await self._evaluated(
@@ -402,7 +402,7 @@ class ManifestContext(ManifestScope):
         return settled
 
     async def _with_gossfiles(self, check: HealthCheck) -> HealthCheck:
-        """Return a check with the rules of the files that its goss rules name."""
+        """Return a check with the rules from the files that its goss rules refer to."""
         from ccm_agent.health.goss.gossfiles import FILE_LIMIT_BYTES, names_files, with_files
 
         if not names_files(check.goss_rules):
@@ -418,7 +418,7 @@ class ManifestContext(ManifestScope):
         return complete
 
     async def _rendered(self, value: Any, path: Path) -> Any:
-        """Return a property with its expressions rendered. An error names its place."""
+        """Return a property with its expressions rendered. An error includes the property's path."""
         try:
             try:
                 return await self._evaluated(str(value), partial(render, value, self.loaded.expressions))
@@ -447,7 +447,9 @@ class ManifestContext(ManifestScope):
         return await asyncio.to_thread(evaluate)
 
     def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent | None:
-        """Return the last outcome of a resource; None if the run ended before it, which only `rescue` outlasts."""
+        """
+        Return the last outcome of a resource. None if the run ended before the resource; only `rescue` continues in that case.
+        """
         parsed = parse_reference(reference)
         event = None
         if parsed is not None:

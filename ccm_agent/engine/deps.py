@@ -1,4 +1,4 @@
-"""The dependencies of an engine: ports to the host, resource types, and sources of facts, data and expressions."""
+"""The dependencies of an engine: host ports, resource types, and sources of facts, data and expressions."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ if TYPE_CHECKING:
     from ccm_agent.sessions.refresh_store import RefreshStore
 
 MakeExpressions = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, str], str], Expressions]
-"""Makes expressions from facts, data, environment, and the base directory of relative paths."""
+"""Creates the expressions from facts, data, environment, and the base directory of relative paths."""
 
 
 class EngineDeps(Struct, frozen=True, kw_only=True):
     """
-    Everything that an engine uses from outside; `app.py` builds the real ones.
+    The external dependencies of an engine. `app.py` builds the real ones.
 
     Attributes:
         runner, files, clock: Ports to the host.
         catalog: The resource types.
         make_expressions: See `MakeExpressions`.
-        gather_facts: Returns this host's facts, overridden by the argument. Each is gathered on first access, which blocks.
-        sources: Makes what fetches hiera documents; relative paths begin in the given directory.
-        directory: Absolute base of relative paths of manifests and hiera documents: the working directory.
+        gather_facts: Returns this host's facts, with the argument merged over them. Each fact is gathered on first access,
+            which blocks.
+        sources: Creates the fetcher of hiera documents. Relative paths start in the given directory.
+        directory: The absolute base of relative paths of manifests and hiera documents, which is the working directory.
         port: Returns a further port by its name in `ResourceContext.port`; KeyError if this program does not have it.
-        read_document: Parses a manifest's text; the second argument is its name in errors.
-        register: Publishes a service entry; None without a broker.
-        probe: Answers providers' questions about the host; None: the real host.
+        read_document: Parses a manifest's text. The second argument is the manifest's name in error messages.
+        register: Publishes a service entry. None without a broker.
+        probe: Answers providers' questions about the host. None uses the real host.
         version: This program's version, for events.
-        resolve_path: Resolves all symlinks of an absolute path, for the node's policy; blocking.
-        secrets: Collects the secrets of all runs, for the log of the process; None without a log.
-        refreshes: The store of pending refreshes; None: they are forgotten when a run ends.
-        open_secret: Opens a secret by name, in a thread, and raises BusError; None: this program opens none.
-        slots: Takes slots of the fleet; None: this program has none, so resources with `slots` fail.
-        creations: The folder of the records of what runs created; None: none are kept, so nothing is pruned.
+        resolve_path: Resolves all symlinks of an absolute path, for the node's policy. Blocking.
+        secrets: Collects the secrets of all runs for the process's log. None without a log.
+        refreshes: The store of pending refreshes. With None, they are forgotten when a run ends.
+        open_secret: Opens a secret by name, in a thread; raises BusError. With None, this program opens no secrets.
+        slots: Takes slots of the fleet. With None, resources with `slots` fail because this program has no slots.
+        creations: The folder with the records of the resources that runs created. With None, nothing is recorded or pruned.
     """
 
     runner: Runner

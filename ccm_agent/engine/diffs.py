@@ -1,4 +1,4 @@
-"""The diffs of one run: what each resource changes, without secrets and limited in size."""
+"""The diffs of one run: the changes of each resource, without secrets and limited in size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WITHHELD = "the node's policy withholds diffs"
 
 
 def run_diffs(options: ApplyOptions, masker: Masker) -> RunDiffs:
-    """Return what makes the diffs of a run, as its request and the node's policy have it."""
+    """Return the diff maker of a run, configured by its request and the node's policy."""
     grant = options.grant
     return RunDiffs(
         masker,
@@ -44,13 +44,13 @@ def run_diffs(options: ApplyOptions, masker: Masker) -> RunDiffs:
 
 class RunDiffs:
     """
-    Makes the diffs of one run.
+    Creates the diffs of one run.
 
     Args:
-        masker: Takes secrets out of them.
-        is_wanted: The run was asked for diffs. Otherwise nothing is read or compared.
-        is_withheld: The node's policy withholds diffs.
-        is_restricted: The run is a plan of an operator who may not apply. `diff: true` of a resource has no effect.
+        masker: Removes secrets from the diffs.
+        is_wanted: Whether the run was asked for diffs. If not, nothing is read or compared.
+        is_withheld: Whether the node's policy withholds diffs.
+        is_restricted: Whether the run is a plan of an operator who may not apply. A resource's `diff: true` then has no effect.
         on_diff: See `engine.request.OnDiff`.
     """
 
@@ -81,9 +81,9 @@ class RunDiffs:
         hides: bool = False,
     ) -> ResourceDiff | None:
         """
-        Return what the steps of a decision change; None if the run was not asked for diffs. Never raises.
+        Return the changes that the steps of a decision make. None if the run was not asked for diffs. Never raises.
 
-        `hides`: the lines of files are not shown, as if not every local user could read them.
+        `hides`: Lines of files are not shown, as for files that some local users cannot read.
         """
         if not self._is_wanted:
             return None
@@ -137,7 +137,10 @@ class RunDiffs:
     def _files(
         self, contents: Sequence[FileChange], shows_private: bool, *, is_local: bool = False
     ) -> list[FileDiff]:
-        """Compare contents. Blocking. `is_local`: for `on_diff`; what is shown there does not count for events."""
+        """
+        Compare contents. Blocking. With `is_local` the diff is for `on_diff`, and it does not count against the limits of
+        events.
+        """
         limits = TextLimits()
         files = []
         for one in contents[:FILES_LISTED]:

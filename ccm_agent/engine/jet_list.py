@@ -1,4 +1,4 @@
-"""The list of resources that a Jet template beside the manifest renders (`ccm.resources_jet_file`)."""
+"""The list of resources that a Jet template next to the manifest renders (`ccm.resources_jet_file`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def resources_from_jet(
     name: str, expressions: Expressions, document: ManifestDocument
 ) -> tuple[list[Any], ManifestDocument]:
     """
-    Return the raw resources that the template printed, and its output as their document.
+    Return the raw resources in the template's output, and the output as their document.
 
     Raises:
         InputError: The template cannot be read or rendered, or does not print a list.

@@ -1,7 +1,7 @@
 """
-Loads a manifest: from text to resources that are ready to be applied.
+Loads a manifest: converts its text to resources that are ready to be applied.
 
-Every error that can be found before a change is found here, and names file, line and key.
+All errors that can be detected before a change are reported here, with file, line and key.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ Key = tuple[str, str]
 
 class ResolvedManifest(Struct, kw_only=True):
     """
-    A manifest that can be applied.
+    A manifest that is ready to be applied.
 
     Attributes:
         document: The manifest's document.
         resources: Its resources, in order.
-        data: The data that its expressions see as `Data`.
+        data: The data that expressions access as `Data`.
         expressions: Renders the deferred fields later.
-        fail_on_error, prune, max_prune, pre_message, post_message: As in the manifest, messages rendered.
-        warnings: Likely mistakes, as sentences with their place.
-        listed: The document with the list of resources: the manifest itself, or the output of a Jet template.
+        fail_on_error, prune, max_prune, pre_message, post_message: The manifest's settings; messages are rendered.
+        warnings: Likely mistakes, as sentences with their position.
+        listed: The document that contains the list of resources: the manifest itself, or the output of a Jet template.
     """
 
     document: ManifestDocument
@@ -67,16 +67,16 @@ class ResolvedManifest(Struct, kw_only=True):
     listed: ManifestDocument | None = None
 
     def place(self, path: Path) -> Place:
-        """Return file and line of a resource or of a part of it."""
+        """Return the file and line of a resource or of a part of a resource."""
         listed = self.listed or self.document
         return codec.locate(listed.text, path, listed.name)
 
 
 class MakeExpressions(Struct, frozen=True):
     """
-    Makes expressions from data, for one run whose facts, environment and directory are fixed.
+    Creates the expressions for the data of one run. The run's facts, environment and directory do not change.
 
-    `secrets` opens the run's secrets. `confine` checks what they read against the node's policy; None: no policy.
+    `secrets` opens the run's secrets. `confine` checks the expressions' reads against the node's policy. None means no policy.
     """
 
     make: Any
@@ -107,12 +107,12 @@ def load_manifest(
 
     Args:
         document: The manifest.
-        catalog: The types it may use.
-        make_expressions: Makes its expressions when its data are resolved.
-        overlays: Hiera documents that override the manifest's own data; later ones win.
-        override: Data that override all of them.
+        catalog: The types that the manifest may use.
+        make_expressions: Creates the manifest's expressions when its data are resolved.
+        overlays: Hiera documents that override the manifest's own data. Later documents take precedence.
+        override: Data that override the manifest's data and the overlays.
         read: Parses the document.
-        secrets: Collects the values that the data declare secret, before they are used.
+        secrets: Collects the values that the data declare as secret, before the values are used.
 
     Raises:
         InputError: The manifest or its data are invalid.
@@ -142,9 +142,9 @@ def load_manifest(
 @contextmanager
 def _garbage_rests() -> Iterator[None]:
     """
-    Pause garbage collection while thousands of values are created that will all be kept.
+    Pause garbage collection while thousands of long-lived values are created.
 
-    The collector would scan them repeatedly, which takes a fifth of the loading time.
+    Otherwise the collector scans them repeatedly, which takes a fifth of the loading time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -163,7 +163,7 @@ def _data(
     override: Mapping[str, Any] | None,
     secrets: Secrets,
 ) -> dict[str, Any]:
-    """Return the manifest's resolved data with its overrides, and the rules of both."""
+    """Return the manifest's resolved data with its overrides, and the merge rules of both."""
     needs_rules = "#" in document.text
     own = resolve_values(root, facts, document.name, document.text if needs_rules else None)
     data, rules = own.data, list(own.rules)
@@ -195,7 +195,7 @@ def _message(section: CcmSection, field: str, expressions: Expressions, document
 def _resources(
     section: CcmSection, expressions: Expressions, document: ManifestDocument
 ) -> tuple[list[Any], ManifestDocument, Path]:
-    """Return the raw list of resources, its document, and its path there."""
+    """Return the raw list of resources, the document that contains it, and its path in the document."""
     path: Path = ("ccm", "resources")
     if section.resources_jet_file and section.resources is not None:
         raise ManifestError(
@@ -221,13 +221,14 @@ def _resources(
 
 def check_order(loaded: ResolvedManifest) -> None:
     """
-    Refuse a manifest in which a resource requires or rescues one that is not declared before it, before anything is changed.
+    Refuse a manifest in which a resource requires or rescues a resource that is not declared before it. Nothing has been
+    changed.
 
-    Not checked here: `require` of a resource with `control`, which may be skipped, and of resources after a child manifest, which
-    may declare what they require. They are checked when they are applied.
+    Two cases are checked only when the resources are applied. A required resource with `control` may be skipped. A resource
+    after a child manifest may require a resource that the child declares.
 
     Raises:
-        ManifestError: With the place of the requirement.
+        ManifestError: A required resource is declared later. The error includes the position of the requirement.
     """
     declared_at_all = {key for declared in loaded.resources for key in keys_of(declared)}
     check_rescue(loaded)
@@ -245,7 +246,7 @@ def check_order(loaded: ResolvedManifest) -> None:
 
 
 def check_rescue(loaded: ResolvedManifest) -> None:
-    """Refuse `rescue` of a resource that is not declared before; ManifestError with its place."""
+    """Refuse a `rescue` of a resource that is not declared before. Raises ManifestError with the position of the `rescue`."""
     if not any(declared.wanted.rescue for declared in loaded.resources):
         return
     earlier: set[Key] = set()
@@ -268,7 +269,7 @@ def _before_children(resources: Sequence[ResolvedResource]) -> Iterator[Resolved
 
 
 def keys_of(declared: ResolvedResource) -> Iterator[Key]:
-    """Yield what references find a resource by."""
+    """Yield the keys by which references find a resource."""
     for name in (declared.wanted.name, declared.wanted.alias):
         if name:
             yield declared.kind.name, name

@@ -1,8 +1,8 @@
 """
 Removes secrets from events before they leave this process.
 
-Secrets are masked for every output: session directory, `--events`, log, bus. Over the bus, long and private fields are also
-shortened: `content` to its digest and size, `environment` to its names.
+Secrets are masked for every output: session directory, `--events`, log and bus. For the bus, long and private fields are also
+shortened: `content` to its digest and size, `environment` to the names of its variables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PLAIN_VARIABLES = frozenset(
         *("DEBIAN_FRONTEND", "DEBIAN_PRIORITY", "NEEDRESTART_MODE", "NEEDRESTART_SUSPEND", "SYSTEMD_PAGER"),
     }
 )
-"""Environment variables whose values are not secret, like those of `LC_…`. Masking them would make output unreadable."""
+"""Environment variables whose values are not secret, in addition to `LC_…`. Masking them would make output unreadable."""
 
 _VALUE = r"""'(?P<{0}1>[^']*)'|"(?P<{0}2>[^"]*)"|(?P<{0}3>[^\s'"$`-][^\s'"]*)"""
 _ARGUMENT = lazy_pattern(
@@ -61,10 +61,10 @@ HIDDEN = "hidden: the resource is `sensitive`"
 _REFERENCES = frozenset({"require", "rescue", "subscribe", "before", "notify"})
 
 _IDENTITY = frozenset({"name", "alias", "ensure", "provider", "type", "protocol"}) | _REFERENCES
-"""Fields that identify a resource and its references."""
+"""The fields that identify a resource, and its references to other resources."""
 
 _SHOWN = _IDENTITY | {"timestamp", "tags"}
-"""What is shown of a `sensitive` resource."""
+"""The fields of a `sensitive` resource that are shown."""
 
 
 def register_secrets(
@@ -74,9 +74,9 @@ def register_secrets(
     Add the secrets among a resource's properties to a masker.
 
     Args:
-        masker: Masks them from now on.
-        kind, wanted: The resource.
-        pending: Fields that still contain templates, and so no secrets yet.
+        masker: Receives the secrets.
+        kind, wanted: The type of the resource and its properties.
+        pending: Fields that still contain templates, so their secrets are not known yet.
     """
     rules = kind.rules
     for field in rules.sensitive:
@@ -99,7 +99,7 @@ def register_secrets(
 
 
 def register_manifest_secrets(masker: Masker, resources: Iterable[ResolvedResource]) -> None:
-    """Add the secrets of all resources of a manifest to a masker, before one of them is named anywhere."""
+    """Add the secrets of all resources of a manifest to a masker. Must be called before a resource's name is shown anywhere."""
     for declared in resources:
         register_secrets(masker, declared.kind, declared.wanted, declared.pending)
         register_check_secrets(masker, declared.wanted)
@@ -115,7 +115,8 @@ def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
     """
     Add passwords, URL credentials and header values of a health check's `http` rules to a masker.
 
-    Rules may be one text, which a template has printed. A text that is not YAML has none; its error does not quote it.
+    Rules may be a single text that a template has rendered. A text that is not YAML has no rules, and its error does not quote
+    it.
     """
     parsed = _parsed_rules(check.goss_rules)
     rules = parsed.get("http") if isinstance(parsed, dict) else None
@@ -149,8 +150,8 @@ def mask_event(
     """
     Mask secrets in an event: in its properties, state, errors, output and names.
 
-    In `content` only certain secrets are masked, because it does not go over the bus. `hides_digests`: the resource contains a
-    sealed secret, and a short one could be guessed from a digest of its content.
+    In `content` only certain secrets are masked, because it is not sent over the bus. With `hides_digests` the resource
+    contains a sealed secret. A short secret could be guessed from a digest of the content.
     """
     if hides_digests:
         event.status = _without_digests(msgspec.to_builtins(event.status))
@@ -183,7 +184,7 @@ def mask_event(
 
 
 def _hide(event: TransactionEvent) -> None:
-    """Hide everything of a `sensitive` resource but its identity, its outcome and the code of its error."""
+    """Hide all fields of a `sensitive` resource except its identity, its outcome and the code of its error."""
     event.properties, event.status = _hidden(event.properties), _hidden(event.status)
     event.error = [HIDDEN] if event.error else []
     event.output = MASK if event.output else ""
@@ -214,7 +215,7 @@ def _without_digests(value: Any) -> Any:
 
 
 def _told(event: TransactionEvent) -> str:
-    """All texts of an event except its properties and state, joined."""
+    """Return all texts of an event except its properties and state, joined."""
     checks = [text for one in event.health_check for text in (one.name, one.output)]
     names = (event.name, event.alias, event.parent, event.triggered_by, *event.unmet_requirements)
     names = (*names, *event.refresh_pending)
@@ -222,7 +223,7 @@ def _told(event: TransactionEvent) -> str:
 
 
 def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
-    """Mask properties or a state; in the `plain` fields only certain secrets."""
+    """Mask properties or a state. In the `plain` fields only certain secrets are masked."""
     values = msgspec.to_builtins(found)
     if not isinstance(values, dict):
         return masker.value(values)
@@ -254,7 +255,7 @@ def shorten_for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
 
 
 def mask_properties(kind: AnyType, wanted: Any) -> Any:
-    """Return properties with sensitive fields masked and without credentials in URLs."""
+    """Return properties with sensitive fields masked and URLs without credentials."""
     changes: dict[str, Any] = {}
     for field in kind.rules.sensitive:
         if value := getattr(wanted, field):
@@ -289,7 +290,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _learn_variable(masker: Masker, text: str) -> None:
-    """Add the value of a `NAME=value` to the masker. Only the name can show whether it is a secret or an ordinary word."""
+    """Add the value of `NAME=value` to the masker. Only the name shows whether the value is a secret or an ordinary word."""
     name, _, value = text.partition("=")
     if name in PLAIN_VARIABLES or name.startswith("LC_"):
         return
@@ -305,7 +306,9 @@ _USER_PASSWORD = lazy_pattern(r"(?:^|\s)(?:-u|--user)[ =]{0,8}[\"']?[^\s:\"']{1,
 
 
 def _learn_arguments(masker: Masker, command: str) -> None:
-    """Add what a command shows of secrets: options and variables such as `--password=x`, a header, `-u user:password`."""
+    """
+    Add the secrets in a command: values of options and variables such as `--password=x`, of a header, or of `-u user:password`.
+    """
     for pattern in (_AUTHORIZATION, _USER_PASSWORD):
         for match in pattern.finditer(command):
             masker.learn(match[1])
@@ -316,7 +319,7 @@ def _learn_arguments(masker: Masker, command: str) -> None:
 
 
 def _learn_named(masker: Masker, values: dict[str, Any]) -> None:
-    """Add the values of a property that is a mapping, such as the data of a child manifest, as those of data."""
+    """Add the values of a mapping property, such as the data of a child manifest, by the same rules as data."""
     for value, is_own in named_secrets(values):
         masker.learn(value, is_certain=is_own)
 
@@ -328,9 +331,9 @@ def _learn_urls(masker: Masker, text: str) -> None:
 
 def _fields_with_urls(kind: AnyType, wanted: Any) -> Iterator[tuple[str, Any]]:
     """
-    Yield fields that may contain a URL, with their values, except whole documents and fields that are masked anyway.
+    Yield the fields that may contain a URL, with their values. Whole documents and masked fields are left out.
 
-    Most resources have none, and this runs twice for each resource, so it must be quick.
+    Most resources have no URL fields, and this function runs twice per resource, so it must be fast.
     """
     shortened_or_masked = kind.rules.publish_digest | kind.rules.sensitive
     for field in wanted.__struct_fields__:

@@ -11,11 +11,11 @@ from typing import Any, cast
 from ccm_agent.model import codec
 
 LIMIT_BYTES = 16 << 20
-"""The size of the cached texts and values. The least recently used is removed first."""
+"""The maximum total size of the cached texts and values. The least recently used document is removed first."""
 
 
 class ParseCache:
-    """Parsed documents by their text. Like an engine, it must be used by one thread at a time."""
+    """Parsed documents by their text. Only one thread may use the cache at a time, as for an engine."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -24,19 +24,19 @@ class ParseCache:
 
     def read(self, text: str, source: str) -> object:
         """
-        Return the values of a document. They are a copy that the caller may change.
+        Return the values of a document, as a copy that the caller may change.
 
         Args:
             text: The document.
-            source: The document's name in errors.
+            source: The document's name in error messages.
 
         Raises:
-            DocumentError: As `codec.decode_manifest`; a failure is not cached.
+            DocumentError: See `codec.decode_manifest`. A failure is not cached.
         """
         kept = self._kept.get(text)
         if kept is not None:
             self._kept.move_to_end(text)
-            # these bytes were created below, in this process; they never come from outside
+            # this process created these bytes below; they never come from outside
             return cast("object", marshal.loads(kept))
         value = codec.decode_manifest(text, source)
         self._keep(text, value)

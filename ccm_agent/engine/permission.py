@@ -1,8 +1,8 @@
 """
-The node's policy within one run: what a resource, a template, a health check or a child manifest may touch.
+The node's policy within one run: checks what a resource, a template, a health check or a child manifest may access.
 
-A `Grant` decides about names and paths. This module finds the names and paths of a resource. Paths are resolved only just before
-the resource is applied, because an earlier resource may have created a symlink.
+A `Grant` decides about names and paths. This module determines the names and paths of a resource. Paths are resolved only just
+before the resource is applied, because an earlier resource may have created a symlink.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 PATH_MAX = 4096
-"""The longest path that the kernel accepts. A path of megabytes would take minutes to resolve and cannot be opened anyway."""
+"""
+The longest path that the kernel accepts. Resolving a path of several megabytes would take minutes, and it could not be opened.
+"""
 
 Resolve = Callable[[str], str]
 """Resolves the symlinks of a path; blocking."""
@@ -34,10 +36,10 @@ Resolve = Callable[[str], str]
 
 class Permission:
     """
-    Decides what one run may do.
+    Decides about the accesses of one run.
 
     Attributes:
-        root: The directory of the outermost manifest, whose files may be read; "" if it has no directory.
+        root: The directory of the outermost manifest. Files in it may be read. "" if the manifest has no directory.
     """
 
     def __init__(self, grant: Grant, resolve: Resolve) -> None:
@@ -47,11 +49,11 @@ class Permission:
 
     @property
     def is_restricted(self) -> bool:
-        """The run is a plan or check of an operator who may not apply."""
+        """Whether the run is a plan or check of an operator who may not apply."""
         return self._grant.is_restricted
 
     def unknown(self, why: str) -> PolicyError:
-        """The error for what a restricted run cannot know."""
+        """Return the error for information that a restricted run cannot obtain."""
         return self._grant.unknown(why)
 
     def _resolve(self, path: str) -> str:
@@ -64,7 +66,7 @@ class Permission:
 
     async def refusal(self, declared: ResolvedResource, directory: str) -> PolicyError | None:
         """
-        Return why a resource may not be managed; None if it may, as far as its properties are known now.
+        Return the reason why a resource may not be managed. None if it may, based on the properties that are known now.
 
         Args:
             declared: The resource.
@@ -76,27 +78,28 @@ class Permission:
         return await asyncio.to_thread(self._refuse_places, declared, directory, self._resolve)
 
     def refuse_type(self, name: str) -> PolicyError | None:
-        """Return why no resource of a type may be managed."""
+        """Return the reason why resources of a type may not be managed. None if they may."""
         return self._grant.refuse_type(name)
 
     def may_look_ahead(self, declared: ResolvedResource, directory: str) -> bool:
         """
-        Whether the state of a resource may be read together with others. Its paths are resolved later, before it is applied.
+        Whether the state of a resource may be read together with other states. Its paths are resolved later, before it is
+        applied.
         """
         if self._refuse_kind(declared) or self._refuse_names(declared):
             return False
         return self._refuse_places(declared, directory, _as_written) is None
 
     def may_run_commands(self, kind: AnyType) -> bool:
-        """Whether commands in resources of a type may run, also only to read state."""
+        """Whether commands in resources of a type may run, including commands that only read state."""
         return not self.is_restricted and self._grant.refuse_command(kind.name) is None
 
     def refuse_command(self, what: str) -> PolicyError:
-        """Return why a command is not run, if `may_run_commands` is False."""
+        """Return the reason why a command is not run. Call it only if `may_run_commands` is False."""
         return self._grant.refuse_command(what) or self.unknown(f"{what} is not run")
 
     def _refuse_kind(self, declared: ResolvedResource) -> PolicyError | None:
-        """Check type, commands and health checks."""
+        """Check the type, its commands and its health checks."""
         kind, wanted = declared.kind, declared.wanted
         if refused := self._grant.refuse_type(kind.name):
             return refused
@@ -114,13 +117,13 @@ class Permission:
                 return refused
         for check in wanted.health_checks:
             if not _is_rendered(check):
-                continue  # `check_health` judges it when it is rendered, before it runs
+                continue  # `check_health` checks it when it is rendered, before it runs
             if refused := self._refuse_check_command(check):
                 return refused
         return None
 
     def _refuse_names(self, declared: ResolvedResource) -> PolicyError | None:
-        """Check packages, services and what runs programs."""
+        """Check packages, services, and types that run programs."""
         reach = _reach_of(declared)
         for command in reach.commands:
             if refused := self._grant.refuse_command(command):
@@ -145,12 +148,12 @@ class Permission:
             if refused := self._grant.refuse_path(path, _real_entry(path, resolve)):
                 return refused
         for path in map(_normal, reach.trees):
-            # the directory itself may be a symlink; its content is at its target
+            # the directory may be a symlink; then its content is in the symlink's target
             for real in (_real_entry(path, resolve), resolve(path)):
                 if refused := self._grant.refuse_tree(path, real):
                     return refused
         if declared.pending:
-            return None  # the path may still be a template: it is checked again when rendered
+            return None  # the path may still be a template; it is checked again after rendering
         for source in (*reach.reads, *reach.reads_trees):
             is_tree = source in reach.reads_trees
             if refused := self._refuse_source(source, directory, resolve, is_tree=is_tree):
@@ -176,7 +179,7 @@ class Permission:
     # ---- templates, data, children ----
 
     def confine(self, environment: Environment) -> None:
-        """Return functions of templates that check what they read."""
+        """Return template functions that check their file accesses."""
         environment.confine(self.check_read, self._refuse_broker if self.is_restricted else None)
 
     def check_read(self, path: str) -> None:
@@ -184,7 +187,7 @@ class Permission:
         Check that a manifest may read a file. Blocking.
 
         Raises:
-            PolicyError: It may not.
+            PolicyError: The manifest may not read the file.
         """
         if refused := self._refuse_reading(path, self._resolve):
             raise refused
@@ -194,7 +197,8 @@ class Permission:
         Check that content may be read from a path or URL.
 
         Raises:
-            PolicyError: It may not. For a URL in a restricted run: its content is unknown.
+            PolicyError: The content may not be read. In a restricted run this includes every URL, because its content is
+            unknown.
         """
         refused = await asyncio.to_thread(self._refuse_source, source, directory, self._resolve)
         if refused is None and self.is_restricted and is_web(source):
@@ -204,16 +208,16 @@ class Permission:
 
     async def check_document(self, url: str, directory: str) -> None:
         """
-        Check that a hiera document that a request names may be read. Access to buckets is up to the broker.
+        Check that a hiera document from a request may be read. The broker controls access to buckets.
 
         Raises:
-            PolicyError: It may not.
+            PolicyError: The document may not be read.
         """
         if not url.lower().startswith("kv://"):
             await self.check_source(_without_scheme(url), directory)
 
     def refuse_secret(self) -> PolicyError:
-        """The error for a secret in a run that may not open any."""
+        """Return the error for a secret in a run that may not open secrets."""
         return self.unknown("secrets are not opened for an operator who may only plan")
 
     def _refuse_broker(self) -> None:
@@ -226,7 +230,7 @@ class Permission:
         Check that a health check with rendered templates may run.
 
         Raises:
-            PolicyError: It may not, or a restricted run does not run it.
+            PolicyError: The check may not run. A restricted run does not run some checks.
         """
         refused = self._refuse_check_command(check)
         if refused is None and check.command and self.is_restricted:
@@ -262,14 +266,14 @@ class Permission:
 
 class ConfinedContext:
     """
-    The context of a provider whose type may not run the manifest's commands, or may not fetch anything.
+    The context of a provider whose type may not run the manifest's commands, or may not download.
 
-    A second line of defense: the flow has already refused such a resource, or its provider does not run anything.
+    This is a second line of defense. The flow has already refused such a resource, or its provider does not run anything.
 
     Args:
-        context: The context itself.
+        context: The original context.
         permission: Creates the errors.
-        commands: Commands may be run.
+        commands: Whether commands may be run.
     """
 
     def __init__(self, context: ResourceContext, permission: Permission, *, commands: bool) -> None:
@@ -279,11 +283,11 @@ class ConfinedContext:
 
     @property
     def runner(self) -> Any:
-        """The runner, or one that refuses every program."""
+        """Return the runner, or one that refuses every program."""
         return self._context.runner if self.may_run_commands else _NoPrograms(self._permission)
 
     def port(self, name: str) -> Any:
-        """Return a further port; in a restricted run, one that downloads nothing."""
+        """Return a further port. In a restricted run the port refuses downloads."""
         if name == "download" and self._permission.is_restricted:
             return _NoDownloads(self._permission)
         return self._context.port(name)
@@ -325,9 +329,9 @@ def _is_rendered(check: HealthCheck) -> bool:
 
 def _rules_of(check: HealthCheck) -> Iterator[Any]:
     """
-    The rules of a goss check; none when they are invalid, which the check itself reports.
+    Yield the rules of a goss check. An invalid check has no rules here; the check itself reports the error.
 
-    A rendered rule may look like a template, such as the shell's `${HOME}`. It is a rule all the same.
+    A rendered rule may look like a template, such as the shell's `${HOME}`. It is still treated as a rule.
     """
     from ccm_agent.health.goss.rules import parse_rules
 
@@ -351,7 +355,10 @@ def _as_written(path: str) -> str:
 
 
 def _real_entry(path: str, resolve: Resolve) -> str:
-    """Return a path with the symlinks of its directory resolved. The last part is not, because the entry itself is managed."""
+    """
+    Return a path with the symlinks of its directory resolved. The last part is not resolved, because the entry itself is
+    managed.
+    """
     parent, name = posixpath.split(path)
     return posixpath.join(resolve(parent), name)
 
@@ -361,7 +368,7 @@ def _normal(path: str) -> str:
 
 
 def _without_scheme(url: str) -> str:
-    """Return the path of a `file://` URL, as hiera reads it; anything else unchanged."""
+    """Return the path of a `file://` URL, as hiera reads it. Other texts are returned unchanged."""
     if not url.startswith("file://"):
         return url
     return unquote("/" + url.removeprefix("file://").partition("/")[2])

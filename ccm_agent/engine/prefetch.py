@@ -1,4 +1,4 @@
-"""Reads the states of many resources with one call of their provider. They are valid until something on the host changes."""
+"""Reads the states of many resources with one call of their provider. They remain valid until something on the host changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.resources.contract import ResolvedResource
 EVERYTHING = 1 << 62
 
 LookAhead = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
-"""The optional method of a provider; see `Provider`."""
+"""The optional `look_ahead` method of a provider; see `Provider`."""
 
 
 class HostChanges:
@@ -21,7 +21,7 @@ class HostChanges:
         self.count = 0
 
     def note(self) -> None:
-        """Count a change that is about to be made."""
+        """Count an imminent change."""
         self.count += 1
 
 
@@ -29,8 +29,8 @@ class StatePrefetcher:
     """
     Reads the states of a manifest's resources in batches.
 
-    The first batch has all resources of a type. After a change the batches have one, two, four resources and so on. So if every
-    resource must be changed, no state is read in vain; if few must be changed, almost every state is read only once more.
+    The first batch has all resources of a type. After a change the batches have one, two, four resources and so on. If every
+    resource must be changed, no state is read twice. If few must be changed, almost every state is read only once more.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class StatePrefetcher:
         may_look: Callable[[ResolvedResource], bool] | None = None,
     ) -> None:
         """
-        Create it without reading any state.
+        Create a prefetcher without reading any state.
 
         Args:
             resources: The resources of one manifest.
@@ -58,7 +58,7 @@ class StatePrefetcher:
             self._groups[_group(declared)].append(declared)
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
-        """Return the state of a resource: the one that was read ahead if it is still valid, otherwise a new one."""
+        """Return the state of a resource: the prefetched state if it is still valid, otherwise a new one."""
         ask: LookAhead | None = getattr(provider, "look_ahead", None)
         if ask is None:
             return await provider.status(declared.wanted)
@@ -78,7 +78,9 @@ class StatePrefetcher:
             self._states.update(zip((one.index for one in batch), states, strict=True))
 
     def _batch(self, declared: ResolvedResource) -> list[ResolvedResource]:
-        """Return the resource and those after it that can be read together; an empty list if it cannot be read ahead."""
+        """
+        Return the resource and the following ones that can be read with it. An empty list if the resource cannot be read ahead.
+        """
         if not self._is_ready(declared):
             return []
         group = self._groups[_group(declared)]

@@ -1,8 +1,8 @@
 """
 The pending refreshes of one run: those that earlier runs left, and those that its own changes cause.
 
-Within a run the session's events decide which subscribers are refreshed, as in Choria CCM. Across runs the log decides: a change
-is recorded before it is made, and the record is removed when each subscriber has been refreshed or is not declared any more.
+Within a run the session's events decide which subscribers are refreshed, as in Choria CCM. Across runs the log decides. A
+change is recorded before it is made. The record is removed when each subscriber has been refreshed or is no longer declared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ccm_agent.sessions.refresh_log import (
 log = logging.getLogger(__name__)
 
 NAMED_LIMIT = 20
-"""The number of resources that an event or a summary names."""
+"""The maximum number of resources that an event or a summary names."""
 
 _PROGRAM = lazy_pattern(r"[A-Za-z0-9_./+-]+")
 
@@ -47,7 +47,7 @@ class SubscriptionIndex:
 
     Attributes:
         subscribers: The subscribing resources, by reference.
-        nested: The `apply` resources by name: manifests within this one.
+        nested: The `apply` resources by name, each of which contains a manifest.
     """
 
     def __init__(self, resources: Iterable[ResolvedResource]) -> None:
@@ -62,11 +62,11 @@ class SubscriptionIndex:
 
 class ManifestScope:
     """
-    A manifest of a run, and the manifests that contain it.
+    A manifest of a run, with its enclosing manifests.
 
     Attributes:
         noop, health_check_only: The modes of the manifest.
-        parents: The manifests that contain it, outermost first.
+        parents: The enclosing manifests, outermost first.
         asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
         outcomes: The last event of each of its resources, by type and name, and by type and alias.
     """
@@ -88,7 +88,7 @@ class ManifestScope:
         self._resources = resources
 
     def planned_before(self) -> str:
-        """Return the last earlier resource that this plan would change, as `type#name`; "" if there is none."""
+        """Return the last earlier resource that this plan would change, as `type#name`. "" if there is none."""
         for scope in (self, *reversed(self.parents)):
             for event in reversed(scope.outcomes.values()):
                 if event.noop and event.changed:
@@ -106,16 +106,16 @@ class Refreshes:
     The pending refreshes of one run.
 
     Args:
-        kept: The log of pending refreshes; None: they are forgotten when the run ends.
+        kept: The log of pending refreshes. With None, they are forgotten when the run ends.
         session: The events of the run.
-        masker: Masks the names that are kept or shown.
-        clock: Dates the changes.
+        masker: Masks the names that are stored or shown.
+        clock: Returns the time of the changes.
         note: Reports a note of the run: its level, message and fields.
-        is_plan: The run changes nothing.
-        is_session: Other processes belong to the session, so a change may have subscribers that are not known here.
+        is_plan: Whether the run changes nothing.
+        is_session: Whether other processes use the same session. A change may then have subscribers that are unknown here.
 
     Attributes:
-        is_incomplete: The run did not reach all resources, so not all subscribers are known.
+        is_incomplete: Whether the run did not reach all resources, so that some subscribers are unknown.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Refreshes:
         self._shown: dict[str, str] = {}
 
     async def open(self) -> None:
-        """Read what earlier runs left. A damaged file is reported, and its readable part is used."""
+        """Read the refreshes that earlier runs left. A damaged file is reported, and its readable part is used."""
         if self._log is None:
             return
         found = await asyncio.to_thread(self._log.load)
@@ -159,7 +159,7 @@ class Refreshes:
         """
         Whether an earlier run changed a resource without refreshing this subscriber.
 
-        While the resource itself fails, its subscribers wait, because its state is unknown.
+        While the changed resource fails, its subscribers wait, because its state is unknown.
         """
         if not self._changes or self._has_failed(reference):
             return False
@@ -170,15 +170,15 @@ class Refreshes:
 
     async def changing(self, declared: ResolvedResource, context: ManifestScope) -> None:
         """
-        Record that a resource is about to change, and so are the manifests that contain it.
+        Record that a resource and its enclosing manifests are about to change.
 
         Raises:
-            HostError: It cannot be recorded.
+            HostError: The change cannot be recorded.
         """
         if self._log is None or self._is_plan:
             return
         chain = (*context.parents, context)
-        # a manifest that was not read yet can contain a subscriber
+        # a manifest that has not been read yet can contain a subscriber
         is_open = self._is_session or any(
             len(around.outline.nested) > (around is not context) for around in chain
         )
@@ -196,7 +196,7 @@ class Refreshes:
     async def ended(
         self, declared: ResolvedResource, context: ManifestScope, event: TransactionEvent
     ) -> None:
-        """Record the outcome of a resource, which may have been refreshed or did not change after all. Completes the event."""
+        """Record the outcome of a resource: it may have been refreshed, or did not change after all. Completes the event."""
         if self._log is None:
             return
         is_real = not (context.noop or context.health_check_only)
@@ -210,7 +210,7 @@ class Refreshes:
             self.is_incomplete = True
 
     async def close(self, *, is_complete: bool) -> None:
-        """End the run. After a complete run, only known subscribers that are still declared stay pending."""
+        """End the run. After a complete run, only known subscribers that are still declared remain pending."""
         if self._log is None or self._is_plan or not (self._changes or self._lines):
             return
         if not is_complete or self.is_incomplete:
@@ -230,7 +230,7 @@ class Refreshes:
 
     @property
     def pending(self) -> list[str]:
-        """Return the first subscribers that a later run must refresh, by names that may be shown."""
+        """Return the first subscribers that a later run must refresh, with names that may be shown."""
         names: dict[str, None] = {}
         for change in self._changes.values():
             names.update((self._shown.get(one.keys[0], one.label), None) for one in change.waiting)
@@ -253,7 +253,7 @@ class Refreshes:
             return
         is_refreshed = event.status is not None and not event.noop
         if is_real and (is_refreshed or is_excluded):
-            # a subscriber that ran did so after everything before it, including triggers that failed
+            # a subscriber that ran did so after all earlier resources, including triggers that failed
             await self._refreshed(declared, kept, of_all=is_excluded or event.changed)
         event.refresh_pending = [
             reference
@@ -262,7 +262,7 @@ class Refreshes:
         ][:NAMED_LIMIT]
 
     async def _refreshed(self, declared: ResolvedResource, kept: StoredResource, *, of_all: bool) -> None:
-        """Mark a subscriber as refreshed, for all its triggers or for those that have not failed."""
+        """Mark a subscriber as refreshed for all its triggers, or only for the triggers that have not failed."""
         assert self._log is not None
         settled = {
             change.id: change
@@ -278,7 +278,7 @@ class Refreshes:
             change.refreshed(kept.keys)
 
     async def _did_not_change(self, declared: ResolvedResource) -> None:
-        """Take back what was recorded before the change."""
+        """Remove the record that was written before the change."""
         assert self._log is not None
         gone = {
             change.id
@@ -319,7 +319,7 @@ class Refreshes:
         self._know(change)
 
     def _is_recorded(self, keys: Iterable[str], waiting: list[StoredResource], *, is_open: bool) -> bool:
-        """Whether this run already recorded the same and no subscriber has been refreshed since."""
+        """Whether this run has already recorded the same change and no subscriber has been refreshed since."""
         return any(
             change.id in self._own
             and not change.done
@@ -341,14 +341,16 @@ class Refreshes:
                     yield self._subscriber(one, context)
 
     def _subscriber(self, declared: ResolvedResource, context: ManifestScope) -> StoredResource:
-        """Return a subscriber's record. Resources with the same name in two child manifests are distinct."""
+        """Return the record of a subscriber. Resources with the same name in two child manifests are distinct."""
         assert self._log is not None
         inside = "".join(f"{one.asked_by} > " for one in (*context.parents[1:], context) if one.asked_by)
         references = tuple(f"{inside}{one}" for one in _references(declared))
         return self._log.kept(LabelledResource(label=self._label(declared), references=references))
 
     def _label(self, declared: ResolvedResource) -> str:
-        """Return a readable name to store on disk: never a command, because that can contain a secret."""
+        """
+        Return a readable name that can be stored on disk. It never contains a command, because a command can contain a secret.
+        """
         wanted, masker = declared.wanted, self._masker
         name = wanted.alias or wanted.name
         if declared.kind.rules.commands and not wanted.alias and not getattr(wanted, "command", ""):
@@ -388,7 +390,7 @@ class Refreshes:
             await self._try(self._log.set_aside)
 
     async def _try(self, write: Any, *args: Any) -> None:
-        """Write to the log; if that fails, a subscriber is at worst refreshed once more."""
+        """Write to the log. If that fails, the worst result is an additional refresh of a subscriber."""
         try:
             await asyncio.to_thread(write, *args)
             self._lines += 1

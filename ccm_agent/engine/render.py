@@ -1,4 +1,4 @@
-"""Writes a loaded manifest as a document that can be read and applied: `ccm apply --render`."""
+"""Writes a loaded manifest as a document that can be read and applied again: `ccm apply --render`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     """
     Return the manifest as one document without hierarchy, messages and final newline.
 
-    Deferred fields stay as written; secrets are masked. A rendered text that looks like a template is escaped, so that applying
-    the document has the same effect.
+    Deferred fields are kept as written, and secrets are masked. Rendered texts that look like templates are escaped, so that
+    applying the document has the same effect.
 
     Args:
         loaded: The manifest.
-        masker: Knows the secrets in its data; None: no secrets in data.
+        masker: Masks the secrets in the data. None if the data contain no secrets.
     """
     masker = masker if masker is not None else Masker()
     shown: list[tuple[ResolvedResource, dict[str, Any]]] = []
@@ -43,7 +43,7 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
 
 
 def _entry(declared: ResolvedResource, properties: dict[str, Any], masker: Masker) -> dict[str, Any]:
-    """Return a resource as one entry of a list, by its name."""
+    """Return a resource as an entry of a list, with its name as the key."""
     kind = declared.kind
     as_written = {*kind.rules.untemplated, *declared.pending}
     shown = {
@@ -55,7 +55,7 @@ def _entry(declared: ResolvedResource, properties: dict[str, Any], masker: Maske
     ):
         check.update({key: rules for key, rules in written.items() if key == "goss_rules"})
     if declared.pending and declared.item is not UNSET:
-        # the deferred fields need it; everything else is rendered
+        # the deferred fields need the item; everything else is rendered
         shown[FOR_EACH] = [_as_template(masker.value(msgspec.to_builtins(declared.item)))]
     name = shown.pop("name")
     return {name: shown}

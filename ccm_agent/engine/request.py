@@ -20,14 +20,15 @@ OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
 """
 Called with the event of each resource, before the next one begins.
 
-The event is masked; `content` is still complete (`masking.shorten_for_bus` shortens them). A returned
-awaitable is awaited before the run continues; its error ends the run.
+The event is masked, but its `content` is complete; `masking.shorten_for_bus` shortens it. A returned awaitable is awaited
+before the run continues. An error in it ends the run.
 """
 
 OnDiff = Callable[[ResourceDiff, ResourceDiff], None]
 """
-Called with the diff of an event, before the event, and with the same diff as this process's user may see it: with the lines of
-files that the user can read and others cannot. The second one is for a terminal; it must not be stored or sent.
+Called with the diff of an event before the event itself. The second argument is the same diff as this process's user may see
+it. It includes lines of files that the user can read and others cannot. It is meant for a terminal and must not be stored or
+sent.
 """
 
 OnStart = Callable[[SessionStart], Awaitable[None] | None]
@@ -41,20 +42,21 @@ OnResource = Callable[[str, int, int], None]
 
 
 PAUSED = "run.paused"
-"""Code of a summary that is not final: the run paused between two resources, and another process will continue it."""
+"""The code of a summary that is not final: the run paused between two resources, and another process will continue it."""
 
 
 class StopFlag:
     """
-    Asks a run to finish the current resource, and to skip the others or leave them to another process.
+    Requests that a run finish the current resource and then skip the others or leave them to another process.
 
     Attributes:
-        reason: Why the run must stop; "" if it need not.
-        code: STOPPED_CODE, or the code of another cause than an operator.
-        by: The operator who stopped it; "" for the agent itself.
-        is_kill: Programs of the current resource are killed too.
-        is_pause: The remaining resources are left to another process and get no outcome here.
-        has_taken_effect: The run skipped something because of it. A run that was already at its end ends normally.
+        reason: The reason why the run must stop; "" if it need not stop.
+        code: STOPPED_CODE if an operator stopped the run, otherwise the code of the cause.
+        by: The operator who stopped the run; "" if the agent itself stopped it.
+        is_kill: Whether programs of the current resource are also killed.
+        is_pause: Whether the remaining resources are left to another process and get no outcome here.
+        has_taken_effect: Whether the run skipped something because of the stop. A run that was already at its end ends
+            normally.
     """
 
     def __init__(self) -> None:
@@ -69,7 +71,7 @@ class StopFlag:
     def set(
         self, reason: str = "stopped", *, code: str = STOPPED_CODE, by: str = "", is_kill: bool = False
     ) -> None:
-        """Stop the run. The summary takes reason, code and author of the first call. A later call may add a kill."""
+        """Stop the run. The summary uses the reason, code and author of the first call. A later call may add a kill."""
         if not self.reason:
             self.reason, self.code, self.by = reason, code, by
         if is_kill and not self.is_kill:
@@ -92,7 +94,7 @@ class StopFlag:
             summary.state = (NodeState.STOPPED if is_by_operator else NodeState.FAILED).value
 
     def pause(self) -> None:
-        """Pause before the next resource. If the run was also asked to stop, it stops."""
+        """Pause before the next resource. If a stop was also requested, the run stops instead."""
         self.is_pause = True
 
     @property
@@ -103,17 +105,18 @@ class StopFlag:
 
 class ManifestSource(Struct, frozen=True, kw_only=True):
     """
-    Where a manifest comes from.
+    The source of a manifest.
 
     Attributes:
-        path: Its file, absolute or relative to the process; "" when there is only text.
-        text: Its text; None reads the file.
-        directory: Where relative sources and children are looked up; "" takes the file's directory.
-        name: Its name in log lines and events; "" takes the path.
-        digest: SHA-256 (hex) of the manifest or bundle as requested; "" computes that of the text.
-        module_path: Where templates of a TinyCM manifest are: an absolute directory or an http(s) URL; "" takes the directory.
-        data_revisions: Revision of each hiera document that is part of `ApplyOptions.data`, by URL.
-        undo: What undoes a run, instead of a manifest; None: there is a manifest.
+        path: The manifest's file, absolute or relative to the process; "" if there is only text.
+        text: The manifest's text; None reads the file.
+        directory: The base of relative sources and children; "" uses the file's directory.
+        name: The manifest's name in log lines and events; "" uses the path.
+        digest: SHA-256 (hex) of the manifest or bundle as requested; "" uses the digest of the text.
+        module_path: The location of a TinyCM manifest's templates: an absolute directory or an http(s) URL; "" uses the
+            directory.
+        data_revisions: The revision of each hiera document that is part of `ApplyOptions.data`, by URL.
+        undo: The record of an undo, used in place of a manifest; None if there is a manifest.
     """
 
     path: str = ""
@@ -131,39 +134,40 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     Options of one run.
 
     Attributes:
-        noop: Change nothing; report what would change.
-        checks_planned: A noop also runs the health checks of resources that it would change, as Choria CCM does. A run that the
-            node's policy restricts does not.
-        health_check_only: Run the health checks and nothing else.
-        hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) that override the manifest's own data; later ones
-            win.
-        keeps_hiera: These documents also override the data of a child manifest whose `apply` resource gives it data, as the data
-            of an agent do. Otherwise they do not, as with `ccm apply --data`.
-        pins: Buckets whose documents are read as of a revision of the bucket: revisions by bucket name.
-        data: Resolved data that override all of these, in every child too.
-        facts: All facts of this node; None gathers them on first access.
-        more_facts: Merged over the facts: from `--facts` and `--fact`, or from an operator.
-        environ: The variables that expressions see as `Environ`; None: none.
-        cause, requester, node, run: For the session's events; see `SessionStart`.
-        session: Directory of a session store; "" keeps the session in memory.
+        noop: Whether to change nothing and report the planned changes.
+        checks_planned: Whether a noop also runs the health checks of resources that it would change, as Choria CCM does. A run
+            that the node's policy restricts never does.
+        health_check_only: Whether to run only the health checks.
+        hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) that override the manifest's own data. Later
+            documents take precedence.
+        keeps_hiera: Whether these documents also override the data that an `apply` resource gives to its child manifest. This
+            applies to the data of an agent, but not to `ccm apply --data`.
+        pins: Revisions by bucket name. Documents of these buckets are read as of that revision.
+        data: Resolved data that override all other data, including in every child manifest.
+        facts: All facts of this node. With None, they are gathered on first access.
+        more_facts: Facts from `--facts` and `--fact` or from an operator, merged over the others.
+        environ: The variables that expressions access as `Environ`. None means no variables.
+        cause, requester, node, run: Values for the session's events; see `SessionStart`.
+        session: The directory of a session store. "" keeps the session in memory.
         on_start, on_event, on_resource, on_note: Called during the run.
-        on_secret: Called with the name and the revision of each sealed secret that the run opens, in any thread.
+        on_secret: Called with the name and revision of each sealed secret that the run opens, possibly in another thread.
         stop: Set by the caller to stop the run.
-        done: The events of an earlier process of this run, in order. These resources are not applied or reported again, but they
-            count.
-        metrics: Measures health checks and data lookups; None: not measured.
-        grant: What the node's policy allows this run; None: not restricted.
-        own_hiera: Those of `hiera` that come from the node's own configuration, which the grant does not limit.
-        is_literal: The properties of `ensure` are taken as they are: templates in them are not rendered.
-        scope: The owner of pending refreshes, such as "assignment web": later runs in the same scope make them. "" takes the
-            manifest's name, or its absolute path.
-        diff: Events say what changes; see `model.resource_diff`.
-        on_diff: Gets the diffs of private files for the terminal of the user who runs this; None: they are not made.
-        selection: The resources that the run applies; None: all. The others are skipped.
-        undo_log: Keeps what the run changes, so that it can be undone; None: it is not kept.
-        lock: Called with the references of a resource: why an operator locked it on this node, "" if it is not locked.
-        managed_elsewhere: Returns what the other sources of this node manage, as keys of `Engine.managed`; None: it is not known,
-            so nothing is pruned. None instead of a function: there are no others.
+        done: The events of an earlier process of this run, in order. Their resources are counted, but not applied or reported
+            again.
+        metrics: Measures health checks and data lookups. With None, they are not measured.
+        grant: The permissions of this run under the node's policy. None means unrestricted.
+        own_hiera: The documents of `hiera` that come from the node's own configuration. The grant does not limit them.
+        is_literal: Whether the properties of `ensure` are used literally. Templates in them are then not rendered.
+        scope: The owner of pending refreshes, such as "assignment web". Later runs in the same scope perform these refreshes.
+            "" uses the manifest's name, or its absolute path.
+        diff: Whether events include the changes; see `model.resource_diff`.
+        on_diff: Receives the diffs of private files for the user's terminal. With None, these diffs are not made.
+        selection: The resources that the run applies; the others are skipped. None selects all.
+        undo_log: Stores the run's changes for an undo. With None, they are not stored.
+        lock: Called with the references of a resource. Returns the reason why an operator locked it on this node, "" if it is
+            not locked.
+        managed_elsewhere: Returns the resources that the other sources of this node manage, as keys of `Engine.managed`. If it
+            returns None, they are unknown and nothing is pruned. None in place of a function means there are no other sources.
     """
 
     noop: bool = False
@@ -203,21 +207,23 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
 
 class Engine(Protocol):
     """
-    Applies manifests and single resources. `engine.run.LocalEngine` is the real one, `app.build_engine()` makes it.
+    Applies manifests and single resources. `engine.run.LocalEngine` is the real implementation; `app.build_engine()` creates
+    it.
 
-    The caller must not start two runs at a time.
+    The caller must not start two runs at the same time.
     """
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
         """
         Apply a manifest.
 
-        The summary's `state` is "stable", "changed", "failed", or "stopped" if an operator stopped the run before its end. If the
-        run was stopped or ended early, `reason` and `code` say why. Resources that were not reached are skipped (stopped) or have
-        no event (ended early, or paused: PAUSED). The publisher sets `events_sent` and `number`; here they are 0.
+        The summary's `state` is "stable", "changed", "failed", or "stopped" if an operator stopped the run before its end. If
+        the run was stopped or ended early, `reason` and `code` give the cause. Resources that a stopped run did not reach are
+        skipped. If the run ended early or paused (PAUSED), they have no event. The publisher sets `events_sent` and `number`;
+        here they are 0.
 
         Raises:
-            InputError: The manifest, its data or a template is invalid. Nothing was changed, and there is no event.
+            InputError: The manifest, its data or a template is invalid. Nothing was changed, and no event was sent.
         """
         ...
 
@@ -225,9 +231,9 @@ class Engine(Protocol):
         """
         Return `type#name` of each resource that a manifest and its children would manage here. Nothing is read or changed.
 
-        The keys compare the resources of two manifests, also if a secret in a name is masked for one of them only.
+        The keys allow comparing the resources of two manifests, even if a secret in a name is masked in only one of them.
 
-        Resources that `control` excludes are left out, and so is a child that does not exist yet.
+        Resources that `control` excludes are left out. A child manifest that does not exist yet is also left out.
 
         Raises:
             InputError: The manifest, its data or a template is invalid.

@@ -1,4 +1,4 @@
-"""The loop over the resources of a manifest: their order, and how each is applied, masked, recorded and reported."""
+"""The loop over the resources of a manifest. It applies each resource in order, then masks, records and reports the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccm_agent.sessions.memory import MemorySession
 
 
 class DeclaredResources(Protocol):
-    """Takes note of what a run reaches; `ownership.prune.RunPrune` is the real one."""
+    """Records which resources a run reaches; `ownership.prune.RunPrune` is the real implementation."""
 
     def declare(self, context: ManifestContext) -> None: ...
     def note_child(self, event: TransactionEvent) -> None: ...
@@ -24,11 +24,11 @@ class DeclaredResources(Protocol):
 
 class ResourceLoop:
     """
-    The loop over resources, which collects numbers for the summary.
+    Loops over resources and collects the counts for the summary.
 
     Attributes:
         failed: The first failed resources.
-        prune: Takes note of the resources of all manifests; None: `prune` is off.
+        prune: Records the resources of all manifests. None if `prune` is off.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class ResourceLoop:
         self.prune: DeclaredResources | None = None
 
     async def run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
-        """Apply a manifest's resources in order; returns the last event of each by type and name."""
+        """Apply a manifest's resources in order. Return the last event of each, by type and name."""
         async with context:
             return await self._run(context)
 
@@ -57,7 +57,7 @@ class ResourceLoop:
                 on_resource(state.masker.name(declared.reference), number, len(resources))
             event = await self.apply_one(context, declared)
             if state.is_paused_midway:
-                # its child manifest is not at its end, so it has no outcome yet
+                # the child manifest has not finished, so it has no outcome yet
                 break
             if self.prune is not None and declared.kind.contains_manifest:
                 self.prune.note_child(event)
@@ -68,7 +68,7 @@ class ResourceLoop:
         return last
 
     async def apply_one(self, context: ManifestContext, declared: ResolvedResource) -> TransactionEvent:
-        """Apply one resource; mask, record and report its outcome."""
+        """Apply one resource, then mask, record and report its outcome."""
         state = context.state
         parent = (
             " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
@@ -94,7 +94,7 @@ class ResourceLoop:
     async def report(
         self, context: ManifestContext, declared: ResolvedResource, event: TransactionEvent
     ) -> TransactionEvent:
-        """Mask, record and report an outcome; returns the masked event."""
+        """Mask, record and report an outcome. Return the masked event."""
         state = context.state
         if event.output and (grant := state.options.grant) is not None and grant.withholds_output:
             event.output, event.cut = "", ["output"]
@@ -110,14 +110,14 @@ class ResourceLoop:
     async def record(
         self, event: TransactionEvent, session: MemorySession, declared: ResolvedResource | None = None
     ) -> None:
-        """Count an outcome. It is found by the resource's own names, which may be masked in the event."""
+        """Record an outcome under the resource's own names, because the names in the event may be masked."""
         names = (declared.wanted.name, declared.wanted.alias) if declared is not None else ()
         await session.record(event, names)
         note_failure(self.failed, event)
 
 
 async def _register(context: ManifestContext, declared: ResolvedResource, event: TransactionEvent) -> None:
-    """Publish the service entries of a resource that is stable and whose checks all passed."""
+    """Publish the service entries of a resource that is stable and passed all its checks."""
     publish = context.state.deps.register
     if publish is None or context.noop or context.is_restricted or event.failed or event.skipped:
         return
@@ -125,5 +125,5 @@ async def _register(context: ManifestContext, declared: ResolvedResource, event:
         try:
             await publish(entry)
         except BusError as err:
-            # a lost broker connection must not stop the run; the next run publishes again
+            # a lost broker connection must not stop the run; the next run publishes the entry again
             context.state.note("warning", "Registration failed", service=entry.service, error=str(err))

@@ -1,8 +1,8 @@
 """
 Applies manifests and single resources, and reports each outcome.
 
-Resources run in the order of their declaration. A failed resource is an outcome; an error that ends the run is in the summary's
-`reason`.
+Resources run in the order of their declaration. A failed resource is an outcome. An error that ends the run is stored in the
+summary's `reason`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class PreparedManifest(Struct, kw_only=True):
     Attributes:
         loaded: Its resources, data and messages.
         state: The state of its run.
-        data_revisions: Revision of each hiera document read, by URL.
-        prune_scope: Whose record of creations it uses; "" with `prune: off`.
+        data_revisions: The revision of each hiera document that was read, by URL.
+        prune_scope: The owner of the record of creations that the run uses; "" with `prune: off`.
     """
 
     loaded: ResolvedManifest
@@ -66,10 +66,10 @@ class PreparedManifest(Struct, kw_only=True):
 
 class LocalEngine:
     """
-    The engine of this host; see `engine.request.Engine` for what it promises.
+    The engine of this host; `engine.request.Engine` describes its guarantees.
 
     Args:
-        deps: What it may use.
+        deps: The dependencies of the engine.
     """
 
     def __init__(self, deps: EngineDeps) -> None:
@@ -96,7 +96,7 @@ class LocalEngine:
     async def _load(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
         document = await self._document(source)
         if state.permission is not None and (source.path or source.directory):
-            # for a manifest in the root directory, every file would be in its directory
+            # if the manifest were in the root directory, every file would be in its directory
             state.permission.root = document.directory.rstrip("/")
         state.refreshes = state.refreshes_in(self._refresh_log(source, options=state.options))
         try:
@@ -106,7 +106,7 @@ class LocalEngine:
             raise
 
     async def _load_undo(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
-        """Return the resources of an undo with their earlier states. Sources are the contents that this node kept."""
+        """Return the resources of an undo with their earlier states. Contents come from the copies that this node kept."""
         assert source.undo is not None
         folder = source.undo.folder
         if state.permission is not None:
@@ -145,7 +145,7 @@ class LocalEngine:
         masking.register_manifest_secrets(state.masker, loaded.resources)
         check_order(loaded)
         state.exclusions.check(loaded)
-        # one document may declare data of another as secret
+        # one document may declare the data of another as secret
         state.secrets.learn_data(loaded.data)
         loaded.pre_message = state.masker.text(loaded.pre_message)
         loaded.post_message = state.masker.text(loaded.post_message)
@@ -162,7 +162,7 @@ class LocalEngine:
         )
 
     async def execute(self, plan: PreparedManifest) -> SessionSummary:
-        """Execute a loaded manifest; returns the summary of `engine.request.Engine.apply`."""
+        """Execute a loaded manifest. Return the summary as `engine.request.Engine.apply` does."""
         loaded, state, options = plan.loaded, plan.state, plan.state.options
         if options.noop and options.health_check_only:
             raise ManifestError("noop and health checks only exclude each other: choose one of them")
@@ -174,7 +174,7 @@ class LocalEngine:
         await self._start(plan)
         tally = ResourceLoop()
         for event in options.done:
-            # all of them at first, because resources of child manifests are not reached again
+            # count all earlier events first, because resources of child manifests are not reached again
             await tally.record(event, state.session)
         context = ManifestContext(
             state,
@@ -206,7 +206,7 @@ class LocalEngine:
         return self._summary(plan, tally, broken)
 
     def _open_prune(self, plan: PreparedManifest) -> RunPrune | None:
-        """What records and removes the creations of a manifest with `prune`."""
+        """Return the object that records and removes the creations of a manifest with `prune`."""
         if not plan.prune_scope or plan.state.options.health_check_only:
             return None
         from ccm_agent.engine.ownership.prune import RunPrune
@@ -262,7 +262,7 @@ class LocalEngine:
 
     async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
         """
-        Return the current state of a resource, found by its name alone.
+        Return the current state of a resource, which is identified only by its name.
 
         Raises:
             ManifestError: The type is unknown, or needs more than a name.
@@ -289,7 +289,7 @@ class LocalEngine:
         return found
 
     async def context(self, options: ApplyOptions) -> ManifestContext:
-        """Return the context of an empty manifest in the working directory, for resources that are only looked at."""
+        """Return the context of an empty manifest in the working directory, for resources that are only read."""
         state = await self._begin(options)
         with state.secrets.kept_out_of_errors():
             loaded = await self._empty(state)
@@ -332,7 +332,7 @@ class LocalEngine:
         return self.deps.refreshes.log(options.scope or f"manifest {name}")
 
     async def _overlays(self, state: SharedRunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
-        """Fetch the hiera documents that override a manifest's data; relative paths begin in the working directory."""
+        """Fetch the hiera documents that override a manifest's data. Relative paths start in the working directory."""
         options, facts, permission = state.options, state.facts, state.permission
         if not options.hiera:
             return (), {}
@@ -433,7 +433,7 @@ class LocalEngine:
 
 
 def _outer_data(options: ApplyOptions, overlays: tuple[Resolved, ...]) -> Mapping[str, Any]:
-    """The data that override those of every manifest of a run."""
+    """Return the data that override the data of every manifest of a run."""
     data = options.data or {}
     for overlay in reversed(overlays if options.keeps_hiera else ()):
         data = merge.deep(overlay.data, data)

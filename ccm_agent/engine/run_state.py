@@ -1,5 +1,5 @@
 """
-What all manifests of one run share: the session, the facts, the masker, the node's policy, and whether the run must stop.
+The state that all manifests of one run share: session, facts, masker, the node's policy, and whether the run must stop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import Runner
 
 POLL_S = 0.5
-"""How often a wait looks whether the run ends."""
+"""The interval at which a wait checks whether the run ends, in seconds."""
 
 
 class SharedRunState:
@@ -57,17 +57,17 @@ class SharedRunState:
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
         self.is_paused_midway = False
-        """The run was paused before its end; another process continues it."""
+        """Whether the run was paused before its end. Another process continues it."""
         self._is_resumable = not is_single
-        """A pause leaves what is not done to another process; a single resource has its outcome here."""
+        """Whether another process may continue the run after a pause. A run of a single resource always completes here."""
         self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
         self._warm: set[int] = set()
         self.permission = _permission(deps, options)
-        """The node's policy for this run; None: not restricted."""
+        """The node's policy for this run; None if unrestricted."""
         if self.permission is not None and self.permission.is_restricted:
-            # an operator who may only plan could write a manifest that shows a secret character by character
+            # an operator who may only plan could otherwise write a manifest that reveals a secret character by character
             self.secrets.refuse(self.permission.refuse_secret)
         self.refreshes = self.refreshes_in(None)
         self.undo = RunUndo(deps.files, options, self.masker, self.secrets)
@@ -79,18 +79,18 @@ class SharedRunState:
 
     @cached_property
     def diffs(self) -> RunDiffs:
-        """Makes the diffs of the run."""
+        """Return the diff maker of the run."""
         from ccm_agent.engine.diffs import run_diffs
 
         return run_diffs(self.options, self.masker)
 
     def note(self, level: str, message: str, **fields: object) -> None:
-        """Report a note that is not the outcome of a resource."""
+        """Report a note of the run that is not a resource's outcome."""
         if self.options.on_note is not None:
             self.options.on_note(level, self.masker.text(message), self.masker.value(fields))
 
     def refreshes_in(self, kept: RefreshLog | None, *, is_session: bool = False) -> Refreshes:
-        """The pending refreshes of this run in a log; see `Refreshes`."""
+        """Return the pending refreshes of this run in a log; see `Refreshes`."""
         return Refreshes(
             kept,
             session=self.session,
@@ -115,7 +115,7 @@ class SharedRunState:
         return True
 
     def done_before(self, parent: str, declared: ResolvedResource) -> TransactionEvent | None:
-        """The event of a resource that an earlier process of this run applied; None if it did not reach the resource."""
+        """Return the event of a resource that an earlier process of this run applied. None if that process did not reach it."""
         if not self._done:
             return None
         # events on disk are masked
@@ -125,25 +125,25 @@ class SharedRunState:
 
     @property
     def is_paused(self) -> bool:
-        """Leave the remaining resources to another process."""
+        """Whether the remaining resources are left to another process."""
         stop = self.options.stop
         return stop is not None and stop.is_pause and not stop.reason
 
     @property
     def stop(self) -> StopFlag | None:
-        """Set when the run must stop; None if it need not."""
+        """The flag that stops the run. None if the run need not stop."""
         stop = self.options.stop
         return stop if stop is not None and stop.is_set else None
 
     def is_ending(self) -> bool:
-        """The run ends before its last resource, or is left to another process."""
+        """Whether the run ends before its last resource or is left to another process."""
         return self.stop is not None or self.is_paused
 
     async def wait(self, seconds: float) -> bool:
         """
-        Wait for the next attempt of a resource; returns False as soon as the run is stopped or paused.
+        Wait for the next attempt of a resource. Return False as soon as the run is stopped or paused.
 
-        A paused run leaves the resource to the process that continues it, which begins with the first attempt.
+        A paused run leaves the resource to the process that continues the run. That process starts with the first attempt.
         """
         clock = self.deps.clock
         end = clock.monotonic() + seconds
@@ -160,7 +160,7 @@ class SharedRunState:
 
     @property
     def is_stopped(self) -> bool:
-        """The run was stopped and skipped something because of it."""
+        """Whether the run was stopped and skipped something because of the stop."""
         return self.stop is not None and self.stop.has_taken_effect
 
 

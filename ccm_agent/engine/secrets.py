@@ -1,4 +1,4 @@
-"""The secrets that one run knows, and their removal from names, notes, errors and tracebacks."""
+"""The known secrets of one run, and their removal from names, notes, errors and tracebacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ccm_agent.resources.contract import ResolvedResource
 _REFERENCE = lazy_pattern(rf"{SECRET_URL}([a-z0-9][a-z0-9_-]*)")
 
 CAUSES = 50
-"""How many causes of an error are masked. A longer chain may be a cycle."""
+"""The maximum number of causes of an error that are masked. A longer chain may be a cycle."""
 
 
 class Secrets:
@@ -27,12 +27,12 @@ class Secrets:
     The secrets of a run.
 
     Attributes:
-        masker: Masks them.
+        masker: Masks the secrets.
 
     Args:
-        process: The masker of the process's log, which receives them too; None without a log.
-        open_sealed: Opens a sealed secret, in a thread; None: this program opens none.
-        on_open: Called with the name and the revision of each one that was opened.
+        process: The masker of the process's log, which also receives the secrets. None without a log.
+        open_sealed: Opens a sealed secret, in a thread. None if this program opens no secrets.
+        on_open: Called with the name and the revision of each secret that was opened.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Secrets:
         self._failed: dict[str, CcmError] = {}
 
     def refuse(self, make_error: Callable[[], CcmError]) -> None:
-        """Open no secret in this run, and raise this error instead."""
+        """Refuse to open secrets in this run, and raise this error instead."""
 
         def refused(_name: str) -> OpenedSecret:
             raise make_error()
@@ -57,7 +57,7 @@ class Secrets:
         self._open_sealed = refused
 
     def open(self, name: str) -> str:
-        """See `templates.env.SecretSource`. A secret has one value during the whole run."""
+        """See `templates.env.SecretSource`. The value of a secret does not change during the run."""
         if name not in self._values:
             if self._open_sealed is None:
                 raise ExpressionError(
@@ -72,9 +72,9 @@ class Secrets:
 
     def opened(self, data: dict[str, Any]) -> dict[str, Any]:
         """
-        Return data with the values of its secrets in place of `secret://NAME`. Blocking.
+        Return the data, with each `secret://NAME` replaced by the value of the secret. Blocking.
 
-        What cannot be opened stays a reference, because the run may not need it: `require_opened` refuses it where it is used.
+        A secret that cannot be opened remains a reference, because the run may not need it. `require_opened` refuses it on use.
         """
         return {key: self._opened(value) for key, value in data.items()}
 
@@ -100,7 +100,7 @@ class Secrets:
             return
         text = value.decode(errors="replace") if isinstance(value, bytes) else value
         if isinstance(text, str):
-            # whatever stands behind the name: a template may have put the reference into a longer text
+            # other text may follow the name, because a template may have put the reference into a longer text
             for name in self._failed if SECRET_URL in text else ():
                 if f"{SECRET_URL}{name}" in text:
                     raise self._failed[name]
@@ -123,7 +123,7 @@ class Secrets:
         return isinstance(value, list) and any(map(self._holds, value))
 
     def refuse_exposed(self, *resources: ResolvedResource) -> None:
-        """Let resources fail that have a secret in a command, where every user of the host can read it."""
+        """Make resources fail that have a secret in a command, because every user of the host can read commands."""
         for declared in resources if self._values else ():
             commands = declared.kind.rules.commands
             for field in (*sorted(commands), "name") if commands else ():
@@ -134,7 +134,7 @@ class Secrets:
                     )
 
     def declare(self, keys: Sequence[str]) -> None:
-        """Treat the values at these keys of data as secret, in every manifest of the run."""
+        """Treat the values at these keys of the data as secret, in every manifest of the run."""
         self._keys |= dict.fromkeys(keys)
 
     def learn_data(self, data: Mapping[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Secrets:
                 self.masker.learn(secret)
 
     def learn_variables(self, variables: Mapping[str, str]) -> None:
-        """Collect the values of variables whose names indicate a secret, which expressions see as `Environ`."""
+        """Collect the values of variables whose names indicate a secret. Expressions access these variables as `Environ`."""
         for name, value in variables.items():
             if name not in PLAIN_VARIABLES and is_secret_setting(name, value):
                 self.masker.learn(value)

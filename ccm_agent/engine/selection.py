@@ -1,7 +1,7 @@
 """
-Which resources a run leaves out: those that its operator did not select, and those that an operator locked on this node.
+The resources that a run leaves out: those that its operator did not select, and those that an operator locked on this node.
 
-They have an outcome, `skipped`, with the reason. A refresh that one of them owes stays pending.
+Their outcome is `skipped`, with the reason. A pending refresh that they cause remains pending.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.run_context import RunContext
 
 NAMED_LIMIT = 20
-"""The number of requirements that a summary names."""
+"""The maximum number of requirements that a summary names."""
 
 
 class Exclusions:
@@ -36,13 +36,14 @@ class Exclusions:
     The resources that one run leaves out.
 
     Args:
-        options: Of the run.
-        undo: Says which resources an undo leaves alone.
-        masker: Masks names in sentences.
+        options: The options of the run.
+        undo: Decides which resources an undo leaves unchanged.
+        masker: Masks the names in messages.
         note: Reports a note of the run: its level, message and fields.
 
     Attributes:
-        needs: What selected resources require or subscribe to and was left out, as sentences that may be shown; the first 20.
+        needs: Resources that were left out although selected resources require or subscribe to them, as sentences that may be
+            shown. At most 20.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Exclusions:
         """
         Refuse a selection that matches nothing, before anything is changed.
 
-        Child manifests are read when they are applied, so with one the whole run must end first; see `is_empty`.
+        Child manifests are read when they are applied. If there are any, the check must wait for the end of the run; see
+        `is_empty`.
 
         Raises:
-            ManifestError: With the nearest name.
+            ManifestError: The selection matches nothing. The error suggests the nearest name.
         """
         selection = self._selection
         if selection is None or any(one.kind.contains_manifest for one in loaded.resources):
@@ -81,13 +83,13 @@ class Exclusions:
 
     @property
     def is_empty(self) -> bool:
-        """Resources were to be selected, and none was."""
+        """Whether a selection was requested and no resource matched it."""
         return self._selection is not None and not self._has_selected
 
     def event(
         self, declared: ResolvedResource, run: RunContext, manifest: ManifestScope
     ) -> TransactionEvent | None:
-        """The outcome of a resource of a manifest that is left out; None if it is to be applied."""
+        """Return the outcome of a resource of a manifest that is left out. None if the resource must be applied."""
         if self._selection is not None and not self._takes(declared, manifest, self._selection):
             event = skip(declared, run, f"not selected by {self._selection}")
             event.code = NOT_SELECTED
@@ -112,11 +114,11 @@ class Exclusions:
         if any(_is_named(one, selection) for one in (declared, *around)):
             self._has_selected = True
             return True
-        # what it contains may be selected
+        # the manifest in it may contain selected resources
         return declared.kind.contains_manifest
 
     def _note_needs(self, declared: ResolvedResource) -> None:
-        """Name what a resource that is applied needs and that was left out."""
+        """Record the excluded resources that an applied resource needs."""
         name = self._masker.name
         for verb, references in (
             ("requires", declared.wanted.require),
@@ -139,13 +141,13 @@ def _is_named(declared: ResolvedResource, selection: ResourceSelection) -> bool:
 
 
 def _manifests_around(manifest: ManifestScope) -> list[ResolvedResource]:
-    """The `apply` resources that contain a manifest, outermost first."""
+    """Return the `apply` resources that contain a manifest, outermost first."""
     chain = (*manifest.parents, manifest)
     found = (outer.outline.nested.get(inner.asked_by) for outer, inner in pairwise(chain))
     return [one for one in found if one is not None]
 
 
 def _references(declared: ResolvedResource) -> list[str]:
-    """The references of a resource: by name and by alias."""
+    """Return the references of a resource: by name and by alias."""
     names = dict.fromkeys((declared.wanted.name, declared.wanted.alias))
     return [f"{declared.kind.name}#{name}" for name in names if name]

@@ -1,7 +1,7 @@
 """
-The slots of this node: acquire a slot before a resource is changed, renew it meanwhile, and release it.
+The slots of this node. A slot is acquired before a resource is changed, renewed during the change, and then released.
 
-Slots need the broker: without a connection the resource fails, and nothing is changed.
+Slots require the broker. Without a connection the resource fails, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME_LIMIT = 300
-"""Maximum length of a resource's name in an entry."""
+"""The maximum length of a resource's name in an entry."""
 
 POLL_S = 2.0
-"""How often the first waiting node checks for a free slot."""
+"""The interval at which the first waiting node checks for a free slot."""
 
 POLL_AT_MOST_S = 10.0
-"""How often the last waiting node checks; each waiter must renew its entry within `model.records.slots.WAITER_S`."""
+"""The interval at which the last waiting node checks. Each waiter must renew its entry within `model.records.slots.WAITER_S`."""
 
 WATCH_S = 5.0
-"""How often held slots are checked."""
+"""The interval at which held slots are checked."""
 
 DEFAULT_WAIT = "10m"
-"""The default time that a resource waits for its slot."""
+"""The default maximum time that a resource waits for its slot."""
 
 _NAMED = 3
 """The maximum number of holders that an error names."""
@@ -74,20 +74,19 @@ class SlotBucket(Protocol):
         ...
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
-        """Write a key if the newest entry of all keys that match the pattern has this revision. Raises RevisionError
-        otherwise."""
+        """Write a key if this is the newest revision among all keys that match the pattern. Otherwise raise RevisionError."""
         ...
 
 
 class SlotClaim(Struct, frozen=True, kw_only=True):
     """
-    The request of a resource for a slot.
+    A resource's request for a slot.
 
     Attributes:
-        slot: The slot.
+        slot: The requested slot.
         resource, run: The resource and its run, for display.
-        wait_s: The maximum wait.
-        is_stopped: Whether the run was stopped, which ends the wait.
+        wait_s: The maximum waiting time.
+        is_stopped: Returns whether the run was stopped, which ends the wait.
     """
 
     slot: Slot
@@ -98,7 +97,9 @@ class SlotClaim(Struct, frozen=True, kw_only=True):
 
 
 class _Held(Struct, kw_only=True):
-    """A slot that this node holds for `depth` nested resources. `until` (monotonic) is set only after its resource has failed."""
+    """
+    A slot that this node holds for `depth` nested resources. `until` (monotonic) is only set after a failure of its resource.
+    """
 
     entry: SlotEntry
     revision: int
@@ -113,11 +114,11 @@ class NodeSlots:
 
     Args:
         node: The node's identity.
-        bucket: CCM_SLOTS.
-        clock: The time.
+        bucket: The bucket CCM_SLOTS.
+        clock: Returns the current time.
         renew_s: The interval of renewals.
-        hold_s: How long a slot is kept after its resource failed.
-        find_forgery: Returns why an entry is not that of its node, and so is ignored; "" if it is.
+        hold_s: The time that a slot is kept after its resource failed.
+        find_forgery: Returns the reason why an entry is not from its node, and is therefore ignored; "" if it is valid.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class NodeSlots:
 
     async def take(self, claim: SlotClaim) -> bool:
         """
-        Acquire a slot and hold it until `leave`. Returns whether it had to wait, in which case the host may have changed.
+        Acquire a slot and hold it until `leave`. Return whether this had to wait. After a wait, the host may have changed.
 
         Raises:
             SlotError: No slot became free in time, the run was stopped, or the broker cannot be reached.
@@ -158,7 +159,7 @@ class NodeSlots:
             ) from err
 
     async def leave(self, name: str) -> None:
-        """Release the slot of a resource that succeeded. Without the broker the slot is free when it expires."""
+        """Release the slot of a resource that succeeded. Without the broker, the slot becomes free when it expires."""
         held = self._held.get(name)
         if held is None:
             return
@@ -167,7 +168,7 @@ class NodeSlots:
             await self._give_back(name)
 
     def fail(self, name: str) -> None:
-        """Keep the slot of a failed resource for a while, so that the next nodes do not fail in the same way."""
+        """Keep the slot of a failed resource for some time, so that the next nodes do not fail in the same way."""
         held = self._held.get(name)
         if held is not None:
             held.depth -= 1
@@ -188,7 +189,7 @@ class NodeSlots:
             await self.renew()
 
     async def renew(self) -> None:
-        """Renew the slots that are due, and drop those of failed resources whose time is over."""
+        """Renew the slots that are due, and drop the slots of failed resources when their time is over."""
         now = self._clock.monotonic()
         for name, held in list(self._held.items()):
             if held.until is not None and now >= held.until:
@@ -217,7 +218,7 @@ class NodeSlots:
             await self._clock.sleep(min(POLL_S + turn.ahead / 2, POLL_AT_MOST_S))
 
     async def _take(self, claim: SlotClaim, newest: int, since: datetime) -> bool:
-        """Try to acquire the slot; returns False if another node wrote concurrently."""
+        """Try to acquire the slot. Return False if another node wrote concurrently."""
         name = claim.slot.name
         entry = SlotEntry(
             is_held=True, count=claim.slot.count, since=since, resource=claim.resource, run=claim.run
@@ -264,7 +265,7 @@ class NodeSlots:
             log.warning("a slot could not be renewed", extra={"slot": name, "reason": str(err)})
 
     async def _read(self, name: str) -> tuple[list[SlotState], int]:
-        """Return the entries of a slot, and the newest revision among them (released entries included)."""
+        """Return the entries of a slot, and the newest revision among them. This includes released entries."""
         found = await self._bucket.matching([f"{name}.>"], deletions=True)
         states = [
             SlotState(
@@ -308,11 +309,11 @@ class ManifestSlots:
     The slot of the current resource of one manifest; implements `resources.run_context.ResourceSlots`.
 
     Args:
-        keeper: Acquires slots; None: this program does not use slots.
-        run: Id of the run, for display.
+        keeper: Acquires slots. With None, this program does not use slots.
+        run: The id of the run, for display.
         masker: Masks secrets in the names of resources.
-        is_stopped: Whether the run was stopped.
-        noop: The manifest is applied under noop.
+        is_stopped: Returns whether the run was stopped.
+        noop: Whether the manifest is applied under noop.
     """
 
     def __init__(
@@ -364,7 +365,7 @@ class ManifestSlots:
         self._taken = ""
 
     def _claim(self, declared: ResolvedResource) -> SlotClaim:
-        """The claim of the resource; other nodes and operators see its name."""
+        """Return the claim of the resource. Other nodes and operators see its name."""
         control = declared.wanted.control or Control()
         return SlotClaim(
             slot=parse_slot(control.slots),

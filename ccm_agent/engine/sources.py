@@ -21,7 +21,7 @@ from ccm_agent.model.secret import mask_url
 PACKED_LIMIT_BYTES = 128 << 20
 MANIFEST_NAMES = ("manifest.yaml", "manifest.json")
 MANIFEST_LIMIT_BYTES = 64 << 20
-"""The largest manifest that is not packed."""
+"""The maximum size of a manifest that is not packed."""
 _GZIP = b"\x1f\x8b"
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -38,14 +38,14 @@ async def open_source(
     Fetch the manifest at a path, `http(s)://…` or `obj://BUCKET/KEY`.
 
     Args:
-        url: The path or URL. `#sha256=HEX` at the end of an http(s) URL is the digest that the content must have.
+        url: The path or URL. `#sha256=HEX` at the end of an http(s) URL is the required digest of the content.
         port: Returns the port "download".
         objects: Opens an object store by name.
-        module_path: Where a TinyCM manifest's templates are, see `ManifestSource`; "" takes the manifest's folder.
+        module_path: The location of a TinyCM manifest's templates; see `ManifestSource`. "" uses the manifest's folder.
 
     Raises:
-        ManifestError: The URL is not a source, or the packed directory has no manifest at its top.
-        CcmError: It cannot be fetched or unpacked.
+        ManifestError: The URL is not a manifest source, or the packed directory has no manifest at its top.
+        CcmError: The content cannot be fetched or unpacked.
     """
     if "://" in module_path and not is_web(module_path):
         raise ManifestError(f"the module path {mask_url(module_path)} must be a directory or an http(s) URL")
@@ -99,7 +99,7 @@ async def _fetch(
 
 
 def _address(url: str, name: str) -> tuple[str, str]:
-    """Return a URL without its fragment, and the digest in the fragment, "" without one."""
+    """Return a URL without its fragment, and the digest in the fragment. The digest is "" if there is no fragment."""
     address, _, fragment = url.partition("#")
     if not fragment.startswith("sha256="):
         return url, ""
@@ -111,10 +111,10 @@ def _address(url: str, name: str) -> tuple[str, str]:
 
 def _unpacked(content: bytes, url: str, name: str, module_path: str) -> ManifestSource:
     """
-    Return a TinyCM manifest that was fetched; its templates are fetched from the same folder.
+    Return a fetched TinyCM manifest. Its templates are fetched from the same folder.
 
     Raises:
-        ManifestError: It is neither that nor a packed directory.
+        ManifestError: The content is neither a TinyCM manifest nor a packed directory.
     """
     is_text = len(content) <= MANIFEST_LIMIT_BYTES and b"\0" not in content
     if not is_text or not is_tinycm(name.partition("#")[0], content.decode("utf-8", "replace")):
@@ -129,10 +129,10 @@ def _unpacked(content: bytes, url: str, name: str, module_path: str) -> Manifest
 
 def manifest_in(directory: Path, name: str) -> Path:
     """
-    Find the manifest at the top of an unpacked directory, or in its only folder. Blocking.
+    Find the manifest at the top of an unpacked directory or at the top of its only folder. Blocking.
 
     Raises:
-        ManifestError: There is none.
+        ManifestError: There is no manifest.
     """
     tops = [directory]
     entries = list(directory.iterdir())

@@ -11,7 +11,7 @@ from ccm_agent.model.ports import Command, Completed, Runner
 
 
 class StoppableRunner:
-    """A `Runner` for one run. Once the run is killed, the current program is ended and no other is started."""
+    """A `Runner` for one run. When the run is killed, the current program is killed and no other program is started."""
 
     def __init__(self, runner: Runner, stop: StopFlag) -> None:
         self._runner = runner
@@ -22,11 +22,11 @@ class StoppableRunner:
         See `Runner.run`.
 
         Raises:
-            CommandError: It could not be started, or the run was killed.
+            CommandError: The program could not be started, or the run was killed.
         """
         if self._stop.is_kill:
             raise self._killed(command, "not started")
-        # a separate task: it can be canceled while the resource continues to report the outcome
+        # a separate task can be canceled while the resource continues and reports the outcome
         program = asyncio.create_task(self._runner.run(command, on_line), name="engine:program")
         end = self._stop.on_kill(program.cancel)
         try:
@@ -34,7 +34,7 @@ class StoppableRunner:
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is None or current.cancelling():
-                raise  # the run itself is cancelled, by the agent
+                raise  # the agent has canceled the run itself
             raise self._killed(command, "ended") from None
         finally:
             end()

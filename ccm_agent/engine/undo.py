@@ -1,8 +1,8 @@
 """
-The undo of one run: what the run records of its changes, and, if it is itself an undo, what it leaves alone.
+The undo of one run: records the changes of a run, and selects what an undo leaves unchanged.
 
-An undo is a run of resources with their earlier states. Each is changed only if it still is as the undone run left it; that is
-looked at again just before the change.
+An undo is a run of resources with their earlier states. A resource is changed only if its state is still the state that the
+undone run left. This is checked again just before the change.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Decision, ResolvedResource
 
 DIRECTORY = "directory"
-"""The `ensure` of a directory."""
+"""The value of `ensure` for a directory."""
 
 LOOK_LIMIT_S = 30.0
-"""How long a look may take after a resource exceeded its time limit: its tool may hang again."""
+"""The time limit for reading a state after a resource exceeded its own time limit, because its tool may hang again."""
 
 
 Change = Callable[[], Awaitable[Any]]
 
 AroundChange = Callable[[ResolvedResource, Any, Any, Decision, Change], Change]
-"""Makes another change of one: the resource, its provider, the state that was found, and the decision."""
+"""Wraps a change. The arguments are the resource, its provider, the current state, the decision and the change."""
 
 
 class RunUndo:
     """
-    What one run records for its undo; see `resources.run_context.ResourceUndo`.
+    Records the changes of one run for an undo; see `resources.run_context.ResourceUndo`.
 
     Args:
         files: The files of the host.
-        options: Of the run.
-        masker: Knows the secrets of the run.
-        secrets: Knows which of them were sealed.
+        options: The options of the run.
+        masker: Contains the secrets of the run.
+        secrets: The secrets of the run; shows which values were sealed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RunUndo:
         is_changing = not options.noop and not options.health_check_only
         self._log: UndoLog | None = options.undo_log if is_changing and options.run else None
         self.around: AroundChange | None = None
-        """Records what the run creates; None: that is not recorded."""
+        """Records the resources that the run creates. None if they are not recorded."""
         self._is_plan = options.noop
         self._files = files
         self._masker = masker
@@ -76,7 +76,7 @@ class RunUndo:
         self._runs: Mapping[tuple[str, str], str] = {}
 
     def begin(self, record: UndoRecord) -> None:
-        """This run undoes another one."""
+        """Start the undo of another run."""
         self._undone = record.run
         self._entries = {(one.type, one.name): one for one in record.entries}
         self._runs = dict.fromkeys(self._entries, record.run)
@@ -88,17 +88,17 @@ class RunUndo:
         *,
         is_plan: bool,
     ) -> None:
-        """From here on this run removes what earlier runs created, by type and name; it creates nothing more."""
+        """From now on, the run removes the resources that earlier runs created, by type and name, and creates nothing."""
         self.around = None
         self._entries, self._runs, self._is_plan = dict(entries), runs, is_plan
 
     def why_not(self, declared: ResolvedResource) -> str:
-        """Why a change cannot be undone; "" if it can, and in other runs."""
+        """Return the reason why a change cannot be undone. "" if it can be undone, or if this run is not an undo."""
         entry = self._entry(declared)
         return entry.why_not if entry is not None else ""
 
     def hides(self, declared: ResolvedResource) -> bool:
-        """Whether diffs must not show the lines of a resource: they were private, or this run does not know their secrets."""
+        """Whether diffs must hide the lines of a resource, because they were private or this run does not know their secrets."""
         entry = self._entry(declared)
         return entry is not None and entry.is_secret
 
@@ -137,7 +137,7 @@ class RunUndo:
         entries = []
         async for earlier in self._earlier(self._log, declared, provider, found, decision):
             entries.append(await self._entry_of(self._log, declared, earlier))
-            # at once: making room for the next content removes those that no record names
+            # write the record immediately, because making room for the next content removes contents without a record
             await self._log.before(self._run, entries[-1])
         seen = await identify_parts(self._files, declared, entries, digest=False)
         try:
@@ -150,14 +150,17 @@ class RunUndo:
         return state
 
     async def close(self) -> None:
-        """The run has ended."""
+        """Finish the record at the end of the run."""
         if self._log is not None:
             await self._log.close(self._run)
 
     # ---- inside ----
 
     async def _is_in_use(self, entry: UndoEntry, path: str) -> bool:
-        """Whether a directory that the run made has files of others. In a plan those that the undo removes are still there."""
+        """
+        Whether a directory that the run created contains other files. In a plan, the files that the undo would remove still
+        exist.
+        """
         is_new = (entry.left or {}).get("ensure") == DIRECTORY and entry.properties.get("ensure") == ABSENT
         if not is_new or self._is_plan:
             return False
@@ -176,7 +179,7 @@ class RunUndo:
         elif self._masker.name(name) != name:
             yield EarlierState(why_not="its name contains a secret")
         elif self._is_sealed(declared):
-            # what it replaces is most likely an earlier value
+            # the replaced secret is most likely an earlier value
             yield EarlierState(why_not="it contains a secret, which is not kept")
         else:
             try:
@@ -212,7 +215,7 @@ class RunUndo:
         found: Any,
         state: Any,
     ) -> None:
-        """Record what a change left; without a state it is not known."""
+        """Record the state after a change. Without a state, the result is unknown."""
         rules = declared.kind.undo
         if rules is not None and rules.parts is not None:
             now = await identify_parts(self._files, declared, entries, digest=True)
@@ -233,18 +236,18 @@ class RunUndo:
         await kept.after(self._run, entry, has_changed=has_changed)
 
     def _is_sealed(self, declared: ResolvedResource) -> bool:
-        """Whether a resource holds a value that must not be on this disk a second time."""
+        """Whether a resource contains a value that must not be stored on this disk a second time."""
         return declared.wanted.sensitive or (self._secrets is not None and self._secrets.are_in(declared))
 
     async def _has_secrets(self, kept: UndoLog, declared: ResolvedResource, earlier: EarlierState) -> bool:
-        """Whether contents before or after the change are private, or have secrets that only this run knows."""
+        """Whether contents before or after the change are private, or contain secrets that only this run knows."""
         if self.hides(declared):
-            return True  # an undo of the undo does not know them either
+            return True  # a later undo of this undo does not know the secrets either
         from ccm_agent.resources.changes import private_paths
 
         path = earlier.path or earlier.name or declared.wanted.name
         if earlier.content and (await private_paths(self._files, [path]))[path]:
-            return True  # the run may make it readable for everyone
+            return True  # the run may make the file readable for everyone
         if self._masker.is_idle:
             return False
         values = msgspec.to_builtins(declared.wanted)
@@ -257,7 +260,7 @@ class RunUndo:
         return await asyncio.to_thread(self._masker.text, text) != text
 
     async def keep_file(self, kept: UndoLog, path: str, *, with_content: bool) -> EarlierFile:
-        """Keep a file's attributes, and its content if asked for; see `KeepFile`."""
+        """Keep a file's attributes, and its content if requested; see `KeepFile`."""
         limits = {path: [kept.file_limit_bytes]} if with_content else False
         look = (await self._files.inspect([path], digest=limits, follow=False))[0]
         earlier = EarlierFile(
@@ -273,7 +276,7 @@ class RunUndo:
         return EarlierFile(why_not=why_not) if why_not else earlier
 
     async def _keep_content(self, kept: UndoLog, look: FileInfo) -> str:
-        """Copy a file; why that is not possible, "" if it is done."""
+        """Copy a file. Return the reason if that is not possible, otherwise ""."""
         if not look.sha256:
             return f"its content is not kept: {look.undigested or look.error}"
         copy = f"{kept.folder}/{look.sha256}"
@@ -285,7 +288,7 @@ class RunUndo:
             await self._files.write(copy, ContentRef(look.path), mode=0o600)
             is_same = (await self._files.inspect([copy]))[0].sha256 == look.sha256
             if not is_same:
-                # owner and mode are those of the file that was looked at, and would be given to another content
+                # owner and mode belong to the file that was read, and would be applied to a different content
                 await self._files.remove(copy)
         except CcmError as err:
             return f"its content could not be kept: {err}"
@@ -312,7 +315,9 @@ def _why_not(look: FileInfo) -> str:
 
 
 def _differs(before: Identity, after: Identity, content: str) -> bool:
-    """Whether a part has changed. Files are not read for `before`: their content was kept, or the change does not set it."""
+    """
+    Whether a part has changed. Files are not read for `before`: their content was kept, or the change does not set the content.
+    """
     if before.get("content", "") is None:
         before = {**before, "content": content or after.get("content")}
     return before != after
@@ -321,7 +326,7 @@ def _differs(before: Identity, after: Identity, content: str) -> bool:
 async def identify_parts(
     files: Files, declared: ResolvedResource, parts: Sequence[UndoEntry], *, digest: bool
 ) -> list[Identity | None]:
-    """Return by what each part of a resource is recognized now; None for what cannot be undone."""
+    """Return the identity of each part of a resource. None for a part that cannot be undone."""
     if declared.kind.undo is None or declared.kind.undo.parts is None:
         return []
     paths = {kind: [one.name for one in parts if one.type == kind and not one.why_not] for kind in PART_TYPES}
@@ -338,7 +343,7 @@ async def identify_parts(
 
 
 async def look_after(err: CcmError, declared: ResolvedResource, provider: Any) -> Any:
-    """Return the state after a failed change; None if it cannot be read, or not within a limit."""
+    """Return the state after a failed change. None if it cannot be read within the time limit."""
     try:
         async with asyncio.timeout(LOOK_LIMIT_S if isinstance(err, TimeLimitError) else None):
             return await provider.status(declared.wanted)
@@ -348,12 +353,12 @@ async def look_after(err: CcmError, declared: ResolvedResource, provider: Any) -
 
 def undo_resources(record: UndoRecord, catalog: Catalog, expressions: Expressions) -> list[ResolvedResource]:
     """
-    Return the resources of an undo. Those that cannot be undone have no properties besides their name, and are skipped.
+    Return the resources of an undo. Resources that cannot be undone have only a name, and are skipped.
 
     Raises:
-        InputError: The record is of a type that does not exist here any more.
+        InputError: The record contains a type that no longer exists here.
     """
-    # names and paths are taken as they are: a later run must not evaluate what looks like a template
+    # Names and paths are used literally. A later run must not evaluate texts that look like templates.
     builder = ResourceBuilder(catalog, expressions, None, "", is_literal=True)
     resources = []
     for index, entry in enumerate(record.entries):

@@ -1,4 +1,6 @@
-"""What a run creates, recorded before it is there, so that a later run of the manifest may remove it; see `prune`."""
+"""
+The record of the resources that a run creates, written before each creation, so that a later run may remove them; see `prune`.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 
 class CreationWriter:
     """
-    Records what one run creates, and what else it changes.
+    Records the resources that one run creates, and its changes to other resources.
 
     Args:
-        ledger: The ledger of its manifest.
-        run: The run.
+        ledger: The ledger of the run's manifest.
+        run: The id of the run.
         files: The files of the host.
-        masker: Knows the secrets of the run. What has one in its name is not recorded, so it is never removed.
-        secrets: Knows which of them were sealed.
+        masker: Contains the secrets of the run. A resource with a secret in its name is not recorded, so it is never removed.
+        secrets: The secrets of the run; shows which values were sealed.
         note: Reports a note of the run.
     """
 
@@ -55,7 +57,7 @@ class CreationWriter:
     def around(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, change: Change
     ) -> Change:
-        """Return a change that is recorded."""
+        """Return a change that writes the record before and after the given change."""
         if declared.kind.undo is None or declared.kind.contains_manifest:
             return change
         return lambda: self._record(declared, provider, found, decision, change)
@@ -76,7 +78,7 @@ class CreationWriter:
     async def _parts(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision
     ) -> list[tuple[UndoEntry, LedgerEntry]]:
-        """Return what is about to change, each with what is known of it before the end of the change."""
+        """Return the parts that are about to change, each with the earlier record of the part."""
         rules = declared.kind.undo
         assert rules is not None
         try:
@@ -85,7 +87,7 @@ class CreationWriter:
             else:
                 earlier = [one async for one in rules.parts(declared.wanted, provider, _keep_nothing)]
         except CcmError:
-            return []  # what was there is not known, so it is not ours
+            return []  # the state before the change is unknown, so the manifest does not own the resource
         is_secret = declared.wanted.sensitive or self._secrets.are_in(declared)
         found_parts = []
         for one in earlier:
@@ -107,7 +109,7 @@ class CreationWriter:
         if known is not None:
             owners = tuple(dict.fromkeys((*known.owners, *owners)))
             if not is_new:
-                # what we created stays ours when we change it again
+                # the manifest still owns a resource that it created and now changes again
                 return replace(known, owners=owners, left=None)
         removal = earlier.properties if is_new and declared.wanted.ensure != ABSENT else {}
         if removal and is_secret:
@@ -117,7 +119,7 @@ class CreationWriter:
     async def _left(
         self, declared: ResolvedResource, parts: Sequence[tuple[UndoEntry, LedgerEntry]], state: Any
     ) -> None:
-        """Record what a change left. A resource whose state is not known stays without."""
+        """Record the state after a change. If the state is unknown, nothing is recorded."""
         rules = declared.kind.undo
         assert rules is not None
         now: Sequence[Identity | None]
@@ -148,5 +150,5 @@ class CreationWriter:
 
 
 async def _keep_nothing(path: str, *, with_content: bool) -> EarlierFile:
-    """A `KeepFile` for what is only looked at: what is there was not created here."""
+    """A `KeepFile` for files that are only read. A file that already exists was not created by this run."""
     return EarlierFile()

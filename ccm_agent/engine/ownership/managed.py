@@ -1,5 +1,5 @@
 """
-The names of the resources that a manifest and its children would manage on this node, found without reading or changing any.
+Finds the names of the resources that a manifest and its children would manage on this node. It reads or changes no resource.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ccm_agent.resources.contract import ResolvedResource
 
 async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) -> dict[str, str]:
     """
-    Return `type#name` of each resource that would be managed. For an `apply` resource these are the resources of its child.
+    Return `type#name` of each resource that would be managed. An `apply` resource is replaced by the resources of its child.
 
-    The keys are digests of the real names: two manifests that manage the same resource have the same key, also if only one
-    of them knows that its name contains a secret. In the values, secrets are masked; a suffix distinguishes masked names.
-    Without the salt neither reveals a name.
+    The keys are digests of the real names. Two manifests that manage the same resource have the same key, even if only one of
+    them treats a part of the name as secret. In the values, secrets are masked, and a suffix distinguishes masked names.
+    Without the salt, neither keys nor values reveal a name.
 
     Args:
         loaded: The manifest.
         state: The state of its run.
-        salt: A random value, the same for all manifests whose resources are compared.
+        salt: A random value that is the same for all manifests whose resources are compared.
 
     Raises:
         CcmError: A control cannot be evaluated.
@@ -43,7 +43,7 @@ async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) 
 
 
 class _Collector:
-    """Replaces the engine's loop: it collects names where the loop applies resources."""
+    """Collects names in place of the engine's loop, which applies resources."""
 
     def __init__(self, salt: bytes) -> None:
         self.found: dict[str, str] = {}
@@ -73,7 +73,7 @@ class _Collector:
             _, provider = await context.provider(declared)
             await provider.apply_manifest(declared.wanted)
         except CcmError:
-            # an earlier resource may create the child or its data; what cannot be known yet is left out
+            # An earlier resource may create the child manifest or its data. A child that is not known yet is left out.
             return
 
 
@@ -87,12 +87,12 @@ async def _is_managed(declared: ResolvedResource, context: ManifestContext) -> b
 
 
 def plain_reference(type_name: str, name: str) -> str:
-    """The reference with a normalized path, so that extra slashes make no difference."""
+    """Return the reference with a normalized path, so that extra slashes make no difference."""
     if name.startswith("/"):
         name = posixpath.normpath(name)
     return f"{type_name}#{name}"
 
 
 def managed_key(reference: str, salt: bytes) -> str:
-    """The key of a `plain_reference` in the result of `managed`."""
+    """Return the key of a `plain_reference` in the result of `managed`."""
     return hmac.new(salt, reference.encode(errors="replace"), hashlib.sha256).hexdigest()

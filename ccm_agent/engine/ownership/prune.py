@@ -1,8 +1,9 @@
 """
-Removes what earlier runs of a manifest created and what is no longer in it.
+Removes resources that earlier runs of a manifest created and that the manifest no longer contains.
 
-Only a complete run does, and only what is still as a run left it. What was there before, has changed since, or is managed by
-another source of this node is released: it stays, and is off the record.
+Only a complete run removes resources, and only those that are unchanged since a run. Other resources are released: they stay on
+the host, and their record is deleted. These are resources that existed before, have changed since, or are managed by another
+source of this node.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ LASTING_SCOPES = ("assignment ", "source ")
 """Prefixes of the scopes that stay the same from run to run; see `ApplyOptions.scope`."""
 
 NAMED = 5
-"""So many resources are named in an error."""
+"""The maximum number of resources that an error names."""
 
 
 def prune_scope(source: ManifestSource, options: ApplyOptions, directory: str) -> str:
     """
-    Return whose ledger a run with `prune` uses; "" for a plan that an operator requests, which lists no removals.
+    Return the owner of the ledger that a run with `prune` uses. "" for an operator's plan, which does not list removals.
 
     Raises:
-        ManifestError: The manifest is not one that stays the same from run to run.
+        ManifestError: The manifest does not stay the same from run to run.
     """
     if options.scope.startswith(LASTING_SCOPES):
         return options.scope
@@ -67,14 +68,14 @@ def prune_scope(source: ManifestSource, options: ApplyOptions, directory: str) -
 
 class RunPrune:
     """
-    What one run records of its creations, and removes of earlier ones.
+    Records the resources that one run creates, and removes those of earlier runs.
 
     Args:
         state: The state of the run.
         loaded: The outermost manifest.
-        scope: Whose ledger it uses.
-        folder: Where ledgers are.
-        salt: Of the engine; see `ownership.managed`.
+        scope: The owner of the ledger.
+        folder: The folder of the ledgers.
+        salt: The engine's salt; see `ownership.managed`.
     """
 
     def __init__(
@@ -93,10 +94,10 @@ class RunPrune:
 
     async def open(self) -> None:
         """
-        Read the ledger, and record what the run creates.
+        Read the ledger, and start to record the resources that the run creates.
 
         Raises:
-            HostError: It cannot be used, or another run of the manifest is in progress. Nothing was changed.
+            HostError: The ledger cannot be used, or another run of the manifest is in progress. Nothing was changed.
         """
         state, ledger = self._state, self._ledger
         if not self._is_plan:
@@ -113,7 +114,7 @@ class RunPrune:
             state.undo.around = recorder.around
 
     async def close(self) -> None:
-        """The run has ended. Never raises."""
+        """Finish the record at the end of the run. Never raises."""
         try:
             await asyncio.to_thread(self._ledger.close)
         except CcmError as err:
@@ -121,10 +122,10 @@ class RunPrune:
 
     def declare(self, context: ManifestContext) -> None:
         """
-        Take note of the resources of a manifest that is about to be applied.
+        Record the resources of a manifest that is about to be applied.
 
         Raises:
-            ManifestError: A child manifest has `prune`.
+            ManifestError: A child manifest sets `prune`.
         """
         if context.parents and context.loaded.prune != "off":
             raise ManifestError(
@@ -135,17 +136,17 @@ class RunPrune:
         )
 
     def note_child(self, event: TransactionEvent) -> None:
-        """Take note of the outcome of an `apply` resource. What one that was skipped contains is not known."""
+        """Record the outcome of an `apply` resource. The content of a skipped child is unknown."""
         if event.skipped or event.failed or event.unmet_requirements:
             self._is_incomplete = True
 
     async def finish(self, loop: ResourceLoop) -> None:
         """
-        Remove what is no longer in the manifest, or list it in a plan.
+        Remove the resources that are no longer in the manifest. A plan only lists them.
 
         Raises:
-            PruneError: It is more than `max_prune`. Nothing was removed.
-            CcmError: The run must end.
+            PruneError: There are more removals than `max_prune`. Nothing was removed.
+            CcmError: An error that must end the run.
         """
         gone = [one for one in self._ledger.entries.values() if not self._is_declared(one)]
         why = self._why_incomplete(loop)
@@ -179,7 +180,7 @@ class RunPrune:
         return ""
 
     async def _complete_records(self) -> None:
-        """Look at what an earlier run began to create, and was killed before it recorded the result."""
+        """Check the resources that an earlier run began to create. That run was killed before it recorded the results."""
         if self._is_plan:
             return
         unknown = [
@@ -194,7 +195,7 @@ class RunPrune:
                     _, provider = await context.provider(declared)
                     found = await provider.status(declared.wanted)
                 except CcmError:
-                    continue  # it stays unknown, so it is never removed
+                    continue  # its state remains unknown, so it is never removed
                 rules = declared.kind.undo
                 if found.ensure == ABSENT:
                     await asyncio.to_thread(self._ledger.drop, entry.key)
@@ -202,7 +203,7 @@ class RunPrune:
                     await asyncio.to_thread(self._ledger.put, [replace(entry, left=rules.identify(found))])
 
     async def _find_others(self) -> str:
-        """Find what other sources of this node manage. Returns why that is not known; "" if it is."""
+        """Find the resources that other sources of this node manage. Return the reason if they are unknown, otherwise ""."""
         try:
             self._claims = await asyncio.to_thread(find_claims, self._folder, self._ledger.scope)
         except CcmError as err:
@@ -256,7 +257,7 @@ class RunPrune:
             )
 
     async def _plan(self, removals: Sequence[tuple[LedgerEntry, ResolvedResource]]) -> list[TransactionEvent]:
-        """Return the events of the removals under noop, in their order."""
+        """Return the noop events of the removals, in the order of the removals."""
         self._begin(removals, is_plan=True)
         resources = [declared for _, declared in removals]
         async with self._context(noop=True, resources=resources) as context:
@@ -268,7 +269,9 @@ class RunPrune:
         planned: Sequence[TransactionEvent],
         loop: ResourceLoop,
     ) -> None:
-        """Report what an apply would remove. With `prune: plan` no apply does, so nothing counts as changed."""
+        """
+        Report what an apply would remove. With `prune: plan` no apply removes anything, so no resource is reported as changed.
+        """
         context = self._context(noop=True)
         for (entry, declared), event in zip(removals, planned, strict=True):
             if event.changed and self._loaded.prune == "plan":
@@ -277,7 +280,7 @@ class RunPrune:
             elif event.changed:
                 event.noop_message = f"{event.noop_message}: {self._why_pruned(entry)}"
             elif not event.failed and not event.skipped:
-                continue  # it is gone already
+                continue  # it no longer exists
             await self._report(context, entry, declared, event, loop)
 
     async def _remove(
@@ -299,7 +302,7 @@ class RunPrune:
                     await asyncio.to_thread(self._ledger.drop, entry.key)
 
     async def _release(self, entry: LedgerEntry, why: str, loop: ResourceLoop) -> None:
-        """Report a resource that stays as it is, and forget it."""
+        """Report a resource that is not removed, and delete its record."""
         try:
             kind = self._state.deps.catalog.find(entry.type)
             wanted = kind.properties(name=entry.name, ensure=kind.default_ensure)
@@ -340,7 +343,7 @@ class RunPrune:
                 name=entry.name,
                 properties=entry.removal,
                 left=entry.left,
-                is_secret=True,  # this run does not know the secrets in what it removes
+                is_secret=True,  # this run does not know the secrets of the removed resources
             )
             for entry, _ in removals
         }
@@ -349,13 +352,13 @@ class RunPrune:
 
     def _removal(self, entry: LedgerEntry, index: int = 0) -> ResolvedResource:
         """
-        Return the resource that removes what is on record.
+        Return a resource that removes the recorded one.
 
         Raises:
-            InputError: Its type does not exist here any more, or has other properties.
+            InputError: The type no longer exists here, or it has other properties.
         """
         kind = self._state.deps.catalog.find(entry.type)
-        # names are taken as they are: a text that looks like a template must not be evaluated
+        # Names are used literally. A text that looks like a template must not be evaluated.
         builder = ResourceBuilder(
             self._state.deps.catalog, self._loaded.expressions, None, "", is_literal=True
         )
@@ -376,5 +379,5 @@ class RunPrune:
 
 
 async def _apply_nothing(context: ManifestContext) -> Mapping[Key, TransactionEvent]:
-    """There are no child manifests among what is removed."""
+    """Apply nothing, because removals do not include child manifests."""
     return {}

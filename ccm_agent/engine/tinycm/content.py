@@ -1,8 +1,9 @@
 """
-Puts constants into the content of files of a TinyCM manifest.
+Inserts constants into the content of a TinyCM manifest's files.
 
-In `contents` they are written with Python's braces, as in `{dns[domain]}`; in fetched files with Jinja. Of Python's format
-strings only names, indexes and formats are supported: `{x.__class__}` must not give access to Python's objects.
+In `contents` constants are written with Python's braces, as in `{dns[domain]}`. In fetched files they are written with Jinja.
+Of Python's format strings, only names, indexes and formats are supported. `{x.__class__}` must not give access to Python's
+objects.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FORMAT = re.compile(r"(?:.?[<>=^])?[-+ ]?#?0?\d{0,3}[,_]?(?:\.\d{1,3})?[a-zA-Z%
 
 def interpolate(text: str, constants: Mapping[str, Any]) -> str:
     """
-    Replace `{name}`, `{name[0]}` and `{name[key]}` in a text with constants; `{{` is a brace.
+    Replace `{name}`, `{name[0]}` and `{name[key]}` in a text with constants. `{{` produces a brace.
 
     Raises:
         TemplateError: A brace is not closed, or a constant is unknown.

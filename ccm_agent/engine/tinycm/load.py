@@ -1,7 +1,7 @@
 """
-Converts a TinyCM manifest to resources, which are then applied as those of any manifest.
+Converts a TinyCM manifest to resources, which are then applied like those of other manifests.
 
-`{{ }}` and `${ }` in it are not templates: they are part of a file's content.
+`{{ }}` and `${ }` in the manifest are not templates. They are part of a file's content.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
 
 CONTENT_LIMIT_BYTES = 16 << 20
-"""The largest file into which constants are put. Other files are copied, up to the limit of the file type."""
+"""The largest file in which constants are replaced. Other files are copied, up to the limit of the file type."""
 
 
 async def load_tinycm(
@@ -51,18 +51,18 @@ async def load_tinycm(
     module_path: str = "",
 ) -> ResolvedManifest:
     """
-    Resolve and check a manifest. Content into which constants are put is fetched.
+    Resolve and check a manifest. Content with constants is fetched here.
 
     Args:
         document: The manifest.
         state: The run's options, facts and dependencies.
-        overlays: Data that override the manifest's own constants; later ones win.
-        module_path: Where templates are found, see `ManifestSource`.
+        overlays: Data that override the manifest's own constants. Later overlays take precedence.
+        module_path: The location of the templates; see `ManifestSource`.
 
     Raises:
-        InputError: It is invalid, or uses something that is not supported.
-        CcmError: A file that it names cannot be fetched.
-        PolicyError: The node's policy does not allow reading it.
+        InputError: The manifest is invalid or uses an unsupported feature.
+        CcmError: A file that the manifest refers to cannot be fetched.
+        PolicyError: The node's policy does not allow reading the file.
     """
     deps, permission = state.deps, state.permission
     constants, definitions = await asyncio.to_thread(_read, document, state, overlays)
@@ -99,7 +99,7 @@ def _read(
     document: ManifestDocument, state: SharedRunState, overlays: tuple[Resolved, ...]
 ) -> tuple[dict[str, Any], list[ResourceDefinition]]:
     def hostname() -> str:
-        """The host's full name; facts are gathered for it."""
+        """Return the host's full name. This gathers the facts."""
         fqdn = state.options.node or state.facts.get("fqdn")
         return str(fqdn) if fqdn else str(state.facts["host"]["info"]["hostname"])
 
@@ -107,7 +107,7 @@ def _read(
     for data in (*(overlay.data for overlay in overlays), state.options.data or {}):
         constants = merge.deep(constants, data)
     constants = state.secrets.opened(constants)
-    # constants are put into files without a template that could refuse them
+    # constants are inserted into files without a template that could refuse unopened secrets
     state.secrets.require_opened(constants)
     return constants, definitions
 
@@ -128,7 +128,7 @@ def _placed(err: CcmError, one: ResourceDefinition, document: ManifestDocument) 
 async def _raw(
     one: ResourceDefinition, expressions: Expressions, deps: EngineDeps, directory: str
 ) -> dict[str, Any]:
-    """Return the properties of the resource; the constants are the data of its expressions."""
+    """Return the properties of the resource. The constants are the data of its expressions."""
     raw: dict[str, Any] = {"name": one.name}
     if one.after:
         raw["require"] = ["#".join(identifier.split("::", 1)) for identifier in one.after]
@@ -158,7 +158,7 @@ async def _raw(
 async def _content(
     one: ResourceDefinition, environment: Environment, deps: EngineDeps, directory: str
 ) -> dict[str, Any]:
-    """Return `content`, or `source` if no constants are put into the fetched file."""
+    """Return `content`, or `source` if the fetched file contains no constants."""
     kind, written = one.said.get("type", "constant"), str(one.said["contents"])
     needs_constants = one.said.get("interpolate", False)
     if kind == "constant":
@@ -185,13 +185,13 @@ async def _content(
 
 
 async def _find_template(one: ResourceDefinition, modules: TemplateDirectory) -> None:
-    """Put the path or URL of a template into its definition."""
+    """Write the path or URL of a template into its definition."""
     if one.type == "file" and one.said.get("type") == "template" and "contents" in one.said:
         one.said["contents"] = await asyncio.to_thread(modules.find, str(one.said["contents"]))
 
 
 async def _check_content(one: ResourceDefinition, permission: Permission, directory: str) -> None:
-    """Check that the node's policy allows reading a file's content, which happens while the manifest is loaded."""
+    """Check that the node's policy allows reading a file's content. The content is read while the manifest is loaded."""
     if one.type == "file" and one.said.get("type", "constant") != "constant" and "contents" in one.said:
         await permission.check_source(str(one.said["contents"]), directory)
 

@@ -1,7 +1,7 @@
 """
-The module path of a TinyCM manifest: the directory or URL below which its templates are.
+The module path of a TinyCM manifest: the directory or URL that contains its templates.
 
-A manifest may come from another host, so a template must be below the module path.
+A manifest may come from another host, so only templates within the module path are used.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ccm_agent.model.secret import mask_url
 
 
 def folder_of_url(url: str) -> str:
-    """Return the URL of the folder that a URL is in, without its query and fragment."""
+    """Return the URL of the folder that contains a URL, without query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, posixpath.dirname(parts.path), "", ""))
 
 
 class TemplateDirectory(Struct, frozen=True, kw_only=True):
     """
-    Where templates are found.
+    The location of templates.
 
     Attributes:
         base: An absolute directory, or an http(s) URL.
@@ -42,7 +42,7 @@ class TemplateDirectory(Struct, frozen=True, kw_only=True):
         Return the source of a template: a URL, or a path that is absolute or relative to the manifest. Blocking.
 
         Raises:
-            ManifestError: It is not below the module path.
+            ManifestError: The template is outside the module path.
         """
         parts = written.split("/")
         if not written or written.startswith("/") or ".." in parts or "\0" in written or "\\" in written:
