@@ -1,8 +1,8 @@
 """
 Reads users and groups from the files in /etc.
 
-Local files decide what is managed. The shadow tools change nothing else, and `getent` without names would enumerate a directory
-service (LDAP, SSSD), which can take minutes and loads its servers. One read of a file answers for any number of resources.
+Only accounts in local files are managed, because the shadow tools change nothing else. `getent` without names would enumerate a
+directory service (LDAP, SSSD), which can take minutes and loads its servers. The text of one read is used for many resources.
 
 Source: passwd(5), group(5), shadow(5), login.defs(5).
 """
@@ -19,13 +19,13 @@ GROUP, GSHADOW = "/etc/group", "/etc/gshadow"
 PASSWD_FIELDS, SHADOW_FIELDS, GROUP_FIELDS = 7, 9, 4
 LOGIN_DEFS = "/etc/login.defs"
 REGULAR = range(1000, 60_001)
-"""The numbers of accounts that no package creates, if login.defs has none."""
+"""The numbers of accounts that no package creates. Used if login.defs does not set a range."""
 
 LIMIT_BYTES = 64 << 20
-"""About 500,000 accounts."""
+"""The maximum size of an account file, which is about 500,000 accounts."""
 
 _DIGITS = 10
-"""Of the largest number of an account."""
+"""The number of digits of the largest account number."""
 
 FEW = 16
 """Up to this number of names, searching the text is faster than splitting all of its lines."""
@@ -36,7 +36,7 @@ async def read_accounts(files: Files, path: str) -> str:
     Return the text of one of the files.
 
     Raises:
-        FileError: It cannot be read.
+        FileError: The file cannot be read.
     """
     return (await files.read(path, LIMIT_BYTES)).decode(errors="replace")
 
@@ -46,9 +46,9 @@ def entries(text: str, names: Collection[str], fields: int) -> dict[str, list[st
     Return the entries of some names, each split at its colons.
 
     Args:
-        text: The file.
+        text: The content of the file.
         names: Names of users or groups.
-        fields: The number of fields of an entry. Other lines are skipped, as the C library does.
+        fields: The number of fields of an entry. Lines with another number are skipped, as in the C library.
     """
     found: dict[str, list[str]] = {}
     lines = _search(text, names) if len(names) <= FEW else text.split("\n")
@@ -62,7 +62,7 @@ def entries(text: str, names: Collection[str], fields: int) -> dict[str, list[st
 
 async def regular_numbers(files: Files, kind: str) -> range:
     """
-    Return the numbers of accounts that no package creates.
+    Return the range of the numbers of accounts that no package creates.
 
     Args:
         kind: "UID" or "GID".
@@ -90,5 +90,5 @@ def members_of(entry: list[str]) -> list[str]:
 
 
 def number(field: str) -> int:
-    """Return a number in an entry; -1 if it is not one."""
+    """Return the number in a field. -1 if the field is not a number."""
     return int(field) if field.isascii() and field.isdigit() and len(field) <= _DIGITS else -1

@@ -1,4 +1,4 @@
-"""Names and numbers of users and groups, as properties of resources: what is refused before anything is changed."""
+"""Checks of names and numbers of users and groups in resource properties, before anything is changed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from msgspec import Meta
 from ccm_agent.model.errors import Place, PropertyError
 
 LARGEST_ID = (1 << 32) - 2
-"""The next number means "unchanged" to chown(2)."""
+"""The largest user or group number. The next number means "unchanged" to chown(2)."""
 
 NAME_LENGTH = 32
-"""The most that the shadow tools accept; it is also the width of a name in utmp(5)."""
+"""The longest name that the shadow tools accept. This is also the width of a name in utmp(5)."""
 
 LIST_LENGTH = 100_000
-"""Characters of a joined list of names. The kernel limits one argument to 131,072 bytes."""
+"""The maximum length of a joined list of names, in characters. The kernel limits one argument to 131,072 bytes."""
 
 AccountId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
 """The number of a user or group."""
@@ -34,7 +34,7 @@ def check_name(name: str, what: str, field: str) -> None:
         field: The property that contains it.
 
     Raises:
-        PropertyError: It is not a valid name.
+        PropertyError: The name is invalid.
     """
     place = Place(path=f"$.{field}")
     if len(name) > NAME_LENGTH:
@@ -54,7 +54,7 @@ def check_name(name: str, what: str, field: str) -> None:
 
 
 def check_number(text: str, field: str) -> None:
-    """Refuse a number of a group in a text that is out of range."""
+    """Refuse a text that contains a group number out of range."""
     if len(text) > len(str(LARGEST_ID)) or int(text) > LARGEST_ID:
         raise PropertyError(
             f"`{field}` is out of range: the maximum is {LARGEST_ID}", place=Place(path=f"$.{field}")
@@ -73,7 +73,7 @@ def check_names(names: list[str] | None, what: str, field: str) -> None:
 
 
 def check_exclusive(names: list[str] | None, *, is_exclusive: bool, field: str) -> None:
-    """Refuse `<field>_exclusive` without the list that it is about."""
+    """Refuse `<field>_exclusive` without the list that it applies to."""
     if is_exclusive and names is None:
         raise PropertyError(
             f"`{field}_exclusive` needs `{field}`; use `{field}: []` for none",
@@ -82,5 +82,8 @@ def check_exclusive(names: list[str] | None, *, is_exclusive: bool, field: str) 
 
 
 def merge(found: list[str], wanted: list[str], *, is_exclusive: bool) -> list[str]:
-    """Return the list that a resource wants: exactly its own names, or its own in addition to the current ones. Sorted."""
+    """
+    Return the desired list, sorted: only the resource's names if it is exclusive, otherwise the current names and the
+    resource's names.
+    """
     return sorted(set(wanted) if is_exclusive else {*found, *wanted})

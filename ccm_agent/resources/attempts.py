@@ -1,4 +1,4 @@
-"""`retry`: a resource that fails is looked at and changed again, a limited number of times."""
+"""`retry`: attempts to apply a failed resource again, a limited number of times."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ async def repeat(
     reach: Callable[[], Awaitable[None]],
 ) -> None:
     """
-    Try to reach the desired state until it is reached, and `until` is true, or the attempts are used up.
+    Repeat attempts until the desired state is reached and `until` is true, or until no attempts are left.
 
-    An error that the next attempt would meet again is raised at once: an invalid property, a policy, a slot that is not free.
+    Some errors would occur again in the next attempt, and are raised immediately: an invalid property, a policy, an unavailable
+    slot.
 
     Args:
         declared, retry: The resource.
-        run: Its run. If the run ends, there is no further attempt.
-        event: Gets the output of the last attempt.
+        run: The run of the resource. If the run ends, there are no further attempts.
+        event: Receives the output of the last attempt.
         attempt: Counts the attempts.
-        reach: One attempt.
+        reach: Performs one attempt.
 
     Raises:
         CcmError: The error of the last attempt.
@@ -56,7 +57,7 @@ async def repeat(
         attempt.number += 1
         try:
             await reach()
-            # what was right from the start has no result
+            # a resource that was in its desired state from the start has no result
             if retry.until and attempt.before is not None:
                 await _require_enough(declared, retry.until, run, event)
             return
@@ -74,10 +75,10 @@ async def repeat(
 
 def check_retry(kind: AnyType, retry: Retry) -> None:
     """
-    Refuse too many attempts, a wait that is too long, and a type whose resources have outcomes of their own.
+    Refuse too many attempts, a wait that is too long, or a type whose resources have their own outcomes.
 
     Raises:
-        PropertyError: With its place.
+        PropertyError: A value is refused. The error includes its position.
     """
     if kind.contains_manifest:
         refuse(f"`{kind.name}` has no `retry`: set it for the resources of the child manifest", "retry")

@@ -1,5 +1,5 @@
 """
-The resource types: every folder beside this file that has a `TYPE`, and those of other packages, found by entry point.
+The resource types: each folder next to this file that has a `TYPE`, and the types of other packages, found by entry point.
 
 A type is imported when it is looked up by name, so a manifest of files does not import the package type. Entry points are read
 only for a name that is not built in.
@@ -23,10 +23,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 class Catalog:
     """
-    Types by name, each imported at most once.
+    The resource types by name. Each is imported at most once.
 
     Args:
-        package: The package whose sub-packages are the types; tests use a folder of their own.
+        package: The package whose sub-packages are the types. Tests use their own folder.
     """
 
     def __init__(self, package: str = "ccm_agent.resources") -> None:
@@ -100,7 +100,7 @@ def _load(point: EntryPoint) -> object:
     try:
         return point.load()
     except (ImportError, AttributeError) as err:
-        # the error names the package that it belongs to
+        # the error names the package of the entry point
         distribution = f" of {point.dist.name}" if point.dist else ""
         raise ManifestError(
             f"the entry point `{point.name}`{distribution} ({point.value}) cannot be loaded: {err}"

@@ -1,8 +1,8 @@
 """
-Compare contents of files: from a provider's content to the diff in an event.
+Compares contents of files: converts a provider's content to the diff in an event.
 
-A diff shows the lines of a file only if every local user may read them before and after the change, or if the resource says
-`diff: true`. Otherwise it shows how many lines change.
+A diff shows the lines of a file only if every local user may read them before and after the change, or if the resource sets
+`diff: true`. Otherwise it shows the number of changed lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ccm_agent.model.resource_diff import DIFF_LIMIT_BYTES, DIFF_LIMIT_LINES, Co
 from ccm_agent.model.secret import MASK
 
 COMPARED_BYTES = 1 << 20
-"""Larger contents are not read for a diff: their sizes and digests are shown."""
+"""The largest content that is read for a diff. For larger files, only sizes and digests are shown."""
 
 _READABLE, _ENTERABLE = 0o004, 0o001
 _NO_NEWLINE = "\\ No newline at end of file"
@@ -31,15 +31,15 @@ Mask = Callable[[str], str]
 
 class FileChange(Struct, frozen=True, kw_only=True):
     """
-    The change of a file's content, as a provider read it. It does not leave the process.
+    The change of a file's content, as read by a provider. It does not leave the process.
 
     Attributes:
-        path: The file.
-        before, after: Content; None if the file does not exist, or if `why` is set.
-        is_private: Not every local user can read the file before and after the change.
-        why: Why the contents are not known here, such as their size.
-        was_there, stays: The file exists before, and after the change.
-        old, new: Size and digest, as far as they are known.
+        path: The path of the file.
+        before, after: The contents. None if the file does not exist, or if `why` is set.
+        is_private: Whether some local users cannot read the file before or after the change.
+        why: The reason why the contents are unknown, such as their size.
+        was_there, stays: Whether the file exists before and after the change.
+        old, new: Sizes and digests, if they are known.
     """
 
     path: str
@@ -54,14 +54,14 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
 
 class TextLimits:
-    """How much text further diffs may have; each diff takes its part."""
+    """The remaining limits for the text of further diffs. Each diff reduces them."""
 
     def __init__(self, size_bytes: int = DIFF_LIMIT_BYTES, lines: int = DIFF_LIMIT_LINES) -> None:
         self.size_bytes = size_bytes
         self.lines = lines
 
     def fit(self, diff: FileDiff) -> FileDiff:
-        """Return the diff, shortened to the remaining limit."""
+        """Return the diff, shortened to the remaining limits."""
         kept = "".join(f"{line}\n" for line in diff.text.split("\n")[:-1][: self.lines])
         short = cut(diff, min(self.size_bytes, len(kept.encode(errors="replace"))))
         self.size_bytes -= len(short.text.encode(errors="replace"))
@@ -71,17 +71,17 @@ class TextLimits:
 
 def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDiff:
     """
-    Return what an event may show of a change.
+    Return the part of a change that an event may show.
 
     Args:
         change: The contents.
         mask: Masks the secrets in a text.
-        shows_private: The resource says `diff: true`.
+        shows_private: Whether the resource sets `diff: true`.
     """
     action = "change" if change.was_there and change.stays else "create" if change.stays else "remove"
     shown = FileDiff(path=mask(change.path), action=action)
     is_counted = change.is_private and not shows_private
-    # the digest of a short secret reveals it
+    # the digest of a short secret could reveal the secret
     known = {} if is_counted else {"before": change.old, "after": change.new}
     if change.why:
         return replace(shown, form="digests", why=mask(change.why), **known)
@@ -105,13 +105,13 @@ def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDif
 
 
 def without_text(diff: FileDiff) -> FileDiff:
-    """Return a diff with counts only, for a run whose diffs have become too large."""
+    """Return a diff that only has counts. Used when the diffs of a run have become too large."""
     why = "the diffs of this run are too large"
     return replace(diff, form="lines", text="", left_out=0, why=why) if diff.text else diff
 
 
 def _text(content: bytes | None) -> str | None:
-    """The text of a file; "" if it does not exist; None if it is binary."""
+    """Return the text of a file. "" if the file does not exist; None if it is binary."""
     if content is None:
         return ""
     if b"\0" in content:
@@ -123,7 +123,7 @@ def _text(content: bytes | None) -> str | None:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines; a mark follows the last one if it does not end with a newline."""
+    """Return the lines. If the last line does not end with a newline, a marker follows it."""
     lines = text.split("\n")
     if lines[-1] == "":
         return lines[:-1]
@@ -143,8 +143,8 @@ async def compare_file(files: Files, path: str, mode: int, after: bytes | None) 
     Args:
         files: The files of the host.
         path: The file; a symlink at the end is not followed.
-        mode: The mode that it gets.
-        after: Its content after the change; None if it is removed.
+        mode: The new mode of the file.
+        after: The content after the change. None if the file is removed.
     """
     (look,) = await files.inspect([path], digest=False, follow=False)
     before, why = await read_for_diff(files, path) if look.kind == "file" else (None, "")
@@ -162,14 +162,15 @@ async def compare_file(files: Files, path: str, mode: int, after: bytes | None) 
 
 async def private_paths(files: Files, paths: Sequence[str], mode: int | None = None) -> dict[str, bool]:
     """
-    Return for each path whether its content is private: not every local user can read it now, and with the mode that it gets.
+    Return for each path whether its content is private, which means that some local users cannot read it now or with the new
+    mode.
 
-    A path with symlinks is private, because inspecting the path does not show who can read their targets.
+    A path with symlinks is private, because inspecting the path does not show who can read its target.
 
     Args:
         files: The files of the host.
-        paths: Absolute paths; for a missing path its directory decides.
-        mode: The mode after the change; None: unchanged, or the usual one.
+        paths: Absolute paths. For a missing path, its directory is examined.
+        mode: The mode after the change. None if the mode is unchanged or the default is used.
     """
     parents = {parent for path in paths for parent in _parents(path)}
     looks = {look.path: look for look in await files.inspect([*paths, *sorted(parents)], digest=False)}

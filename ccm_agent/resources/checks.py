@@ -1,4 +1,4 @@
-"""Checks of properties: their errors name the property, and all are reported, not only the first."""
+"""Checks of properties. Errors name the property, and all errors are reported, not only the first."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ccm_agent.model.errors import InputError, Place, PropertyError
 P = TypeVar("P")
 
 PATH_BYTES = 4095
-"""The kernel's limits, without the final NUL: path_resolution(7)."""
+"""The kernel's limits without the final NUL: path_resolution(7)."""
 NAME_BYTES = 255
 SHOWN = 100
-"""The most characters of a path in an error."""
+"""The maximum number of characters of a path in an error."""
 
 
 def refuse(message: str, field: str) -> NoReturn:
-    """Raise the error of a property: the field `retry.tries` is at `$.retry.tries`."""
+    """Raise the error of a property. For example, the field `retry.tries` is at `$.retry.tries`."""
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
 def check_each(wanted: P, *checks: Callable[[P], None]) -> None:
     """
-    Run every check, also after one has failed.
+    Run every check, even after one of them has failed.
 
     Args:
         wanted: The properties.
-        checks: Each raises an error about one thing. They run in this order.
+        checks: The checks to run, in this order. Each raises an error about one problem.
 
     Raises:
-        PropertyError: The first error, with those of the other checks in `others`.
+        PropertyError: The first error. The errors of the other checks are in `others`.
     """
     errors: list[InputError] = []
     for check in checks:
@@ -47,12 +47,12 @@ def check_each(wanted: P, *checks: Callable[[P], None]) -> None:
 
 
 def errors_in(err: InputError) -> list[InputError]:
-    """Yield an error and the other errors that it carries."""
+    """Return an error and the other errors that it contains."""
     return [err, *err.others] if isinstance(err, PropertyError) else [err]
 
 
 def why_no_path(text: str) -> str:
-    """Return why a text cannot be a path in a manifest; "" if it can."""
+    """Return the reason why a text cannot be a path in a manifest. "" if it can."""
     if not text.isprintable():
         return "contains a control character, or bytes that are not UTF-8"
     size = len(text.encode(errors="replace"))
@@ -70,11 +70,11 @@ def check_path_text(text: str, field: str) -> None:
 
 def check_path_name(name: str, what: str) -> None:
     """
-    Refuse a name that is not an absolute and canonical path.
+    Refuse a name that is not an absolute, canonical path.
 
     Args:
         name: The name of a resource.
-        what: What is at the path, for errors: "symlink".
+        what: The kind of object at the path, for errors, such as "symlink".
     """
     check_path_text(name, "name")
     if not name.startswith("/"):
@@ -91,5 +91,5 @@ def check_path_name(name: str, what: str) -> None:
 
 def canonical_path(path: str) -> str:
     """Return an absolute path without `.`, `..` and double slashes."""
-    # POSIX allows a special meaning of two slashes at the start; Linux does not have one
+    # POSIX allows a special meaning of two slashes at the start, but Linux does not use it
     return posixpath.normpath("/" + path.lstrip("/"))

@@ -1,20 +1,20 @@
 """
-The contract of resource types and providers. Read it before you write one.
+The contract of resource types and providers. Read it before you write a new type or provider.
 
-A type is a folder beside this file with one public name, `TYPE`, a `ResourceType`. One shared flow (`converge.py`) applies every
-resource:
+A type is a folder next to this file with one public name, `TYPE`, a `ResourceType`. One shared flow (`converge.py`) applies
+every resource:
 
     look      found = await provider.status(wanted)             # changes nothing
     decide    decision = TYPE.decide(wanted, found, context)    # pure: no await, I/O or clock
     act       await step.action(provider)                       # for each step; noop prints step.noop
     verify    look and decide again: a step is a failure        # unless verify=False
 
-*wanted* is the desired state: the resource's properties (a Struct that extends `CommonProperties`). *found* is the current state
-that a provider read (a Struct that extends `CommonState`). A provider has `status` and verbs, and nothing else: it makes no
-decision, does not know noop, and emits no event.
+*wanted* is the desired state: the resource's properties (a Struct that extends `CommonProperties`). *found* is the current
+state that a provider read (a Struct that extends `CommonState`). A provider only has `status` and verbs. It does not make
+decisions, does not handle noop, and does not emit events.
 
-A failure raises an error of `model/errors.py`; the flow turns it into a failed outcome. Of several providers that can work on a
-host, the one with the **lowest rank** is used.
+A failure raises an error of `model/errors.py`, which the flow converts to a failed outcome. If several providers can work on a
+host, the provider with the **lowest rank** is used.
 
 Types and providers of other packages are found through the entry-point groups `ccm.types` (an entry is a `ResourceType`) and
 `ccm.providers` (an entry named `<type>.<provider>` is a `ProviderSpec`).
@@ -50,14 +50,15 @@ PROVIDERS_GROUP = "ccm.providers"
 
 class DecisionContext(Struct, frozen=True, kw_only=True):
     """
-    What `decide` needs to know besides the desired and current state.
+    The information for `decide` in addition to the desired and current state.
 
     Attributes:
-        noop: Nothing will be changed; the steps' noop texts are printed instead.
-        triggered_by: The subscribed resource (`type#name`) that changed before; "" when none did.
-        verifying: The steps have run, and the state was read again. Return the steps that are still needed, without those that
-            run every time (such as asking for the latest version).
-        is_restricted: This is a plan that runs no command of the manifest, so what `status` could not run is unknown.
+        noop: Whether the steps' noop texts are printed and nothing is changed.
+        triggered_by: The subscribed resource (`type#name`) that changed before; "" if none did.
+        verifying: Whether the steps have run and the state was read again. Return the steps that are still needed. Leave out
+            steps that run every time, such as asking for the latest version.
+        is_restricted: Whether this is a plan that runs no command of the manifest. Results of commands that `status` could not
+            run are unknown.
     """
 
     noop: bool = False
@@ -68,15 +69,15 @@ class DecisionContext(Struct, frozen=True, kw_only=True):
 
 class StepResult(Struct, frozen=True, kw_only=True):
     """
-    What a step leaves behind.
+    The result of a step.
 
     Attributes:
         state: The resulting state, if the step has read it or it cannot be read afterwards (the exit code of a command).
-            Then `status` is not called again.
-        output: The end of what a command wrote, for the event.
-        is_output_cut: The command wrote more than that.
-        exit_code: The exit code of the command; None: it has none.
-        error: The step failed, and no further step runs; the rest is kept all the same.
+            `status` is then not called again.
+        output: The end of a command's output, for the event.
+        is_output_cut: Whether the beginning of the output was removed.
+        exit_code: The exit code of the command. None if there is none.
+        error: The reason why the step failed. No further step runs, but the other fields are still used.
     """
 
     state: CommonState | None = None
@@ -93,8 +94,8 @@ class Step(Struct, frozen=True, kw_only=True):
     Attributes:
         noop: The text printed under noop, such as "Would have created the file". The texts of several steps are joined by the
             type's `noop_separator`.
-        action: Makes the change with verbs of the provider. Returns None if `status` is to read the resulting state, the state
-            if the step has read it, or a StepResult if there is also output.
+        action: Makes the change with the provider's verbs. Returns None if `status` must read the resulting state, the state if
+            the step has read it, or a StepResult if there is also output.
     """
 
     noop: str
@@ -106,16 +107,17 @@ class Decision(Struct, frozen=True, kw_only=True):
     The result of `decide`.
 
     Attributes:
-        steps: The steps to run, in order; empty when the resource is in its desired state.
-        error: Why the desired state cannot be reached, such as a directory in the place of a file. No step runs.
-        reason: The difference, for the error if it remains after the steps: "mode mismatch: found 0600, wanted 0644".
-        refreshed: The steps run because of a subscription.
-        stable: Whether the state reports `stable`; None means: if there are no steps.
-        unknown: Under `is_restricted`: what was not run although the decision depends on it. The rest of the decision is then
-            ignored.
-        changes: Properties that the steps change, for a diff. Empty: the diff shows `ensure`.
-        contents: Reads the contents of files that the steps change, with the provider's help. Only called for a diff, before the
-            first step. None: no content changes.
+        steps: The steps to run, in order. Empty if the resource is in its desired state.
+        error: The reason why the desired state cannot be reached, such as a directory in the place of a file. No step runs.
+        reason: The difference, for the error if the difference remains after the steps: "mode mismatch: found 0600, wanted
+            0644".
+        refreshed: Whether the steps run because of a subscription.
+        stable: Whether the state reports `stable`. With None, it does if there are no steps.
+        unknown: Under `is_restricted`, the commands that were not run although the decision depends on them. The rest of the
+            decision is then ignored.
+        changes: The properties that the steps change, for a diff. If empty, the diff shows `ensure`.
+        contents: Reads the contents of files that the steps change, using the provider. It is only called for a diff, before
+            the first step. None if no content changes.
         command: The command that the steps run.
     """
 
@@ -137,40 +139,42 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 class Provider(Protocol[P_contra, S_co]):
     """
-    What every provider implements, besides the verbs that the steps of its type's `decide` call.
+    The interface that every provider implements, in addition to the verbs that the steps of its type's `decide` call.
 
-    A provider that can read many resources at once MAY also have
+    A provider that can read many resources together MAY also have
 
         async def look_ahead(self, wanted: Sequence[P]) -> Sequence[S | None]
 
-    which returns the result of `status` for each, in order, or None where it is not known yet. It MUST NOT raise for one
-    resource: after None the flow calls `status`, which raises. Its results are used until something on the host is changed.
+    which returns the result of `status` for each resource, in order, or None if a result is not known yet. It MUST NOT raise
+    for a single resource. After None the flow calls `status`, which raises. The results are used until something on the host is
+    changed.
 
-    A provider whose changes share a last step, such as a reload, MAY defer it to `async def finish(self) -> None`. The flow calls
-    it before a resource of another provider and after the last one. If it raises, that resource or the run fails.
+    A provider whose changes share a last step, such as a reload, MAY defer this step to `async def finish(self) -> None`. The
+    flow calls it before a resource of another provider and after the last resource. If it raises, that resource or the run
+    fails.
     """
 
     async def status(self, wanted: P_contra) -> S_co:
         """
         Read the current state.
 
-        MUST NOT change anything, and MUST read again each time.
+        MUST NOT change anything, and MUST read the state on each call.
 
         Raises:
-            HostError: The state could not be read; the resource fails.
+            HostError: The state could not be read. The resource fails.
         """
         ...
 
 
 class ChildManifest(Struct, frozen=True, kw_only=True):
     """
-    A manifest to be applied within this run (`ResourceContext.apply_child`).
+    A manifest that is applied within this run (`ResourceContext.apply_child`).
 
     Attributes:
         path: The manifest's file, absolute or relative to the directory of the parent manifest.
-        noop, health_check_only: Stricter modes for the child. The modes of the run stay in force.
+        noop, health_check_only: Stricter modes for the child. The modes of the run also apply.
         allow_apply: Whether the child may contain `apply` resources.
-        data: Data merged over the child's own; None: the child sees the parent's data.
+        data: Data merged over the child's own data. With None, the child uses the parent's data.
         resource: The parent's resource, `apply#name`, for the child's events.
     """
 
@@ -187,9 +191,10 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
     The result of a child manifest.
 
     Attributes:
-        resources: Number of resources.
-        changed, failed: Number of resources that changed (under noop: would change), and that failed or had unmet requirements.
-        noop: The child ran under noop.
+        resources: The number of resources.
+        changed, failed: The number of resources that changed (under noop: would change), and that failed or had unmet
+        requirements.
+        noop: Whether the child ran under noop.
     """
 
     resources: int = 0
@@ -200,15 +205,16 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
 
 class ResourceContext(Protocol):
     """
-    What a provider may use, for one manifest in one run. `ProviderSpec.make` passes on what the provider needs.
+    The interface that a provider may use, for one manifest in one run. `ProviderSpec.make` passes the required parts to the
+    provider.
 
     Attributes:
-        runner, files, clock: Ports, the only ways to the host.
-        directory: Absolute directory of the manifest; relative sources begin there.
-        shown_directory: The directory as it was written on the command line, for output; "" for the working directory.
-        facts, data, environ: As expressions see them; `facts` are gathered on first access.
+        runner, files, clock: Ports. They are the only ways to access the host.
+        directory: The absolute directory of the manifest, and the base of relative sources.
+        shown_directory: The directory as written on the command line, for output. "" for the working directory.
+        facts, data, environ: The values that expressions use. `facts` are gathered on first access.
         may_run_commands: Whether the node's policy allows commands of the manifest. If not, the runner of a type with a
-            `RunsCommand` field refuses to start anything.
+            `RunsCommand` field refuses to start programs.
     """
 
     @property
@@ -231,12 +237,14 @@ class ResourceContext(Protocol):
     def may_run_commands(self) -> bool: ...
 
     def port(self, name: str) -> Any:
-        """Return a port that not every type needs, by name: "download", "locks". KeyError if this program does not have it."""
+        """
+        Return a port that only some types need, by name: "download", "locks". KeyError if this program does not have the port.
+        """
         ...
 
     def environment(self, data: Mapping[str, Any] | None = None) -> Environment:
         """
-        Return what whole-file templates see: facts, environment variables, functions, and data.
+        Return the environment of whole-file templates: facts, environment variables, functions, and data.
 
         Args:
             data: Replaces the manifest's data; None keeps it.
@@ -249,22 +257,22 @@ class ResourceContext(Protocol):
 
     async def apply_child(self, child: ChildManifest) -> ChildOutcome:
         """
-        Apply another manifest as part of this run, its events in the same session.
+        Apply another manifest as part of this run. Its events belong to the same session.
 
         Raises:
-            InputError: The manifest cannot be read, is invalid or nested too deeply; nothing of it was applied.
+            InputError: The manifest cannot be read, is invalid, or is nested too deeply. None of its resources were applied.
         """
         ...
 
 
 class OutputCallback(Protocol):
-    """`ResourceContext.say`, for a provider that needs nothing else of the context."""
+    """`ResourceContext.say`, for a provider that needs no other part of the context."""
 
     def __call__(self, message: str, **fields: object) -> None: ...
 
 
 class Probe(Protocol):
-    """Tells a provider whether it can work on this host. Answers are cached for the run."""
+    """Checks whether a provider can work on this host. Results are cached for the run."""
 
     def has_program(self, name: str) -> bool:
         """Whether an executable of this name is in PATH or in one of the system's directories."""
@@ -277,14 +285,15 @@ class Probe(Protocol):
 
 class HostAccess(Struct, frozen=True, kw_only=True):
     """
-    What a resource touches on the host, for the node's policy.
+    The host objects that a resource accesses, for the node's policy.
 
     Attributes:
-        paths: Absolute paths that it manages.
-        trees: Absolute paths of directories that it manages with their content.
-        reads, reads_trees: Files and URLs, and directories, whose content it uses; relative to the manifest's directory.
-        packages, services: Names of packages and services that it manages.
-        commands: What runs a program besides properties with `RunsCommand`, as the beginning of a message: "`helper`".
+        paths: Absolute paths that the resource manages.
+        trees: Absolute paths of directories that the resource manages with their content.
+        reads, reads_trees: Files and URLs, and directories, from which the resource reads content; relative to the manifest's
+        directory.
+        packages, services: Names of packages and services that the resource manages.
+        commands: Parts that run a program, other than properties with `RunsCommand`, as the beginning of a message: "`helper`".
     """
 
     paths: tuple[str, ...] = ()
@@ -302,16 +311,18 @@ def _always(facts: Mapping[str, Any], probe: Probe) -> bool:
 
 class ProviderSpec(Struct, frozen=True, kw_only=True):
     """
-    One way to manage a type.
+    A provider of a type: one way to manage its resources.
 
     Attributes:
-        name: Its name in manifests and events: the name of the tool.
-        make: Builds the provider. It imports the provider's module, so that the module is not imported before.
-        rank: Of the providers that can work on a host, the one with the lowest rank is used.
-        is_usable: Whether it can work on this host. Called once for each run, in a thread; it must be quick.
-        fits: Whether it is made for a host with these facts. Usable providers that fit come first. None: for any host.
-        takes: Whether it can manage a resource with these properties; None: any.
-        find_existing: Lists what the host has, for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`. None: no import.
+        name: The provider's name in manifests and events, which is the name of its tool.
+        make: Creates the provider. It imports the provider's module, so that the module is only loaded when needed.
+        rank: If several providers can work on a host, the provider with the lowest rank is used.
+        is_usable: Whether the provider can work on this host. Called once per run, in a thread. It must be fast.
+        fits: Whether the provider is meant for a host with these facts. Usable providers that fit are preferred. None fits any
+            host.
+        takes: Whether the provider can manage a resource with these properties. None accepts all properties.
+        find_existing: Lists the existing resources of the host, for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`.
+            None if there is no import.
     """
 
     name: str
@@ -327,14 +338,14 @@ class Flag(Struct, frozen=True, kw_only=True):
     """
     A flag of `ccm ensure TYPE` that differs from the default rule.
 
-    The default rule: a property `log_output` is the flag `--log-output`, which takes a text, nothing (a boolean) or a number, or
-    can be repeated (a list; a mapping takes K=V).
+    By default, a property `log_output` has the flag `--log-output`. The flag takes a text, a number, or no value (a boolean).
+    It can be repeated for a list or a mapping (K=V).
 
     Attributes:
-        field: The property it sets; "" for one that only `CommandLine.gather` reads.
+        field: The property that the flag sets; "" for a flag that only `CommandLine.gather` reads.
         names: The flag's names, such as ("--environment", "-e").
         help: One line; "" uses the property's description.
-        default: The default; None leaves the property unset.
+        default: The default value. None leaves the property unset.
         kind: "text", "switch", "number", "list", "map", or "" to derive it from the property's type.
         placeholder: The name of the value in help.
     """
@@ -352,14 +363,14 @@ class CommandLine(Struct, frozen=True, kw_only=True):
     The command line of `ccm ensure TYPE`.
 
     Attributes:
-        arguments: Properties given by position; the first is required, and so is each one in `required`.
+        arguments: Properties given by position. The first is required, and so are those in `required`.
         required: Other arguments that are required.
-        flags: Flags that differ from the default rule, or are added to it.
+        flags: Flags that differ from the default rule, and additional flags.
         hidden: Properties without a flag.
         alias: A second name for the command, such as `pkg`; "" for none.
-        gather: Converts values by flag name (`log_output`) to properties; may raise UsageError. None: unchanged.
+        gather: Converts values by flag name (`log_output`) to properties; may raise UsageError. None leaves them unchanged.
         is_offered: Whether the type has a command.
-        examples: What follows `ccm ensure TYPE` in the examples of its help.
+        examples: The text after `ccm ensure TYPE` in the examples of its help.
     """
 
     arguments: tuple[str, ...] = ("name", "ensure")
@@ -374,14 +385,14 @@ class CommandLine(Struct, frozen=True, kw_only=True):
 
 class UndoRules(Struct, frozen=True, kw_only=True):
     """
-    How changes of a type are undone.
+    The rules for undoing changes of a type.
 
     Attributes:
-        earlier: Returns the earlier state, from the resource, the state that was read, the decision, and what keeps files. A
-            relative path in the properties names a kept content by its digest.
-        identify: Returns what a state is recognized by. A change is undone only if the state is still the one that the run left.
-        located_by: Properties that find the resource on the host, with its name; `earlier` must return them, too.
-        parts: Replaces `earlier` if a change is undone by several resources of `PART_TYPES`; the last one is undone first.
+        earlier: Returns the earlier state. Its arguments are the resource, the state that was read, the decision, and a
+            function that keeps files. A relative path in the properties names a kept content by its digest.
+        identify: Returns the identity of a state. A change is undone only if the current state is the state that the run left.
+        located_by: Properties that locate the resource on the host together with its name. `earlier` must return them, too.
+        parts: Replaces `earlier` if a change is undone by several resources of `PART_TYPES`. The last resource is undone first.
     """
 
     earlier: Callable[[Any, Any, Decision, KeepFile], Awaitable[EarlierState]]
@@ -392,41 +403,46 @@ class UndoRules(Struct, frozen=True, kw_only=True):
 
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     """
-    A resource type: everything that the rest of the program knows about it.
+    A resource type, with all information about it for the rest of the program.
 
     Attributes:
-        name: Its name in manifests, `[a-z][a-z0-9_]*`; also the name of its folder.
+        name: The type's name in manifests, `[a-z][a-z0-9_]*`. This is also the name of its folder.
         summary: One line for help and docs.
-        properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`, the rules of a
-            field in markers beside it (`ccm_agent/model/formats/field_rules.py`).
-        decide: Compares properties, with all templates rendered, with the state from `status`.
-        providers: The ways to manage it.
-        ensure: Valid values of `ensure`; empty: any text (a version).
-        default_ensure: The default of `ensure`; "" makes it required.
-        check: Raises PropertyError for invalid properties, when templates are resolved and before anything is changed; deferred
-            fields may still contain expressions. May set defaults.
-        check_in_manifest: Further checks for properties written in a manifest; a request may contain what it refuses. Called
-            after `check`.
-        check_when_applied: Checks of what Choria CCM refuses only when the resource's turn has come, of the properties and the
-            values as written. In a manifest, the PropertyError fails this resource alone; others raise it at once.
-        check_by_lint: Checks that only `ccm lint`, `ccmctl` and requests make. In a manifest, the resource fails by itself.
-        finalize: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
-            the resource is applied. May normalize; a PropertyError aborts the run.
-        has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
-        is_extension: Choria CCM does not have this type; `ccm lint --strict-ccm` reports it.
-        find_extensions: Finds extensions of Choria CCM in the properties as written, where the markers `Extension` and
-            `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks ("does not support `x` in a `mode`").
+        properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`. The rules of a
+        field are in markers next to it (`ccm_agent/model/formats/field_rules.py`).
+        decide: Compares the properties, with all templates rendered, with the state from `status`.
+        providers: The available providers of the type.
+        ensure: The valid values of `ensure`. If empty, any text (a version) is valid.
+        default_ensure: The default of `ensure`. "" makes it required.
+        check: Raises PropertyError for invalid properties. Called when templates are resolved and before anything is changed.
+            Deferred fields may still contain expressions. May set defaults.
+        check_in_manifest: Further checks for properties in a manifest, which do not apply to a request. Called after `check`.
+        check_when_applied: Checks for errors that Choria CCM reports only when it applies the resource. They use the properties
+            and the values as written. In a manifest, the PropertyError fails only this resource. Otherwise it is raised
+            immediately.
+        check_by_lint: Checks that only `ccm lint`, `ccmctl` and requests make. In a manifest, the resource itself fails later.
+        finalize: Called once when no template is left. This happens while the manifest is loaded if no field is deferred,
+            otherwise just before the resource is applied. May normalize. A PropertyError aborts the run.
+        has_changed: Whether the resource changed, based on the states before and after. None means that it changed if steps
+            ran.
+        is_extension: Whether Choria CCM lacks this type. `ccm lint --strict-ccm` reports it.
+        find_extensions: Finds extensions of Choria CCM in the properties as written, if the markers `Extension` and
+            `ExtensionValues` are not enough. Returns pairs of the field and the missing feature ("does not support `x` in a
+            `mode`").
         verify: Whether reading the state again shows that the steps worked.
         why_unverified: The reason if `verify` is False.
-        stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.
-        contains_manifest: Its step is a run of its own. It also runs under noop and for health checks, and passes these modes on.
-        noop_separator: Joins the noop texts of several steps; after a comma the next one begins in lower case.
-        can_status: Whether `ccm status TYPE NAME` works with only a name; `why_no_status` says why not.
-        status_name: Converts the name given to `ccm status` to one that the type accepts. None: unchanged.
-        reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
-            allows the type only by name, and a restricted plan does not read its state.
-        undo: How its changes are undone; None: they cannot be.
-        ignorable: What `ignore` may name, each with the property values that leave it unmanaged in a resource that exists.
+        stable_when_changed: Whether a resource that was changed and verified reports `stable` in its state, as Choria CCM's
+            `file` does.
+        contains_manifest: Whether the type's step is a separate run. The step also runs under noop and for health checks, and
+            passes these modes on.
+        noop_separator: Joins the noop texts of several steps. After a comma, the next text begins in lower case.
+        can_status: Whether `ccm status TYPE NAME` works with only a name. If not, `why_no_status` gives the reason.
+        status_name: Converts the name given to `ccm status` to a name that the type accepts. None leaves it unchanged.
+        reach: Returns the host objects that a resource accesses, for the node's policy. If None, they are unknown. A policy
+            that limits paths, packages or services then allows the type only by name. A restricted plan does not read its
+            state.
+        undo: The rules for undoing its changes. None if they cannot be undone.
+        ignorable: The properties that `ignore` accepts, each with the values that leave it unmanaged in an existing resource.
         command: The command line of `ccm ensure TYPE`.
     """
 
@@ -461,12 +477,12 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
 
     @property
     def rules(self) -> FieldRules:
-        """The rules of its properties, from the markers on their fields."""
+        """The rules of the type's properties, from the markers on their fields."""
         return field_rules(self.properties)
 
     @property
     def state_protocol(self) -> str:
-        """The protocol id of its state."""
+        """The protocol id of the type's state."""
         return f"io.choria.ccm.v1.resource.{self.name}.state"
 
 
@@ -478,12 +494,12 @@ class ResolvedResource(Struct, kw_only=True):
     A resource of a manifest, ready to be managed.
 
     Attributes:
-        kind: Its type.
-        wanted: Its properties; all templates except those in pending fields are rendered.
-        pending: Fields that still contain templates; they are rendered just before the resource is applied.
-        index, path: Its position in its manifest, from 0, and its path in the document: keys and indexes.
-        refused: Why it fails when its turn has come; None if nothing is known.
-        item: The element of `for_each` that it was made for, which its expressions see as `item`. Unset: there is none.
+        kind: The resource's type.
+        wanted: The resource's properties. All templates except those in pending fields are rendered.
+        pending: Fields that still contain templates. They are rendered just before the resource is applied.
+        index, path: The resource's position in its manifest, from 0, and its path in the document: keys and indexes.
+        refused: The reason why the resource fails when it is applied. None if there is none yet.
+        item: The element of `for_each` for this resource, which its expressions use as `item`. Unset without `for_each`.
     """
 
     kind: AnyType

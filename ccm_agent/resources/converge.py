@@ -3,12 +3,12 @@ The flow that applies every resource.
 
     policy → provider → control → deferred templates → require → look, decide, slot, act, verify → health checks
 
-A resource that the node's policy forbids fails before its state is read or a command runs. Only its `control` is evaluated first:
-a resource that is not meant for this node is skipped.
+A resource that the node's policy forbids fails before its state is read or a command runs. Its `control` is still evaluated
+first, because a resource that is not meant for this node is skipped.
 
 An invalid manifest (an unknown provider or requirement, a control that is not boolean, a template that fails) raises an error
-that ends the run. Everything else becomes a failed outcome and the run continues, also when a template needs an answer that the
-broker cannot give.
+that ends the run. Other errors become a failed outcome, and the run continues. This includes a template that needs an answer
+that the broker cannot give.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNKNOWN_LIMIT = 1000
-"""The longest sentence about what is unknown, in characters. It may quote a path of the manifest."""
+"""The maximum length of a message about unknown information, in characters. It may quote a path of the manifest."""
 
 
 class Attempt(Struct):
     """
-    What the attempts to reach the desired state of one resource have in common.
+    The shared state of all attempts to reach the desired state of one resource.
 
     Attributes:
         number: The current attempt, from 1; 0 without `retry`.
-        before: The state before the first change; None while nothing was changed.
+        before: The state before the first change. None while nothing has changed.
     """
 
     number: int = 0
@@ -111,12 +111,12 @@ async def _apply_and_check(
 
 
 async def _refused(declared: ResolvedResource, run: RunContext, refused: PolicyError) -> TransactionEvent:
-    """Fail a resource that the node's policy forbids. One that `control` excludes from this node is skipped instead."""
+    """Fail a resource that the node's policy forbids. If `control` excludes the resource from this node, skip it."""
     event = _new_event(declared, declared.wanted.provider, run)
     try:
         event.skipped = not await _is_managed(declared, run)
     except PolicyError:
-        pass  # the policy may forbid evaluating its control, too
+        pass  # the policy may also forbid the evaluation of the resource's control
     if not event.skipped:
         _deny(event, refused)
     return event
@@ -160,7 +160,7 @@ async def _settle(declared: ResolvedResource, run: RunContext, event: Transactio
     """
     Render the deferred fields.
 
-    Returns False, with a failed outcome, if the broker did not answer or the node's policy forbids the rendered values.
+    Return False, with a failed outcome, if the broker did not answer or the node's policy forbids the rendered values.
     """
     if not declared.pending:
         return True
@@ -184,7 +184,7 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
     if control is None:
         return True
     if control.if_ and not await run.holds(control.if_, declared):
-        # the other one is evaluated too, so that a mistake in it shows on every node
+        # evaluate both expressions, so that a mistake in either shows on every node
         if control.unless:
             await run.holds(control.unless, declared)
         return False
@@ -192,7 +192,7 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
 
 
 async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
-    """Look, decide, act, verify. Errors go into the event."""
+    """Look, decide, act and verify. Errors are recorded in the event."""
     attempt, retry = Attempt(), declared.wanted.retry
 
     def reach() -> Awaitable[None]:
@@ -221,16 +221,16 @@ async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, eve
 
 def _planned_before(declared: ResolvedResource, run: RunContext) -> str:
     """
-    Return an earlier resource that a plan would change, as `type#name`: it may bring what this one needs; "" for none.
+    Return an earlier resource that a plan would change, as `type#name`. This resource may depend on it. "" if there is none.
 
-    With its own types, Choria CCM fails here, and so does a local plan.
+    For its own types, Choria CCM fails here, and so does a local plan.
     """
     is_known = not run.noop or (run.checks_planned and not declared.kind.is_extension)
     return "" if is_known else run.planned_before()
 
 
 def _limit_of(declared: ResolvedResource) -> Limit:
-    """Return what limits the time of a resource."""
+    """Return the time limit of a resource."""
     wanted = declared.wanted
     if not wanted.timeout or "timeout" not in declared.kind.rules.limits_resource:
         return _unlimited
@@ -251,7 +251,7 @@ def _fail(event: TransactionEvent, message: str, code: str, output: str = "") ->
 
 
 def _deny(event: TransactionEvent, refused: PolicyError) -> None:
-    """Set the event to failed, or to unknown if a restricted run cannot tell."""
+    """Set the event to failed, or to unknown if a restricted run cannot decide."""
     if refused.is_unknown:
         event.skipped, event.unknown = True, str(refused)[:UNKNOWN_LIMIT]
     else:
@@ -266,7 +266,7 @@ async def _reach(
         raise declared.refused
     wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run, attempt))
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
-        # the state was read a long time ago
+        # the state was read too long ago
         run.forget()
         wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run, attempt))
     if decision.steps and (why := await run.undo.why_left(declared, provider)):
@@ -276,7 +276,7 @@ async def _reach(
     is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
         if not kind.contains_manifest:
-            # of several attempts, the first one shows the whole change
+            # if there are several attempts, the first one shows the whole change
             event.diff = event.diff or await run.diff(declared, provider, found, decision, triggered_by)
         if is_noop:
             message, changed = _noop_message(decision, kind.noop_separator), True
@@ -297,7 +297,7 @@ async def _reach(
     if decision.steps and not is_noop:
         stable = not changed if kind.contains_manifest else kind.stable_when_changed or stable
     elif changed and not is_noop:
-        stable = kind.stable_when_changed  # an attempt that failed made the change
+        stable = kind.stable_when_changed  # a failed attempt made the change
     if state.timestamp is None:
         state.timestamp = event.timestamp
     state.changed, state.stable, state.refreshed = changed, stable, decision.refreshed
@@ -315,7 +315,7 @@ async def _decide(
     """
     Read the state and decide the steps.
 
-    Also returns the properties without those that are ignored, and the subscribed resource that has changed.
+    Also return the properties without the ignored ones, and the subscribed resource that has changed.
     """
     found = await run.look(declared, provider)
     wanted = declared.wanted
@@ -324,7 +324,7 @@ async def _decide(
 
         # an earlier attempt may have created the resource without all of its properties
         wanted = without_ignored(declared.kind, wanted, attempt.before or found)
-    # after the look, which runs guards: as in Choria CCM they run even if a subscribed resource does not exist
+    # The state is read first, which runs guards. As in Choria CCM, they run even if a subscribed resource does not exist.
     triggered_by = _trigger(declared, run)
     context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
     decision = declared.kind.decide(wanted, found, context)
@@ -336,7 +336,7 @@ async def _decide(
 
 
 def _trigger(declared: ResolvedResource, run: RunContext) -> str:
-    """Return the first subscribed resource that changed, in this run or before; "" if none did."""
+    """Return the first subscribed resource that changed, in this run or an earlier one. "" if none did."""
     found = ""
     for reference in subscriptions(declared):
         if run.has_changed(reference, declared):
@@ -366,7 +366,7 @@ async def _act(
     decision: Decision,
     event: TransactionEvent,
 ) -> CommonState:
-    """Run the steps and read the state again; DesiredStateError if it is still not the desired one."""
+    """Run the steps and read the state again. Raises DesiredStateError if it is still not the desired state."""
     kind = declared.kind
     if not kind.contains_manifest:
         await run.changing(declared)
@@ -414,7 +414,7 @@ async def _check(checks: list[HealthCheck], run: RunContext, event: TransactionE
 
 
 def _leave_unchecked(checks: list[HealthCheck], event: TransactionEvent) -> None:
-    """Whether checks are skipped in a plan: they would see the state before the change, and fail on a new host."""
+    """Return whether checks are skipped in a plan. They would see the state before the change, and fail on a new host."""
     why = "the health checks are not run in a plan that would change the resource"
     event.unknown = event.unknown or f"{Outcome.UNKNOWN}: {why}"
     event.health_check = [
@@ -426,7 +426,7 @@ def _leave_unchecked(checks: list[HealthCheck], event: TransactionEvent) -> None
 def _not_run(
     check: HealthCheck, run: RunContext, event: TransactionEvent, refused: PolicyError
 ) -> HealthResult:
-    """Record a check that the node's policy forbids; the outcome of the resource itself stays."""
+    """Record a check that the node's policy forbids. The outcome of the resource itself does not change."""
     if not refused.is_unknown:
         _fail(event, str(refused), refused.code)
     else:
@@ -436,5 +436,5 @@ def _not_run(
 
 
 def would_have_changed(event: TransactionEvent) -> bool:
-    """Whether an event is about a change that was not made: under noop, or in a child manifest that ran under noop."""
+    """Whether an event is about a change that was not made, under noop or in a child manifest that ran under noop."""
     return event.changed and (event.noop or bool(getattr(event.status, "announced", False)))

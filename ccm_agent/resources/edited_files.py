@@ -1,5 +1,5 @@
 """
-What the types share that change a part of a file: properties, state, checks, decision and undo. Pure, no I/O.
+Shared code of the types that change a part of a file: properties, state, checks, decision and undo. No I/O.
 
 `file_editor.py` reads and writes the files.
 """
@@ -20,16 +20,16 @@ from ccm_agent.resources.checks import canonical_path, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 
 NEW_MODE, NEW_SECRET_MODE = 0o644, 0o600
-"""The mode of a file that is created, without and with `sensitive: true`."""
+"""The mode of a new file, without and with `sensitive: true`."""
 PLACEHOLDER = "%s"
-"""In `validate`: the file with the new content."""
+"""The placeholder in `validate` for the file with the new content."""
 NAME_LENGTH, PATH_LENGTH = 255, 4095
 _FILE_TYPE = "file"
 """The type that restores a file when a change is undone."""
 
 
 class EditedProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The file that is changed, and how."""
+    """The properties of a file that is changed, and the options of the change."""
 
     name: Annotated[str, Meta(description="Absolute path of the file, or any name if `path` is given.")]
     path: Annotated[
@@ -56,17 +56,18 @@ class EditedProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
 class EditedFile(Struct, kw_only=True, omit_defaults=True):
     """
-    The file, and the content that it should have.
+    A file and its desired content.
 
     Attributes:
-        path: The path.
-        owner, group, mode: As those of the `file` type; "" if there is no file.
-        uid, gid: Numbers of owner and group; -1 if there is no file.
-        link: The target of a symlink; "" if it is not one.
-        checksum, size: SHA-256 in hex and size of its content; "" if there is no file, or it cannot be read.
-        desired_checksum, desired_size: The same of its content with the change; "" if there is no file, and none is created.
-        is_missing: There is no file.
-        error: Why the content cannot be read or changed.
+        path: The path of the file.
+        owner, group, mode: The same as in the `file` type; "" if the file does not exist.
+        uid, gid: The numbers of owner and group; -1 if the file does not exist.
+        link: The target of a symlink; "" if the file is not a symlink.
+        checksum, size: SHA-256 in hex and size of the content; "" if the file does not exist or cannot be read.
+        desired_checksum, desired_size: The same values for the content with the change; "" if the file does not exist and is
+        not created.
+        is_missing: Whether the file does not exist.
+        error: The reason why the content cannot be read or changed.
     """
 
     path: str
@@ -85,13 +86,16 @@ class EditedFile(Struct, kw_only=True, omit_defaults=True):
 
 
 class EditedState(CommonState, kw_only=True):
-    """A file of which a part is managed. `ensure` is the desired one if that part is as desired, otherwise the other one."""
+    """
+    The state of a partly managed file. `ensure` is the desired value if the managed part is as desired, otherwise the other
+    value.
+    """
 
     file: EditedFile
 
 
 def check_path(wanted: EditedProperties) -> None:
-    """Refuse a path that is not absolute and canonical, and a name of several lines."""
+    """Refuse a path that is not absolute and canonical, or a name of several lines."""
     if not wanted.name.isprintable():
         refuse("the name contains line breaks or other control characters", "name")
     field, path = ("path", wanted.path) if wanted.path else ("name", wanted.name)
@@ -135,12 +139,12 @@ def check_validate(wanted: EditedProperties) -> None:
 
 
 def reach(wanted: EditedProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(paths=(wanted.file,))
 
 
 def decide(wanted: EditedProperties, found: EditedState, context: DecisionContext) -> Decision:
-    """The decision table of the types that change a part of a file."""
+    """Decide the steps for the types that change a part of a file."""
     file = found.file
     if file.is_missing and file.error and context.noop and wanted.require:
         return Decision(
@@ -159,13 +163,13 @@ def decide(wanted: EditedProperties, found: EditedState, context: DecisionContex
 
 
 async def _nothing(provider: object) -> None:
-    """Only a plan has this step."""
+    """Do nothing. Only a plan has this step."""
 
 
 async def earlier(
     wanted: EditedProperties, found: EditedState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
-    """Return the file before a change; see `UndoRules`. All changes of a file in one run are undone at once."""
+    """Return the file before a change; see `UndoRules`. All changes of a file in one run are undone together."""
     file = found.file
     if file.is_missing and not file.link:
         return EarlierState(type=_FILE_TYPE, name=file.path, properties={"ensure": ABSENT})
@@ -176,7 +180,7 @@ async def earlier(
 
 
 def identify(state: EditedState) -> Identity:
-    """Return what a state is recognized by: the same as that of a `file`, which restores it."""
+    """Return the identity of a state. It is the same as for a `file`, which restores it."""
     file = state.file
     if file.is_missing:
         return {"ensure": ABSENT, "link": file.link}

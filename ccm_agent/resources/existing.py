@@ -1,8 +1,8 @@
 """
-What a host has of a type, for `ccm import`: what `ProviderSpec.find_existing` returns.
+The existing resources of a type on a host, for `ccm import`. `ProviderSpec.find_existing` returns them.
 
-That function leaves out what the distribution installs by itself, returns no secret, and raises UsageError for an argument that
-it cannot use. The argument is "" for `ccm import TYPE`.
+That function leaves out resources that the distribution installs by itself, and returns no secret. It raises UsageError for an
+invalid argument. The argument is "" for `ccm import TYPE`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ P = TypeVar("P", bound=CommonProperties)
 
 class ExistingResource(Struct, frozen=True, kw_only=True):
     """
-    A resource as it is on this host.
+    A resource that exists on this host.
 
     Attributes:
-        name: Its name.
-        properties: Its properties as a manifest has them, without the name.
-        kind: Its type; "" for the type that was asked for.
-        content: The content of a file. `ccm import` stores it beside the manifest, and sets `source`. None: there is none.
-        tree: The files and directories of a directory, a directory before its content; likewise.
+        name: The resource's name.
+        properties: The resource's properties as in a manifest, without the name.
+        kind: The resource's type; "" for the requested type.
+        content: The content of a file. `ccm import` stores it next to the manifest and sets `source`. None if there is none.
+        tree: The files and directories of a directory, stored in the same way. A directory precedes its content.
     """
 
     name: str
@@ -41,17 +41,17 @@ class ExistingResource(Struct, frozen=True, kw_only=True):
 
     @property
     def has_source(self) -> bool:
-        """Whether there is something to store beside the manifest."""
+        """Whether there is content to store next to the manifest."""
         return self.content is not None or bool(self.tree)
 
 
 class ExistingResources(Struct, frozen=True, kw_only=True):
     """
-    The resources of a type on this host, without what the distribution installs by itself.
+    The resources of a type on this host, without those that the distribution installs by itself.
 
     Attributes:
-        resources: In the order in which a manifest should manage them.
-        left_out: What the type cannot describe, and what contains a secret.
+        resources: The resources in the order in which a manifest should manage them.
+        left_out: Resources that the type cannot describe or that contain a secret.
     """
 
     resources: tuple[ExistingResource, ...] = ()
@@ -60,11 +60,11 @@ class ExistingResources(Struct, frozen=True, kw_only=True):
 
 class ExistingBuilder(Generic[P]):
     """
-    Builds the list of what a host has of one type.
+    Builds the list of a host's resources of one type.
 
     Args:
-        type_name: The type.
-        properties: Its properties.
+        type_name: The name of the type.
+        properties: The Struct of its properties.
         check: Refuses invalid properties with an InputError.
     """
 
@@ -94,27 +94,27 @@ class ExistingBuilder(Generic[P]):
             self._resources.append(resource)
 
     def add_found(self, found: ExistingResources) -> None:
-        """Add what another type found that these resources need."""
+        """Add the resources of another type that these resources need."""
         self._resources += found.resources
         self._left_out += found.left_out
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Name what the manifest does not manage, and why."""
+        """Record a resource that the manifest does not manage, and the reason."""
         self._left_out.append(LeftOutResource(type=self._type, name=printable(name), reason=reason))
 
     def result(self) -> ExistingResources:
-        """Return the list."""
+        """Return the list of resources."""
         return ExistingResources(resources=tuple(self._resources), left_out=tuple(self._left_out))
 
 
 def refuse_argument(type_name: str, argument: str) -> None:
-    """Raise UsageError if there is an argument for a type that has none."""
+    """Raise UsageError if a type that does not support an argument has one."""
     if argument:
         raise UsageError(f"{type_name}:{argument}: `{type_name}` has no argument; write `{type_name}`")
 
 
 def refuse_relative(type_name: str, argument: str, example: str) -> None:
-    """Raise UsageError unless the argument is the normal, absolute path of something below /."""
+    """Raise UsageError unless the argument is a normalized, absolute path below /."""
     is_normal = posixpath.normpath(argument) == argument and argument.startswith("/")
     if not is_normal or argument in ("/", "//") or argument[1] == "/":
         raise UsageError(f"{type_name}:{argument}: name an absolute path, such as {type_name}:{example}")

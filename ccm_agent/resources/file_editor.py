@@ -28,12 +28,12 @@ from ccm_agent.resources.edited_files import (
 )
 
 VALIDATION_LIMIT_S = 60.0
-"""A program that checks a file and takes longer waits for something that does not come."""
+"""The time limit of a program that checks a file. A program that takes longer probably hangs."""
 CONTRADICTION = "its changes contradict each other: made a second time, they change the file again"
 
 P = TypeVar("P", bound=EditedProperties)
 Change = Callable[[P, bytes], bytes]
-"""Returns a content with the change that a resource wants. Pure. A CcmError says why that is not possible."""
+"""Returns a content with the desired change of a resource. Has no side effects. Raises CcmError if the change is not possible."""
 
 
 class FileEditor(Generic[P]):
@@ -44,7 +44,7 @@ class FileEditor(Generic[P]):
         files, runner: The ports.
         kind: The name of the type.
         change: Makes the change.
-        limit_bytes: Larger files are refused.
+        limit_bytes: The maximum size of a file.
     """
 
     def __init__(self, files: Files, runner: Runner, kind: str, change: Change[P], limit_bytes: int) -> None:
@@ -59,7 +59,7 @@ class FileEditor(Generic[P]):
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[P]) -> list[EditedState]:
-        """Return what `status` would for each. Each file is read once."""
+        """Return the result of `status` for each resource. Each file is read once."""
         by_file: dict[str, list[int]] = {}
         for number, one in enumerate(wanted):
             by_file.setdefault(one.file, []).append(number)
@@ -97,11 +97,11 @@ class FileEditor(Generic[P]):
 
     async def store(self, wanted: P, file: EditedFile) -> None:
         """
-        Write the file with the change, with its owner and mode, after the program of `validate` has accepted it.
+        Write the changed file with its owner and mode, after the `validate` program has accepted it.
 
         Raises:
-            FileError: The file is not the one that was read before, or cannot be written.
-            CommandError: The new content is not valid. The file stays as it was.
+            FileError: The file has changed since it was read, or cannot be written.
+            CommandError: The new content is invalid. The file was not changed.
         """
         look, content = await self._unchanged(file)
         after = await asyncio.to_thread(self._change, wanted, content)
@@ -128,7 +128,7 @@ class FileEditor(Generic[P]):
     # ---- inside ----
 
     async def _content(self, look: FileInfo) -> tuple[bytes, str]:
-        """Return the content of a file, or why it cannot be changed."""
+        """Return the content of a file, or the reason why it cannot be changed."""
         if look.kind == "absent":
             return b"", ""
         if look.kind != "file":
@@ -143,7 +143,7 @@ class FileEditor(Generic[P]):
             return b"", err.message.removeprefix(f"{look.path}: ")
 
     def _compared(self, wanted: Sequence[P], look: FileInfo, content: bytes, error: str) -> list[EditedFile]:
-        """Compare a file with what each resource wants. Blocking."""
+        """Compare a file with the desired state of each resource. Blocking."""
         is_missing = look.kind == "absent"
         found = EditedFile(
             path=look.path,
@@ -186,11 +186,11 @@ class FileEditor(Generic[P]):
         )
 
     async def _unchanged(self, file: EditedFile) -> tuple[FileInfo, bytes]:
-        """Read the file again; FileError if another process has changed it since."""
+        """Read the file again. Raises FileError if another process has changed it since."""
         look = (await self._files.inspect([file.path]))[0]
         content, error = await self._content(look)
         checksum = "" if look.kind == "absent" else _digest(content)
-        # owner and mode must be those of the content: the owner of the directory can rename files while they are read
+        # Owner and mode must belong to the content, because the directory's owner can rename files while they are read.
         if error or not checksum == look.sha256 == file.checksum or look.link != file.link:
             raise FileError(
                 f"{file.path}: another process changed it while it was edited; nothing was written"

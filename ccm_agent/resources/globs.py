@@ -1,8 +1,8 @@
 """
 Globs for file names, as in Go's path/filepath.
 
-`*` matches any text and `?` one character, also a dot at the start. `[a-z]` matches one of these characters, `[^a-z]` any other.
-A backslash makes the next character literal.
+`*` matches any text and `?` matches one character, including a dot at the start. `[a-z]` matches one of these characters,
+`[^a-z]` matches any other character. A backslash makes the next character literal.
 
 Source: https://pkg.go.dev/path/filepath#Match.
 """
@@ -20,10 +20,10 @@ def compile_glob(glob: str, field: str) -> re.Pattern[str]:
 
     Args:
         glob: The glob.
-        field: The property that it comes from, for errors.
+        field: The property that contains the glob, for errors.
 
     Raises:
-        PropertyError: It is not a glob.
+        PropertyError: The text is not a valid glob.
     """
     parts: list[list[str]] = [[]]
     at = 0
@@ -40,7 +40,7 @@ def compile_glob(glob: str, field: str) -> re.Pattern[str]:
     first, *rest = ["".join(pieces) for pieces in parts]
     if not rest:
         return re.compile(first, re.DOTALL)
-    # each part matches at its first possible place, without backtracking: many stars cost no more than few
+    # each part matches at its first possible position without backtracking, so many stars are as fast as few
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
     return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
 

@@ -1,6 +1,6 @@
 """
-Runs tools of the host for several types, the shadow tools (groupadd, usermod and so on) one at a time, and makes the folders
-in which tools read new files before these replace others.
+Runs host tools for several types. Runs the shadow tools (groupadd, usermod and so on) one at a time. Makes the folders in which
+tools read new files before these files replace others.
 
 Source: the manual pages of shadow 4.13 (Debian 12), section "exit values".
 """
@@ -15,7 +15,10 @@ from ccm_agent.model.ports import Command, Completed, Files, Locks, Runner
 from ccm_agent.resources.registry import SEARCH_PATH
 
 LIMIT_S = 120
-"""The tools wait 15 s for a lock. usermod changes the owner of all files in a home directory, which takes longer."""
+"""
+The time limit of a shadow tool. The tools wait 15 s for a lock. usermod changes the owner of all files in a home directory,
+which takes longer.
+"""
 
 SAID_CHARACTERS = 1000
 
@@ -27,7 +30,7 @@ async def run_tool(runner: Runner, what: str, *argv: str, limit_s: float = LIMIT
     Run a tool and return its standard output.
 
     Args:
-        runner: Runs it.
+        runner: Runs the tool.
         what: The beginning of an error: "/srv cannot be mounted".
         argv: The tool and its arguments.
         limit_s: Its time limit, in seconds.
@@ -52,21 +55,21 @@ async def trial_folder(
     files: Files, locks: Locks, path: str, *, lock: str, why: str, mode: int = 0o700, way_out: str = ""
 ) -> AsyncIterator[None]:
     """
-    A folder that is empty at the beginning and is removed at the end.
+    Provide a folder that is empty at the beginning and is removed at the end.
 
-    A process that was killed leaves it; the next one that holds the lock removes it.
+    If the process is killed, the folder remains. The next process that holds the lock removes it.
 
     Args:
-        files: Makes and removes it.
-        locks: Gives the lock.
-        path: The folder; only root can write beside it.
-        lock: The name of its lock.
+        files: Creates and removes the folder.
+        locks: Provides the lock.
+        path: The path of the folder. Only root can write in its parent directory.
+        lock: The name of the lock.
         why: The beginning of an error: "the unit cannot be verified, so nothing was written".
-        mode: Its permissions.
+        mode: The folder's permissions.
         way_out: The end of an error.
 
     Raises:
-        FileError: It cannot be made.
+        FileError: The folder cannot be created.
     """
     async with locks.hold(lock):
         try:
@@ -82,11 +85,11 @@ async def trial_folder(
 
 class AccountRunner:
     """
-    The shadow tools of a host.
+    Runs the shadow tools of a host.
 
     Args:
-        runner: Runs them.
-        locks: Gives the host's lock for accounts, so that two runs of this program wait for each other.
+        runner: Runs the tools.
+        locks: Provides the host's lock for accounts, so that two runs of this program wait for each other.
     """
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
@@ -100,7 +103,7 @@ class AccountRunner:
         Args:
             what: The beginning of an error: "could not create the group web".
             argv: The tool and its arguments. Errors do not quote them.
-            stdin: Its input, which may be secret.
+            stdin: The tool's input, which may be secret.
 
         Raises:
             LockError: Another program holds the lock of the account files.

@@ -1,4 +1,4 @@
-"""`ignore`: properties that are set when a resource is created, and not managed afterwards."""
+"""`ignore`: properties that are only set when a resource is created, and not managed afterwards."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ccm_agent.resources.contract import AnyType
 
 def check_ignore(kind: AnyType, wanted: CommonProperties) -> None:
     """
-    Refuse names that `ignore` cannot hold.
+    Refuse names that `ignore` does not support.
 
     Raises:
-        PropertyError: With the place of the name.
+        PropertyError: A name is not supported. The error includes the name's position.
     """
     for number, name in enumerate(wanted.ignore):
         if name not in kind.ignorable:
@@ -23,7 +23,7 @@ def check_ignore(kind: AnyType, wanted: CommonProperties) -> None:
 
 
 def without_ignored(kind: AnyType, wanted: CommonProperties, found: CommonState) -> CommonProperties:
-    """Return what is managed of a resource: all properties of one that does not exist yet, otherwise those not ignored."""
+    """Return the managed properties of a resource: all if it does not exist yet, otherwise those that are not ignored."""
     if found.ensure == ABSENT:
         return wanted
     changes = {field: value for name in wanted.ignore for field, value in kind.ignorable[name].items()}

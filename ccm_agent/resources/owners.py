@@ -6,7 +6,7 @@ import os
 
 
 def own_user() -> str:
-    """Return the user of this process: its name, or its number as text if the system has no name for it."""
+    """Return the user of this process: the name, or the number as text if the system has no name for it."""
     import pwd
 
     try:
@@ -16,7 +16,7 @@ def own_user() -> str:
 
 
 def own_group() -> str:
-    """Return the group of this process: its name, or its number as text if the system has no name for it."""
+    """Return the group of this process: the name, or the number as text if the system has no name for it."""
     import grp
 
     try:
@@ -26,7 +26,7 @@ def own_group() -> str:
 
 
 def is_same_owner(wanted: str, name: str, number: int) -> bool:
-    """Whether a desired owner is the current one. Digits are compared as a number, anything else as a name."""
+    """Whether a desired owner is the current owner. Digits are compared as a number, other texts as a name."""
     if wanted[:1].isdigit() and wanted.isascii() and wanted.isdigit():
         return wanted.lstrip("0") == str(number).lstrip("0")
     return wanted == name

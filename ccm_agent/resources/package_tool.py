@@ -1,7 +1,7 @@
 """
-Runs the package managers' programs one at a time, without prompts, and with errors that explain what happened.
+Runs the package managers' programs one at a time, without prompts, and with errors that explain the cause.
 
-For the types that use them: `package` and `repository`.
+Used by the types `package` and `repository`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from ccm_agent.model.ports import Command, Completed, Locks, Runner
 from ccm_agent.resources.registry import SEARCH_PATH
 
 LOCK_WAIT_S = 30
-"""How long a package manager waits for another one on this host; then the resource fails and names the holder."""
+"""
+The time that a package manager waits for another one on this host, in seconds. Then the resource fails and names the lock's
+holder.
+"""
 
 LOCK_RETRY_S = 2.0
-"""The pause before a tool that does not wait for its lock is run again."""
+"""The pause before a tool that does not wait for its lock is run again, in seconds."""
 
 CHANGE_LIMIT_S = 30 * 60
-"""A transaction that takes longer is assumed to hang, for example at a prompt or because of a stalled mirror."""
+"""
+The time limit of a transaction, in seconds. A longer one is assumed to hang, for example at a prompt or on a stalled mirror.
+"""
 
 QUERY_LIMIT_S = 120
-"""Reading state uses local databases; dnf may also read a mirror's metadata."""
+"""The time limit of a query, in seconds. Reading state uses local databases, but dnf may also read a mirror's metadata."""
 
 TAIL_BYTES = 2000
-"""How much of a tool's output an error quotes. The event's `output` has more."""
+"""The maximum length of a tool's output in an error. The event's `output` has more."""
 
 ENVIRONMENT = {
     "PATH": SEARCH_PATH,
@@ -35,7 +40,7 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "TERM": "dumb",
 }
-"""The environment that maintainer scripts rely on. The agent's own environment may have less, and secrets."""
+"""The environment that maintainer scripts rely on. The agent's own environment may lack variables and contain secrets."""
 
 APT_ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -48,19 +53,20 @@ APT_LOCK_WORDS = ("E: Could not get lock",)
 
 DNF_OPTIONS = ("-y", "--setopt=exit_on_lock=True")
 DNF_LOCK_CODE = 200
-"""dnf's exit status if it could not get its lock and must not wait."""
+"""dnf's exit status if it could not get its lock and was told not to wait."""
 DNF_LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
 _DNF_HOLDER = "The application with PID"
 
 
 class PackageTool:
     """
-    The programs of one package manager.
+    Runs the programs of one package manager.
 
     Args:
-        runner: Runs them.
-        locks: Provides the host's package lock. It is held while a program runs, so that two runs on a host wait for each other.
-        environment: Variables that keep them from asking anything.
+        runner: Runs the programs.
+        locks: Provides the host's package lock. The lock is held while a program runs, so that two runs on a host wait for each
+            other.
+        environment: Variables that prevent prompts.
     """
 
     def __init__(self, runner: Runner, locks: Locks, environment: Mapping[str, str]) -> None:
@@ -69,7 +75,7 @@ class PackageTool:
         self._environment = {**ENVIRONMENT, **environment}
 
     async def ask(self, *argv: str) -> Completed:
-        """Run a program that only reads; any exit status is a result."""
+        """Run a program that only reads. Any exit status is a result."""
         return await self._run(argv, QUERY_LIMIT_S)
 
     async def change(
@@ -79,16 +85,16 @@ class PackageTool:
         is_locked: Callable[[Completed], bool] | None = None,
     ) -> Completed:
         """
-        Run a program that changes packages; any exit status is a result, see `refuse`.
+        Run a program that changes packages. Any exit status is a result; see `refuse`.
 
         Args:
             argv: The program and its arguments.
-            limit_s: Its time limit.
-            is_locked: Whether it ended because another process holds its lock. It is then tried again for LOCK_WAIT_S. None: the
-                tool waits by itself.
+            limit_s: The program's time limit.
+            is_locked: Whether the program ended because another process holds its lock. If so, it is run again for LOCK_WAIT_S.
+                None if the tool itself waits.
 
         Raises:
-            CommandError: It could not be started, or exceeded its time limit and was killed.
+            CommandError: The program could not be started, or was killed at its time limit.
         """
         waited_s = 0.0
         while True:
@@ -122,7 +128,7 @@ CHANGERS = frozenset({"apt-get", "dnf"})
 
 
 def text(done: Completed) -> str:
-    """Return all kept output of a program."""
+    """Return all captured output of a program."""
     return (done.stdout + done.stderr).decode(errors="replace").strip()
 
 
@@ -139,22 +145,22 @@ def is_apt_locked(done: Completed) -> bool:
     """
     Return whether apt failed because another process holds its lock.
 
-    apt could wait by itself (DPkg::Lock::Timeout), but then its last error does not always name the holder.
+    apt itself could wait (DPkg::Lock::Timeout), but then its last error does not always name the holder.
     """
     return done.code != 0 and any(word in text(done) for word in APT_LOCK_WORDS)
 
 
 def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
     """
-    Raise for an exit status that is not 0.
+    Raise an error for an exit status that is not 0.
 
     Args:
         what: The beginning of the message: "could not install zsh".
-        lock_words: Words in the tool's output when another process holds its lock; the line with them names the process.
+        lock_words: Words in the tool's output when another process holds its lock. The line with these words names the process.
 
     Raises:
         LockError: Another process holds the tool's lock.
-        CommandError: The user is not root, or it failed for another reason.
+        CommandError: The user is not root, or the tool failed for another reason.
     """
     if done.code == 0:
         return
@@ -175,13 +181,13 @@ async def run_dnf(
     tool: PackageTool, what: str, verb: str, *arguments: str, limit_s: float = CHANGE_LIMIT_S
 ) -> Completed:
     """
-    Run dnf, and run it again while another process holds its lock. dnf itself would wait without limit.
+    Run dnf again while another process holds its lock. dnf itself would wait without a limit.
 
     Args:
-        tool: Runs it.
+        tool: Runs dnf.
         what: The beginning of an error.
-        verb, arguments: The command, and what follows the options.
-        limit_s: Its time limit.
+        verb, arguments: The command, and the arguments after the options.
+        limit_s: The time limit of dnf.
 
     Raises:
         LockError: The lock was not released.

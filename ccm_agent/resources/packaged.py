@@ -1,5 +1,5 @@
 """
-Which files are still as a package installed them.
+Finds files that have not changed since a package installed them.
 
 Source: dpkg-query(1), dpkg 1.21; deb-md5sums(5); rpm(8), rpm 4.18.
 """
@@ -18,18 +18,19 @@ from ccm_agent.resources.registry import HostProbe
 QUERY_LIMIT_S = 120
 OUTPUT_LIMIT_BYTES = 64 << 20
 PATHS_AT_ONCE = 500
-"""The paths of one call: the kernel limits the arguments of a program."""
+"""The maximum number of paths in one call. The kernel limits the arguments of a program."""
 CONFFILES = "${Conffiles}\n"
 FOLDER_LIMIT_BYTES = 16 << 20
 
 
 async def read_own_files(context: ResourceContext, folder: str) -> dict[str, TreeEntry]:
     """
-    Return the files in a folder, without those that are as a package installed them.
+    Return the files in a folder, without those that are unchanged since a package installed them.
 
     Args:
-        context: Reads them.
-        folder: Its absolute path. Without it there are no files. Symlinks and folders in it are left out.
+        context: Provides access to the files.
+        folder: The absolute path of the folder. If it does not exist, the result is empty. Symlinks and subfolders are left
+            out.
 
     Returns:
         The files by absolute path, sorted.
@@ -53,7 +54,7 @@ async def read_own_files(context: ResourceContext, folder: str) -> dict[str, Tre
 async def find_unchanged(
     context: ResourceContext, files: Mapping[str, bytes], directories: Iterable[str] = ()
 ) -> set[str]:
-    """Ask the package manager of this host; see `PackagedFiles.unchanged`."""
+    """Return the files and directories that the package manager reports as unchanged; see `PackagedFiles.unchanged`."""
     probe = HostProbe()
     packaged = PackagedFiles(
         context.runner, has_dpkg=probe.has_program("dpkg-query"), has_rpm=probe.has_program("rpm")
@@ -63,11 +64,11 @@ async def find_unchanged(
 
 class PackagedFiles:
     """
-    Asks the package manager of this host.
+    Runs queries on the package manager of this host.
 
     Args:
-        runner: Runs its programs.
-        has_dpkg, has_rpm: Which of them this host has.
+        runner: Runs the package manager's programs.
+        has_dpkg, has_rpm: Whether this host has these package managers.
     """
 
     def __init__(self, runner: Runner, *, has_dpkg: bool, has_rpm: bool) -> None:
@@ -77,7 +78,7 @@ class PackagedFiles:
 
     async def unchanged(self, files: Mapping[str, bytes], directories: Iterable[str]) -> set[str]:
         """
-        Return the files whose content is as their package has it, and the directories that belong to a package.
+        Return the files whose content matches their package, and the directories that belong to a package.
 
         Args:
             files: The content of each file, by absolute path.

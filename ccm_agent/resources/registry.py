@@ -1,4 +1,4 @@
-"""Picks the provider that manages a type on this host."""
+"""Selects the provider that manages a type on this host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class HostProbe:
-    """Asks the host. Answers are kept, because programs rarely come and go within a run."""
+    """Checks the host. Results are cached, because programs are rarely installed or removed within a run."""
 
     def __init__(self) -> None:
         self._programs: dict[str, bool] = {}
@@ -36,11 +36,11 @@ class HostProbe:
 
 class ProviderRegistry:
     """
-    Picks providers and remembers its choices, for one run or command.
+    Selects providers and caches the results, for one run or command.
 
     Args:
         catalog: The types, and providers from other packages.
-        probe: Answers questions about the host; None: the real host.
+        probe: Answers questions about the host. None uses the real host.
     """
 
     def __init__(self, catalog: Catalog, probe: Probe | None = None) -> None:
@@ -50,12 +50,12 @@ class ProviderRegistry:
 
     async def pick(self, kind: AnyType, wanted: str, facts: Mapping[str, Any]) -> ProviderSpec:
         """
-        Return the provider that a manifest names, otherwise the usable one with the lowest rank.
+        Return the provider that a manifest names. Otherwise return the usable provider with the lowest rank.
 
         Args:
             kind: The resource type.
-            wanted: A provider's name, or "" for any.
-            facts: Facts of the host; only read if the choice depends on them.
+            wanted: A provider's name, or "" for any provider.
+            facts: Facts of the host. They are only read if the result depends on them.
 
         Raises:
             NoProviderError: The provider does not exist, or none works on this host.
@@ -82,7 +82,10 @@ class ProviderRegistry:
 def _usable(
     specs: tuple[ProviderSpec, ...] | list[ProviderSpec], wanted: str, facts: Mapping[str, Any], probe: Probe
 ) -> ProviderSpec | None:
-    """Return the usable provider that fits this host, otherwise the one with the lowest rank; of equal rank the first one."""
+    """
+    Return the usable provider that fits this host, otherwise the one with the lowest rank. With equal ranks, the first one is
+    returned.
+    """
     named = sorted((spec for spec in specs if not wanted or spec.name == wanted), key=lambda spec: spec.rank)
     usable = [spec for spec in named if spec.is_usable(facts, probe)]
     if len(usable) > 1:
@@ -111,7 +114,7 @@ def has_dnf(facts: Mapping[str, Any], probe: Probe) -> bool:
 
 
 def is_red_hat(facts: Mapping[str, Any]) -> bool:
-    """Whether the host is of a family that uses dnf; see `ProviderSpec.fits`."""
+    """Whether the host's distribution family uses dnf; see `ProviderSpec.fits`."""
     host = facts.get("host")
     info = host.get("info") if isinstance(host, Mapping) else None
     family = str(info.get("platformFamily") or "") if isinstance(info, Mapping) else ""
@@ -119,5 +122,5 @@ def is_red_hat(facts: Mapping[str, Any]) -> bool:
 
 
 def is_other(facts: Mapping[str, Any]) -> bool:
-    """Whether the host is of another family."""
+    """Whether the host's distribution family does not use dnf."""
     return not is_red_hat(facts)

@@ -1,4 +1,4 @@
-"""What the flow of `converge.py` needs from the run that a resource belongs to."""
+"""The interface of a run for the flow of `converge.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Limit(Protocol):
-    """Limits the time of a part of a resource's flow; raises TimeLimitError."""
+    """Limits the time of a part of a resource's flow. Raises TimeLimitError."""
 
     def __call__(self, work: Awaitable[T], /) -> Awaitable[T]: ...
 
@@ -26,7 +26,7 @@ class AttemptCounter(Protocol):
     """
     The number of the current attempt to reach the desired state, from 1; 0 without `retry`.
 
-    `before` is the state before the first change; None while nothing was changed.
+    `before` is the state before the first change. None while nothing has changed.
     """
 
     number: int
@@ -34,31 +34,34 @@ class AttemptCounter(Protocol):
 
 
 class ResourceSlots(Protocol):
-    """The slot of the fleet that a resource takes before it is changed. A noop takes none."""
+    """The fleet's slot that a resource takes before it is changed. A noop does not take a slot."""
 
     async def take(self, declared: ResolvedResource) -> bool:
         """
-        Take the slot; returns whether it had to wait, so that the host may have changed.
+        Take the slot. Return whether this had to wait. After a wait, the host may have changed.
 
         Raises:
-            SlotError: It is not available; the resource is not changed.
+            SlotError: The slot is not available. The resource is not changed.
         """
         ...
 
     async def give_back(self, declared: ResolvedResource, event: TransactionEvent) -> None:
-        """Release the slot if the resource and its health checks succeeded; otherwise keep it for a while."""
+        """Release the slot if the resource and its health checks succeeded. Otherwise keep it for some time."""
         ...
 
     def fail(self) -> None:
-        """The run ends at this resource: its slot is kept for a while."""
+        """Keep the slot for some time, because the run ends at this resource."""
         ...
 
 
 class ResourceUndo(Protocol):
-    """What the flow asks of the run: it records changes, so that they can be undone, and an undo leaves some resources alone."""
+    """The undo functions of a run. A run records changes so that they can be undone. An undo leaves some resources unchanged."""
 
     async def why_left(self, declared: ResolvedResource, provider: Any) -> str:
-        """Why an undo leaves a resource as it is, which it would change; "" if it does not, and in other runs."""
+        """
+        Return the reason why an undo does not change a resource that differs. "" if it changes the resource, or if this run is
+        not an undo.
+        """
         ...
 
     async def record(
@@ -70,15 +73,15 @@ class ResourceUndo(Protocol):
         change: Callable[[], Awaitable[Any]],
     ) -> Any:
         """
-        Change a resource, and record the states before and after; returns the state after.
+        Change a resource and record the states before and after. Return the state after the change.
 
-        A state that cannot be kept is recorded as such, and the change is made.
+        If a state cannot be kept, this is recorded and the change is still made.
         """
         ...
 
 
 class RunContext(Protocol):
-    """What the flow needs from the run that a resource belongs to."""
+    """The interface of the run that a resource belongs to, for the flow."""
 
     @property
     def noop(self) -> bool: ...
@@ -96,27 +99,30 @@ class RunContext(Protocol):
         ...
 
     async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
-        """Return why the node's policy forbids the resource, as far as its properties are known now; None if it does not."""
+        """
+        Return the reason why the node's policy forbids the resource, based on the properties that are known now. None if it
+        does not.
+        """
         ...
 
     def unknown(self, why: str) -> PolicyError:
-        """Return the error for what a restricted run cannot know."""
+        """Return the error for information that a restricted run cannot obtain."""
         ...
 
     def now(self) -> datetime:
-        """Return wall-clock time, UTC."""
+        """Return the wall-clock time in UTC."""
         ...
 
     async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
-        """Return name and object of the provider that manages the resource here; NoProviderError if none can."""
+        """Return the name and object of the provider that manages the resource here. Raises NoProviderError if none can."""
         ...
 
     async def holds(self, expression: str, declared: ResolvedResource) -> bool:
-        """Whether a control expression is true; ExpressionError if it is not boolean or fails."""
+        """Whether a control expression is true. Raises ExpressionError if it is not boolean or fails."""
         ...
 
     async def is_enough(self, until: str, declared: ResolvedResource, result: Mapping[str, Any]) -> bool:
-        """Whether `until` is true for the result of an attempt; ExpressionError if it is not boolean or fails."""
+        """Whether `until` is true for the result of an attempt. Raises ExpressionError if it is not boolean or fails."""
         ...
 
     async def finalize(self, declared: ResolvedResource) -> None:
@@ -131,19 +137,19 @@ class RunContext(Protocol):
         ...
 
     def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
-        """Whether a required resource failed or had unmet requirements; ManifestError if it has no outcome yet."""
+        """Whether a required resource failed or had unmet requirements. Raises ManifestError if it has no outcome yet."""
         ...
 
     def has_failed(self, reference: str, declared: ResolvedResource) -> bool:
-        """Whether a resource of `rescue` failed or had unmet requirements; False if the run ended before it."""
+        """Whether a resource of `rescue` failed or had unmet requirements. False if the run ended before that resource."""
         ...
 
     def planned_before(self) -> str:
-        """Return the last earlier resource that this plan would change, as `type#name`; "" if there is none."""
+        """Return the last earlier resource that this plan would change, as `type#name`. "" if there is none."""
         ...
 
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
-        """Whether a subscribed resource changed; ManifestError if it has no outcome yet."""
+        """Whether a subscribed resource changed. Raises ManifestError if it has no outcome yet."""
         ...
 
     def is_owed(self, reference: str, declared: ResolvedResource) -> bool:
@@ -155,18 +161,18 @@ class RunContext(Protocol):
         Record, before the resource changes, that its subscribers must be refreshed.
 
         Raises:
-            HostError: That cannot be recorded. The resource is not changed, because its subscribers could be forgotten.
+            HostError: The record cannot be written. The resource is not changed, because its subscribers could be forgotten.
         """
         ...
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
-        """Return the state from `status`, which may have been read ahead together with others."""
+        """Return the state from `status`, which may have been read ahead together with other states."""
         ...
 
     async def diff(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
     ) -> ResourceDiff | None:
-        """Return what the steps of a decision change, masked; None if the run was not asked for diffs. Never raises."""
+        """Return the changes that the steps of a decision make, masked. None if the run was not asked for diffs. Never raises."""
         ...
 
     def forget(self) -> None:
@@ -174,15 +180,15 @@ class RunContext(Protocol):
         ...
 
     async def check(self, check: HealthCheck) -> HealthResult:
-        """Run a health check; PolicyError if the node's policy forbids it."""
+        """Run a health check. Raises PolicyError if the node's policy forbids the check."""
         ...
 
     def attempt_failed(self, declared: ResolvedResource, attempt: str, error: str, wait: str) -> None:
-        """Report an attempt after which there is another one."""
+        """Report a failed attempt that is followed by another one."""
         ...
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the next attempt; returns False as soon as the run ends."""
+        """Wait for the next attempt. Return False as soon as the run ends."""
         ...
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:

@@ -1,9 +1,9 @@
 """
 JSON Schemas of resource types and of the manifest, generated from the types' Structs.
 
-Manifests contain templates, and unquoted YAML contains numbers where texts are wanted. The schemas accept what the engine
-accepts, so that an editor does not complain about a valid manifest. They leave out what only the engine can check, such as the
-form of a version.
+Manifests contain templates, and unquoted YAML may contain numbers in place of texts. The schemas accept the same values as the
+engine, so that an editor does not report errors in a valid manifest. They leave out rules that only the engine can check, such
+as the form of a version.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ccm_agent.resources.contract import AnyType
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID_PREFIX = "https://ccm-fleet.github.io/ccm-fleet/schemas/v1/"
-"""Of the `$id` of every schema, which is where the documentation site has it."""
+"""The beginning of the `$id` of every schema, which is its URL on the documentation site."""
 TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that gives the value."}
 LITERAL = frozenset(CommonProperties.__struct_fields__) - {"health_checks", "register_when_stable"}
-"""Common properties that must be a text, or are never templates."""
+"""Common properties that must be a text or are never templates."""
 
 
 def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the schema of a type's properties without `name`, and the definitions that it refers to."""
+    """Return the schema of a type's properties without `name`, and the definitions that the schema refers to."""
     (schema,), definitions = msgspec.json.schema_components([kind.properties], ref_template="#/$defs/{name}")
     own = definitions.pop(schema["$ref"].rpartition("/")[2])
     fields = {
@@ -115,7 +115,7 @@ def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
 
 
 def _forms(kind: AnyType, body: dict[str, Any]) -> dict[str, Any]:
-    """Return both forms of a type's entry: a list of named resources, or one resource with a `name`."""
+    """Return both forms of a type's entry: a list of named resources, or a single resource with a `name`."""
     named = {"type": "string", "description": _description(kind, "name")}
     return {
         "description": kind.summary,

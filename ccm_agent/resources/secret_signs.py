@@ -1,14 +1,17 @@
-"""Finds signs of a secret in a file, so that an import leaves it out. A sign too many is better than a secret in a manifest."""
+"""
+Finds signs of a secret in a file, so that an import leaves the file out. A false positive is better than a secret in a
+manifest.
+"""
 
 from __future__ import annotations
 
 import re
 
 PRIVATE_BITS = 0o004
-"""A file without this permission is private: its owner decided that not every user may read it."""
+"""The read permission for other users. A file without it is private, because its owner has excluded some users."""
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""What a text in UTF-16 begins with."""
+"""The byte order marks at the beginning of a text in UTF-16."""
 
 _SIGNS = (
     ("a private key", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|AGE-SECRET-KEY-1")),
@@ -45,16 +48,16 @@ _SETTING = re.compile(
     re.IGNORECASE,
 )
 _COMMENT = re.compile(rb"[ \t]*[#;]|[^\n]*?[ \t]#[ \t]")
-"""The beginning of a comment line, or of a comment after something else."""
+"""The beginning of a comment line, or of a comment at the end of a line."""
 
 
 def find_sign(content: bytes, mode: int) -> str:
     """
-    Return why a file may hold a secret: "contains a private key"; "" if nothing says so.
+    Return the reason why a file may contain a secret, such as "contains a private key". "" if there is no sign of a secret.
 
     Args:
-        content: Its content.
-        mode: Its permissions.
+        content: The file's content.
+        mode: The file's permissions.
     """
     if not mode & PRIVATE_BITS:
         return f"is private (mode {mode:04o})"
@@ -68,13 +71,15 @@ def find_sign(content: bytes, mode: int) -> str:
 
 
 def _has_setting(text: bytes) -> bool:
-    """Whether something that is named like a secret has a value, also late in a line; comments do not count."""
+    """Whether a setting whose name indicates a secret has a value, anywhere in a line. Comments are ignored."""
     at = 0
     while found := _SETTING.search(text, at):
         begin = text.rfind(b"\n", 0, found.start()) + 1
         if not _COMMENT.match(text, begin, found.start()):
             return True
-        end = text.find(b"\n", found.start())  # a line is looked at once, so a huge one takes no longer
+        end = text.find(
+            b"\n", found.start()
+        )  # each line is searched only once, so that a huge line takes no longer
         if end < 0:
             return False
         at = end

@@ -1,4 +1,4 @@
-"""A text file in which each resource owns single lines: the other lines, the owner and the mode stay as they are."""
+"""A text file in which each resource manages single lines. The other lines, the owner and the mode do not change."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo, Files, Locks
 
 LIMIT_BYTES = 4 << 20
-"""A larger file of this kind is a mistake."""
+"""The maximum size of such a file."""
 MODE = 0o644
 _DIRECTORY_MODE = 0o755
 
 
 class SharedFile:
     """
-    Reads and edits such files.
+    Reads and edits files whose lines belong to several resources.
 
     Args:
         files: The files of the host.
-        locks: Gives the lock that is held from reading to writing, so that two runs on a host lose no line.
-        lock: Its name.
-        removes_empty: Remove a file in which no line is left.
+        locks: Provides the lock that is held from reading to writing, so that two concurrent runs do not lose lines.
+        lock: The name of the lock.
+        removes_empty: Whether to remove a file that has no lines left.
     """
 
     def __init__(self, files: Files, locks: Locks, lock: str, *, removes_empty: bool = True) -> None:
@@ -33,21 +33,21 @@ class SharedFile:
 
     async def read(self, path: str) -> list[str]:
         """
-        Return the lines, as text that can be published; none if the file does not exist.
+        Return the lines, as text that can be published. An empty list if the file does not exist.
 
-        What is not UTF-8 is U+FFFD in them, and survives a later `edit`.
+        Bytes that are not UTF-8 are shown as U+FFFD. A later `edit` preserves them.
 
         Raises:
-            FileError: It cannot be read, is too large, or is not a regular file.
+            FileError: The file cannot be read, is too large, or is not a regular file.
         """
         return await self._lines(await self._inspect(path), errors="replace")
 
     async def edit(self, path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
         """
-        Change lines and write the file atomically; a missing file and its directory are created.
+        Change lines and write the file atomically. A missing file and its directory are created.
 
         Raises:
-            FileError: The file cannot be read or written. It is as before.
+            FileError: The file cannot be read or written. It was not changed.
         """
         async with self._locks.hold(self._lock):
             look = await self._inspect(path)
@@ -78,7 +78,7 @@ class SharedFile:
         if look.kind == "absent":
             return []
         content = await self._files.read(look.path, LIMIT_BYTES)
-        # not splitlines(): it also splits at characters that are part of a line for the readers of these files
+        # splitlines() is not used, because it also splits at characters that the readers of these files treat as part of a line
         lines = content.decode(errors=errors).split("\n")
         return lines[:-1] if lines[-1] == "" else lines
 
@@ -89,7 +89,7 @@ class SharedFile:
 
 
 def _attributes(look: FileInfo) -> tuple[str, str, int]:
-    """Owner, group and mode of the file that is written."""
+    """Return the owner, group and mode of the file that is written."""
     if look.kind == "absent":
         return "", "", MODE
     return str(look.uid), str(look.gid), look.mode & 0o777

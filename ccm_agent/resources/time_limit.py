@@ -1,4 +1,4 @@
-"""`timeout`: the time limit of a resource whose type has no time limit of its own."""
+"""`timeout`: the time limit of a resource whose type does not have its own time limit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ccm_agent.resources.contract import AnyType
 T = TypeVar("T")
 
 LONGEST_S = 24 * 3600.0
-"""The longest `timeout`. A typing error such as `5M`, five months, would not limit anything."""
+"""The longest `timeout`. A mistake such as `5M`, which means five months, would not be a useful limit."""
 
 
 class TimeLimit:
     """
-    The time that a resource has left. Waiting for a slot of the fleet is not part of it.
+    The remaining time of a resource. Waiting for a slot of the fleet is not included.
 
     Args:
         written: The value of `timeout`.
@@ -31,12 +31,13 @@ class TimeLimit:
 
     async def run(self, work: Awaitable[T]) -> T:
         """
-        Do a part of what the resource takes.
+        Run a part of a resource's work within the remaining time.
 
-        Cancelling it ends the programs that it runs, with their process groups. A file operation in progress ends first.
+        A cancellation kills the programs that the work runs, with their process groups. A file operation in progress is
+        completed first.
 
         Raises:
-            TimeLimitError: The time is over.
+            TimeLimitError: The time limit was exceeded.
         """
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -58,7 +59,7 @@ def check_timeout(kind: AnyType, wanted: CommonProperties) -> None:
     Refuse a time limit that is invalid or too long.
 
     Raises:
-        PropertyError: With its place.
+        PropertyError: The time limit is refused. The error includes its position.
     """
     if kind.contains_manifest:
         refuse(f"`{kind.name}` has no `timeout`: set it for the resources of the child manifest", "timeout")

@@ -1,4 +1,4 @@
-"""Read what a diff of a directory compares: the contents of its files before and after."""
+"""Reads the contents for a diff of a directory: its files before and after a change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccm_agent.resources.changes import FileChange, private_paths, read_for_diff
 from ccm_agent.templates.values import clean_text
 
 READ_BYTES = 8 << 20
-"""Contents that are compared for one resource; further files are listed without lines."""
+"""The maximum size of the compared contents of one resource, in bytes. Further files are listed without lines."""
 
 
 class ChangedFile(Struct, frozen=True, kw_only=True):
@@ -20,11 +20,11 @@ class ChangedFile(Struct, frozen=True, kw_only=True):
     A file that will change.
 
     Attributes:
-        path: The whole path.
-        was_there, stays: It exists before, and after the change.
-        content: Its new content; None: it is in the file `source`.
-        source: A file with the new content; "" if there is none.
-        why: Why the contents are not compared; "" if they are.
+        path: The full path of the file.
+        was_there, stays: Whether the file exists before and after the change.
+        content: The new content of the file. None if it is in the file `source`.
+        source: The path of a file with the new content. "" if there is none.
+        why: The reason why the contents are not compared. "" if they are.
     """
 
     path: str
@@ -39,16 +39,18 @@ async def compare_files(
     files: Files, changed: Sequence[ChangedFile], mode: int | None = None
 ) -> list[FileChange]:
     """
-    Return the changes of the contents; of those beyond FILES_LISTED only the paths.
+    Return the changes of the contents. For files beyond FILES_LISTED, only the paths are returned.
 
     Args:
         files: The files of the host.
         changed: The files, sorted.
-        mode: The mode after the change; None: unchanged, or the usual one.
+        mode: The mode after the change. None if the mode is unchanged or the default is used.
     """
     listed = [one.path for one in changed[:FILES_LISTED]]
     private = await private_paths(files, listed, mode) if listed else {}
-    found = [FileChange(path=clean_text(one.path)) for one in changed[FILES_LISTED:]]  # they are only counted
+    found = [
+        FileChange(path=clean_text(one.path)) for one in changed[FILES_LISTED:]
+    ]  # these files are only counted
     compared: list[FileChange] = []
     left_bytes = READ_BYTES
     for one in changed[:FILES_LISTED]:
@@ -73,7 +75,7 @@ async def compare_files(
 async def _contents(
     files: Files, one: ChangedFile, left_bytes: int
 ) -> tuple[bytes | None, bytes | None, str]:
-    """Return the content before and after, and why they are not compared."""
+    """Return the content before and after the change, and the reason if they are not compared."""
     before, after, why = None, one.content, one.why
     if not why and left_bytes <= 0:
         why = "the files of this resource are too large"
