@@ -10,7 +10,7 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 
 
 class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
-    """A child manifest; `name` is its file, relative to the directory of the parent manifest."""
+    """A child manifest. `name` is its file, relative to the directory of the parent manifest."""
 
     noop: Annotated[
         bool,
@@ -22,7 +22,7 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
             description="Run only the child's health checks. `false` does not disable monitor-only of the run."
         ),
     ] = False
-    # a default factory, so that events include the default, as those of Choria CCM do
+    # a default factory, so that events include the default, as the events of Choria CCM do
     allow_apply: Annotated[
         bool, Meta(description="Whether the child manifest may contain `apply` resources.")
     ] = field(default_factory=lambda: True)
@@ -40,8 +40,8 @@ class ApplyState(CommonState, kw_only=True, omit_defaults=False):
 
     Attributes:
         resource_count: The number of resources.
-        changed_count, failed_count: How many changed, and how many failed or had unmet requirements.
-        announced: Its changes were not made, because it ran under noop. Choria CCM does not have this field.
+        changed_count, failed_count: The number of resources that changed, and that failed or had unmet requirements.
+        announced: Whether the child ran under noop, so that its changes were not made. Choria CCM does not have this field.
     """
 
     resource_count: int = 0

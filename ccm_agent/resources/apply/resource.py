@@ -1,4 +1,4 @@
-"""Decides the steps of an apply resource: one, always."""
+"""Decides the steps of an apply resource. There is always exactly one step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def check(wanted: ApplyProperties) -> None:
 
 
 def reach(wanted: ApplyProperties) -> HostAccess:
-    """The child's file is read. Its resources are checked one by one."""
+    """Return the child's file, which is read. The child's resources are checked one by one."""
     return HostAccess(reads=(wanted.name,))
 
 
 def decide(wanted: ApplyProperties, found: ApplyState, context: DecisionContext) -> Decision:
-    """Return one step for every state: the child's resources decide what must be done."""
+    """Return one step for every state. The child's resources decide what must be done."""
     return Decision(steps=(Step(noop="", action=lambda provider: provider.apply_manifest(wanted)),))
 
 

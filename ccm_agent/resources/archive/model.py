@@ -14,7 +14,7 @@ KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}
 """Kinds of archives by file extension."""
 NEW_MODE = 0o600
 RIGHT_MODE = 0o644
-"""The most permissions that an archive may have: a user who can write to it decides what is unpacked."""
+"""The maximum permissions of an archive, because a user who can write to it controls what is unpacked."""
 
 
 class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -65,7 +65,7 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def kind(self) -> str:
-        """The kind of archive, from its name."""
+        """The kind of archive, based on the name."""
         return kind_of(self.name)
 
 
@@ -74,12 +74,12 @@ class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
     The current state of the archive file.
 
     Attributes:
-        name: Path of the archive file.
-        checksum: Its SHA-256; "" if it does not exist.
+        name: The path of the archive file.
+        checksum: The SHA-256 of the archive file; "" if the file does not exist.
         archive_exists, creates_exists: Whether the archive file and the path of `creates` exist.
-        owner, group: Names of the archive file's owner; "" if it does not exist.
-        uid, gid: Their numbers. Choria CCM does not have this field and the next ones.
-        mode: Its permissions as four octal digits; "" if it does not exist.
+        owner, group: The names of the file's owner and group; "" if the file does not exist.
+        uid, gid: The numbers of owner and group. Choria CCM does not have this field and the following ones.
+        mode: The file's permissions as four octal digits; "" if the file does not exist.
         mtime: Modification time.
         size: Size in bytes.
         provider: The provider that read the state.
@@ -100,11 +100,11 @@ class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ArchiveState(CommonState, kw_only=True):
-    """The current state; `ensure` tells whether the archive file exists."""
+    """The current state. `ensure` shows whether the archive file exists."""
 
     metadata: ArchiveMetadata
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of archive by a file's name; "" if it is not that of an archive."""
+    """Return the kind of archive for a file name; "" if it is not the name of an archive."""
     return next((kind for end, kind in KINDS.items() if name.lower().endswith(end)), "")

@@ -1,4 +1,4 @@
-"""Decides the steps of an archive resource: pure, no I/O."""
+"""Decides the steps of an archive resource. No I/O."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check(wanted: ArchiveProperties) -> None:
 
 
 def check_by_lint(wanted: ArchiveProperties) -> None:
-    """Refuse what a download or an extraction refuses; see `ResourceType`."""
+    """Refuse properties that a download or an extraction would refuse; see `ResourceType`."""
     check_each(
         wanted,
         _check_port,
@@ -97,7 +97,7 @@ def _check_url(wanted: ArchiveProperties) -> None:
     try:
         parts = urlsplit(wanted.url)
     except ValueError:
-        # the text of the error would name the user and the password of the URL
+        # the text of the error would contain the user and the password of the URL
         refuse("`url` cannot be read: its host is not valid", "url")
     host = parts.netloc.rpartition("@")[2].rpartition("]")[2]
     if not all("0" <= digit <= "9" for digit in host.partition(":")[2]):
@@ -132,13 +132,13 @@ def _check_path(path: str, field: str) -> None:
 
 
 def reach(wanted: ArchiveProperties) -> HostAccess:
-    """Return what the resource touches. Unpacking can write anything below the directory."""
+    """Return the host objects that the resource accesses. Unpacking can write anything below the directory."""
     trees = (wanted.extract_parent,) if wanted.extract_parent and wanted.ensure != ABSENT else ()
     return HostAccess(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
 
 
 def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionContext) -> Decision:
-    """The decision tables of the archive type; see docs/resources/archive.md."""
+    """Decide the steps with the decision tables of the archive type; see docs/resources/archive.md."""
     metadata = found.metadata
     if wanted.ensure == ABSENT:
         if found.ensure == ABSENT:
@@ -154,7 +154,7 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
     if context.verifying:
         return Decision(steps=(_download(wanted),), reason=reason)
     if _must_extract(wanted, metadata) and not wanted.extract_parent.startswith("/"):
-        # Choria CCM downloads first, and fails then
+        # Choria CCM downloads the archive first and fails then
         message = f"`extract_parent` must be an absolute path, not `{wanted.extract_parent}`"
         return Decision(error=PropertyError(message))
     return Decision(
@@ -166,7 +166,7 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
 
 
 def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
-    """Return what differs from the desired state; "" if nothing does."""
+    """Return the difference from the desired state; "" if there is none."""
     if wanted.creates and not found.creates_exists:
         return f"creates path missing: {wanted.creates}"
     if wanted.cleanup:
@@ -196,13 +196,13 @@ def _is_right(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
 
 def _needs_download(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
     is_right = _is_right(wanted, found)
-    # only the archive file is left over: remove it, instead of downloading it again and removing it then
+    # if only the archive file is left over, remove it without downloading it again
     is_left_over = wanted.cleanup and found.creates_exists and (is_right or not wanted.checksum)
     return not is_right and not is_left_over
 
 
 def _must_extract(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
-    # without `creates`, an existing archive was unpacked when it was downloaded
+    # without `creates`, an existing archive was already unpacked after its download
     is_missing = bool(wanted.creates) and not found.creates_exists
     return bool(wanted.extract_parent) and (_needs_download(wanted, found) or is_missing)
 
@@ -240,7 +240,7 @@ def _changes(wanted: ArchiveProperties, found: ArchiveMetadata) -> Iterator[Prop
 def _contents(
     wanted: ArchiveProperties, found: ArchiveMetadata
 ) -> Callable[[Any], Awaitable[Sequence[FileChange]]] | None:
-    """The archive file before and after. What is in it is known only when it was downloaded."""
+    """Return the archive file before and after the change. Its new content is only known after the download."""
     if not _needs_download(wanted, found) or wanted.cleanup:
         return None
     change = FileChange(

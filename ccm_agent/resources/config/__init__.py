@@ -25,7 +25,7 @@ def _make_posix(context: ResourceContext) -> Any:
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
-    """A value that is JSON is not a text."""
+    """Parse a value that is JSON. Other values are used as text."""
     import json
 
     if not isinstance(given.get("value"), str):

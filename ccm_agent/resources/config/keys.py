@@ -1,4 +1,4 @@
-"""Places of values in a configuration file: pure, no I/O."""
+"""Positions of values in a configuration file. No I/O."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class KeyChange(Struct, frozen=True, kw_only=True):
     A change of one value.
 
     Attributes:
-        path: The names on the way to it.
+        path: The names of the keys from the top to the value.
         value: The desired value.
-        is_removed: The key is removed instead.
+        is_removed: Whether the key is removed. The value is then ignored.
     """
 
     path: tuple[str, ...]
@@ -35,10 +35,10 @@ class KeyChange(Struct, frozen=True, kw_only=True):
 
 def parse_key(text: str) -> tuple[str, ...]:
     """
-    Split a dotted path; names with dots are in double quotes.
+    Split a dotted path. Names that contain dots are in double quotes.
 
     Raises:
-        DocumentError: It is not a path.
+        DocumentError: The text is not a valid path.
     """
     names, at = [], 0
     while match := _NAME.match(text, at):
@@ -53,7 +53,7 @@ def parse_key(text: str) -> tuple[str, ...]:
 
 
 def checked(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a path with reasonable names; DocumentError if it has others."""
+    """Return a path if its names are valid. Raises DocumentError if they are not."""
     if not path or len(path) > DEPTH_LIMIT:
         raise DocumentError(f"a key has 1 to {DEPTH_LIMIT} names")
     if any(not name or not name.isprintable() for name in path):
@@ -62,7 +62,7 @@ def checked(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, and of the same types: `true` is not `1`."""
+    """Whether two values are equal and have the same types. For example, `true` is not equal to `1`."""
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -47,5 +47,5 @@ class ConfigProperties(EditedProperties, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def file_format(self) -> str:
-        """The format; "" if it is not known."""
+        """The format of the file; "" if it is unknown."""
         return self.format or EXTENSIONS.get(posixpath.splitext(self.file)[1].lower(), "")

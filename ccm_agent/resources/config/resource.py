@@ -1,4 +1,4 @@
-"""Checks the properties of a config: pure, no I/O. `edited_files.decide` decides."""
+"""Checks the properties of a config resource. No I/O. `edited_files.decide` makes the decision."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def check(wanted: ConfigProperties) -> None:
 
 def changes_of(wanted: ConfigProperties) -> list[KeyChange]:
     """
-    Return the changes that a resource wants.
+    Return the desired changes of a resource.
 
     Raises:
-        DocumentError: A key is not a path.
+        DocumentError: A key is not a valid path.
     """
     is_removed = wanted.ensure == ABSENT
     if wanted.key:

@@ -2,10 +2,10 @@
 The format of files in /etc/cron.d.
 
 Schedules are checked here, because neither the broker's expressions (`model/formats/cron.py`) nor cronsim have exactly the
-syntax of cron: both accept what cron refuses, such as `5/15`, and cron then ignores the whole file. Next times are computed by
-`Cron`, so no library is needed.
+syntax of cron. Both accept schedules that cron refuses, such as `5/15`, and cron then ignores the whole file. `Cron` computes
+the next times, so no library is needed.
 
-Source: crontab(5) of cron 3.0 (Debian) and of cronie; only what both accept.
+Source: crontab(5) of cron 3.0 (Debian) and of cronie. Only syntax that both accept is used.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _SETTING = re.compile(rf"(?P<name>{VARIABLE.pattern})[ \t]*=(?P<value>.*)")
 
 class Crontab(Cron):
     """
-    A schedule of cron.
+    A schedule in cron's syntax.
 
     Raises:
-        ValueError: It is not one; the text says why.
+        ValueError: The text is not a valid schedule. The message contains the reason.
     """
 
     def __init__(self, schedule: str) -> None:
@@ -63,7 +63,7 @@ class Crontab(Cron):
         sets = [_numbers(word, *field) for word, field in zip(words, _FIELDS, strict=True)]
         sets[4] = {day % 7 for day in sets[4]}
         super().__init__(" ".join(["0", *(",".join(map(str, sorted(one))) for one in sets)]))
-        # cron counts `*/2` as a star, too: a day must then match both fields
+        # cron also treats `*/2` as a star: a day must then match both fields
         self._any_day, self._any_weekday = words[2][0] == "*", words[4][0] == "*"
         if self._any_weekday and min(sets[2]) > max(_MONTH_LENGTHS[month - 1] for month in sets[3]):
             raise ValueError("there is no such day: it never runs")
@@ -121,7 +121,7 @@ def parse(text: str) -> CronJob | None:
 
 
 def can_quote(value: str) -> bool:
-    """Whether cron can read a value: there are no escapes within quotes."""
+    """Whether cron can read a value. Quoted values have no escapes."""
     return '"' not in value or "'" not in value
 
 

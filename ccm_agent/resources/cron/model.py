@@ -15,7 +15,7 @@ SECRET_MODE = 0o600
 
 
 class CronProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job of cron."""
+    """A cron job."""
 
     name: Annotated[
         str,
@@ -45,17 +45,17 @@ class CronProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def path(self) -> str:
-        """The job's file."""
+        """The path of the job's file."""
         return f"{DIRECTORY}/{self.name}"
 
     @property
     def mode_bits(self) -> int:
-        """The permissions of the file: cron reads it as root, so secrets in it need no other reader."""
+        """The permissions of the file. Cron reads it as root, so a file with secrets needs no other readers."""
         return SECRET_MODE if self.sensitive else MODE
 
 
 class CronJob(Struct, frozen=True, kw_only=True):
-    """A job as its file has it; see `CronProperties`."""
+    """A job as written in its file; see `CronProperties`."""
 
     schedule: str
     user: str
@@ -65,17 +65,17 @@ class CronJob(Struct, frozen=True, kw_only=True):
 
 class CronState(CommonState, kw_only=True, dict=True):
     """
-    The current state; `ensure` is "present" if there is something at the path of the job's file.
+    The current state. `ensure` is "present" if anything exists at the path of the job's file.
 
     Attributes:
-        path: The job's file.
-        kind: "absent", "file", "symlink" or anything else that is there.
-        checksum: SHA-256 of the file; "" if there is none, or if it cannot be read.
-        mode: Permissions as four octal digits; "" if there is no file.
-        uid: The owner; -1 if there is no file.
-        schedule, user: Of the job in the file; "" if the file does not have exactly one.
+        path: The path of the job's file.
+        kind: "absent", "file", "symlink" or another kind of entry.
+        checksum: SHA-256 of the file; "" if the file does not exist or cannot be read.
+        mode: Permissions as four octal digits; "" if the file does not exist.
+        uid: The owner; -1 if the file does not exist.
+        schedule, user: The values of the job in the file; "" if the file does not contain exactly one job.
         has_directory: Whether /etc/cron.d exists.
-        next_runs: The next times of the desired job; none if the file has it already.
+        next_runs: The next times of the desired job. Empty if the file already contains this job.
     """
 
     path: str
@@ -90,11 +90,13 @@ class CronState(CommonState, kw_only=True, dict=True):
 
     @property
     def job(self) -> CronJob | None:
-        """The job in the file. It is not a field: states are published, and commands and variables may have secrets."""
+        """
+        The job in the file. It is not a field, because states are published, and commands and variables may contain secrets.
+        """
         found: CronJob | None = self.__dict__.get("read")
         return found
 
     def keep(self, job: CronJob) -> None:
-        """Set the job that was read."""
+        """Store the job that was read."""
         self.__dict__["read"] = job
         self.schedule, self.user = job.schedule, job.user

@@ -1,4 +1,4 @@
-"""Decides the steps of a cron resource: pure, no I/O."""
+"""Decides the steps of a cron resource. No I/O."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
 NAME_LENGTH = 100
 USER_LENGTH = 32
 COMMAND_LENGTH = 998
-"""Debian's cron reads at most 1,000 bytes."""
+"""The maximum length of a command. Debian's cron reads at most 1,000 bytes."""
 VARIABLES = 100
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _UNESCAPED_PERCENT = re.compile(r"(?<!\\)(?:\\\\)*%")
-"""Of two backslashes before a percent sign, the first one escapes the second."""
+"""A percent sign that is not escaped. If two backslashes precede it, the first one escapes the second."""
 
 
 def check(wanted: CronProperties) -> None:
-    """Refuse what cron would ignore or read as something else."""
+    """Refuse properties that cron would ignore or misread."""
     check_each(wanted, _check_name, _check_schedule, _check_user, _check_command, _check_environment)
 
 
@@ -99,7 +99,7 @@ def _check_environment(wanted: CronProperties) -> None:
 
 
 def reach(wanted: CronProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(paths=(wanted.path,))
 
 
@@ -119,7 +119,7 @@ def content(wanted: CronProperties) -> bytes:
 
 
 def decide(wanted: CronProperties, found: CronState, context: DecisionContext) -> Decision:
-    """The decision table of the cron type; see docs/resources/cron.md."""
+    """Decide the steps with the decision table of the cron type; see docs/resources/cron.md."""
     if found.kind not in ("absent", "file", "symlink"):
         return Decision(error=FileError(f"{wanted.path} is not a file of cron: it is a {found.kind}"))
     if wanted.ensure == ABSENT:

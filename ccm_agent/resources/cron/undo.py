@@ -1,4 +1,4 @@
-"""What undoes the change of a job: the job that its file had before."""
+"""Undoes the change of a job by restoring the earlier job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOREIGN = "its file was not as this type writes it"
 async def earlier(
     wanted: CronProperties, found: CronState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
-    """Return the state before a change; see `UndoRules`. Only a file that comes back byte for byte is restored."""
+    """Return the state before a change; see `UndoRules`. A file is restored only if it can be reproduced byte for byte."""
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
     job = found.job
@@ -49,5 +49,5 @@ async def earlier(
 
 
 def identify(state: CronState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {"kind": state.kind, "content": state.checksum, "mode": state.mode, "owner": str(state.uid)}

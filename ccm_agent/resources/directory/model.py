@@ -14,7 +14,7 @@ from ccm_agent.model.resource_diff import PropertyChange, ShowLines
 
 
 class DirectoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A directory and what is in it."""
+    """A directory and its content."""
 
     name: Annotated[str, Meta(description="Absolute path of the directory.")]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
@@ -78,21 +78,21 @@ class DirectoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
 
     @property
     def max_age_s(self) -> float:
-        """The age limit in seconds; -1: none."""
+        """The age limit in seconds; -1 if there is none."""
         return parse_duration(self.max_age) if self.max_age else -1.0
 
     @property
     def max_size_bytes(self) -> int:
-        """The size limit; -1: none."""
+        """The size limit in bytes; -1 if there is none."""
         return parse_size(self.max_size) if self.max_size else -1
 
 
 class EntryList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    Entries of a directory.
+    A summary of some entries of a directory.
 
     Attributes:
-        count: How many.
+        count: The number of entries.
         first: The first paths, relative to the directory; "." is the directory itself.
     """
 
@@ -105,24 +105,24 @@ NO_ENTRIES = EntryList()
 
 class DirectoryMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    How a directory differs.
+    The differences between a directory and its desired state.
 
     Attributes:
-        name: Its path.
+        name: The path of the directory.
         provider: The provider that read the state.
-        owner, group: Names, or numbers if the system has no name for them; "" if it does not exist.
-        mode: Four octal digits; "" if it does not exist.
-        entries: Number of entries that were compared.
+        owner, group: Names, or numbers if the system has no name for them; "" if the directory does not exist.
+        mode: Four octal digits; "" if the directory does not exist.
+        entries: The number of entries that were compared.
         added: Missing files and directories that will be created.
         changed: Files whose content differs.
         attributes: Entries whose owner, group or mode differs.
         removed: Entries that will be removed.
-        expired: Number of those that are removed because of their age or size.
+        expired: The number of entries in `removed` that exceed a limit of age or size.
         kept: Mount points, FIFOs, sockets and devices, which `purge` does not remove.
         lost: Entries whose earlier state an undo will not restore.
-        lost_because: Why not, for the first one.
-        details: What changes besides contents; not all of it in a large directory.
-        error: Why the state cannot be read or reached.
+        lost_because: The reason for the first of these entries.
+        details: Changes other than contents. In a large directory, the list is incomplete.
+        error: The reason why the state cannot be read or the desired state cannot be reached.
     """
 
     name: str
@@ -144,6 +144,6 @@ class DirectoryMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class DirectoryState(CommonState, kw_only=True):
-    """The current state; `ensure` is "present", "absent", or "unknown" if it cannot be read."""
+    """The current state. `ensure` is "present", "absent", or "unknown" if the state cannot be read."""
 
     metadata: DirectoryMetadata

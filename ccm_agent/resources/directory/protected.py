@@ -1,4 +1,4 @@
-"""Directories of the system, which no resource may empty or give away as a whole."""
+"""System directories, which no resource may empty or change as a whole."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PROTECTED = (
     "/var/spool",
     "/var/tmp",
 )
-"""The directories of hier(7) and of package managers that programs expect with their content."""
+"""Directories of hier(7) and of package managers whose content other programs expect."""
 
 TIDIED = frozenset({"/tmp", "/var/cache", "/var/log", "/var/tmp"})
-"""Those of them in which old files may be removed."""
+"""The protected directories in which old files may be removed."""

@@ -15,12 +15,12 @@ class DirectoryProvider(Provider[DirectoryProperties, DirectoryState], Protocol)
     """
     Reads and changes directories with their content.
 
-    No symlink in the directory is followed, and no other file system that is mounted in it is entered. `status` raises nothing
-    for a directory that cannot be read: the state has the error.
+    Symlinks in the directory are not followed, and other file systems mounted in it are not entered. `status` does not raise an
+    error for an unreadable directory. The state contains the error.
     """
 
     async def look_ahead(self, wanted: Sequence[DirectoryProperties]) -> Sequence[DirectoryState | None]:
-        """Return what `status` would for each."""
+        """Return the result of `status` for each resource."""
         ...
 
     async def compare(self, wanted: DirectoryProperties) -> Sequence[FileChange]:
@@ -32,5 +32,5 @@ class DirectoryProvider(Provider[DirectoryProperties, DirectoryState], Protocol)
         ...
 
     async def sync(self, wanted: DirectoryProperties) -> None:
-        """Make the changes that the last look found: write first, remove last."""
+        """Make the changes that the last read of the state determined. Writes are made first, removals last."""
         ...

@@ -1,4 +1,4 @@
-"""Decides the steps of a directory resource: pure, no I/O."""
+"""Decides the steps of a directory resource. No I/O."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _check_protected(wanted: DirectoryProperties) -> None:
 
 
 def refused_directories(wanted: DirectoryProperties) -> tuple[str, ...]:
-    """Return the directories that the resource must not be about: none if it only adds the files of its source."""
+    """Return the directories that the resource must not manage. Empty if it only adds the files of its source."""
     if wanted.ensure == ABSENT or wanted.purge or wanted.recurse or wanted.has_attributes:
         return PROTECTED
     if wanted.has_limits:
@@ -155,7 +155,7 @@ def _check_force(wanted: DirectoryProperties) -> None:
 
 
 def reach(wanted: DirectoryProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     is_tree = wanted.ensure == ABSENT or wanted.source or wanted.recurse or wanted.has_limits
     return HostAccess(
         paths=() if is_tree else (wanted.name,),
@@ -165,7 +165,7 @@ def reach(wanted: DirectoryProperties) -> HostAccess:
 
 
 def decide(wanted: DirectoryProperties, found: DirectoryState, context: DecisionContext) -> Decision:
-    """The decision table of the directory type; see docs/resources/directory.md."""
+    """Decide the steps with the decision table of the directory type; see docs/resources/directory.md."""
     metadata = found.metadata
     if metadata.error:
         return Decision(error=FileError(metadata.error))
@@ -189,7 +189,7 @@ def decide(wanted: DirectoryProperties, found: DirectoryState, context: Decision
 def _pending(metadata: DirectoryMetadata, context: DecisionContext) -> int:
     removed = metadata.removed.count
     if context.verifying:
-        removed -= metadata.expired  # other programs go on writing files that exceed a limit
+        removed -= metadata.expired  # other programs continue to write files that exceed a limit
     return metadata.added.count + metadata.changed.count + metadata.attributes.count + removed
 
 

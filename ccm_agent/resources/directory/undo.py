@@ -1,4 +1,4 @@
-"""What undoes the change of a directory: a resource for each entry that changed."""
+"""Undoes the change of a directory, with a resource for each changed entry."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from ccm_agent.resources.directory.model import DirectoryProperties, DirectorySt
 from ccm_agent.templates.values import clean_text
 
 ENTRIES_KEPT = 1000
-"""A change of more entries is not kept: each takes two records of the run and a resource of its undo."""
+"""
+The maximum number of entries that are kept for a change. Each entry takes two records of the run and one resource of its undo.
+"""
 
 
 async def earlier(
     wanted: DirectoryProperties, found: DirectoryState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
-    """Return the earlier state of the directory as a whole, which is not kept; see `UndoRules.parts`."""
+    """Return the earlier state of the directory as a whole. This state is not kept; see `UndoRules.parts`."""
     return EarlierState(why_not="its entries are restored one by one")
 
 
 def identify(state: DirectoryState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     metadata = state.metadata
     return {
         "ensure": state.ensure,
@@ -46,7 +48,7 @@ def identify(state: DirectoryState) -> Identity:
 
 
 def why_lost(change: TreeChange) -> str:
-    """Return why the state of an entry before a change is not restored, as far as its look shows; "" if it is."""
+    """Return the reason why the earlier state of an entry cannot be restored, based on its attributes; "" if it can."""
     if change.action == "create":
         return ""
     if why_no_path(clean_text(change.path)) or "\ufffd" in clean_text(change.path):
@@ -65,7 +67,7 @@ def why_lost(change: TreeChange) -> str:
 
 
 def too_many(count: int) -> str:
-    """Return why so many changes are not kept; "" if they are."""
+    """Return the reason why this number of changes is not kept; "" if it is kept."""
     return f"more than {ENTRIES_KEPT} entries change at once" if count > ENTRIES_KEPT else ""
 
 
@@ -73,10 +75,10 @@ async def keep_changes(
     top: str, changes: Sequence[TreeChange], keep: KeepFile
 ) -> AsyncIterator[EarlierState]:
     """
-    Keep what changes, and yield the resources that restore it; see `UndoRules.parts`.
+    Keep the entries that change, and yield the resources that restore them; see `UndoRules.parts`.
 
-    They are undone in reverse: created entries go first, content before its directory; then removed ones return, directories
-    first; then contents and attributes.
+    The changes are undone in reverse order. Created entries are removed first, the content before its directory. Then removed
+    entries are restored, directories first. Contents and attributes are restored last.
     """
     if why := too_many(len(changes)):
         yield EarlierState(name=top, why_not=f"it is not kept: {why}")

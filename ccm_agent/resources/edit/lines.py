@@ -1,8 +1,8 @@
 """
-Change lines and blocks of a text: pure, no I/O.
+Changes lines and blocks of a text. No I/O.
 
-Bytes that are not UTF-8 stay as they are. So do line endings, a byte order mark, and a last line without newline. New lines end
-like most of the file.
+Bytes that are not UTF-8 are unchanged. Line endings, a byte order mark, and a last line without a newline are also kept. New
+lines use the most common line ending of the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ccm_agent.templates.regex import PatternError, compile_pattern
 _MARK = "\ufeff"
 _RETURN = "\r"
 _LISTED = 5
-"""So many line numbers are in a message."""
+"""The maximum number of line numbers in a message."""
 
 
 def edit_content(content: bytes, edits: Sequence[Edit]) -> bytes:
@@ -45,8 +45,8 @@ class _Lines:
     """
     The lines of a text.
 
-    Each line is kept with the carriage return at its end, if it has one. A last line without newline gets the usual one, and
-    `text` removes it again.
+    A line includes the carriage return at its end, if there is one. A last line without a newline gets the usual line ending,
+    and `text` removes it again.
     """
 
     def __init__(self, text: str) -> None:
@@ -66,7 +66,7 @@ class _Lines:
         if not self._lines:
             return self._mark
         text = "\n".join(self._lines)
-        # an empty last line is one only with a newline
+        # an empty last line only exists if it ends with a newline
         is_ended = self._is_ended or not self._plain(-1)
         return self._mark + (f"{text}\n" if is_ended else text.removesuffix(self._return))
 
@@ -116,7 +116,7 @@ class _Lines:
             self._lines[found[0] + 1 : found[1]] = [line + self._return for line in wanted]
 
     def _find_block(self, edit: Edit) -> tuple[int, int] | None:
-        """Return the numbers of the lines `begin` and `end`; None if there is neither."""
+        """Return the numbers of the lines `begin` and `end`. None if both are missing."""
         lines = self._plains()
         begins = [number for number, line in enumerate(lines) if line == edit.begin]
         ends = [number for number, line in enumerate(lines) if line == edit.end]
@@ -142,7 +142,7 @@ class _Lines:
         self._lines[place:place] = [line + self._return for line in new]
 
     def _place(self, edit: Edit) -> int:
-        """Return the number of the line before which a new one goes."""
+        """Return the number of the line before which a new line is inserted."""
         if edit.insert_before == BEGIN_OF_FILE:
             return 0
         if edit.insert_before:
@@ -173,7 +173,7 @@ class _Lines:
 
 
 def _numbers(found: Sequence[int]) -> str:
-    """The numbers of lines, from 1, for a message."""
+    """Return the numbers of lines, starting at 1, for a message."""
     listed = ", ".join(str(number + 1) for number in found[:_LISTED])
     more = ", …" if len(found) > _LISTED else ""
     return f"line{'s' if len(found) > 1 else ''} {listed}{more}"

@@ -12,11 +12,11 @@ from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.edited_files import EditedProperties
 
 END_OF_FILE, BEGIN_OF_FILE = "EOF", "BOF"
-"""Values of `insert_after` and `insert_before` that are not patterns: the end and the beginning of the file."""
+"""Special values of `insert_after` and `insert_before`: the end and the beginning of the file."""
 
 
 class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One change of a file, with the properties of the resource that have the same names."""
+    """One change of a file. The properties of the resource with the same names have the same meaning."""
 
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = PRESENT
     line: str | None = None
@@ -78,7 +78,7 @@ class EditProperties(EditedProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def changes(self) -> list[Edit]:
-        """The changes, with the default markers of blocks; none if there is neither a line, a block nor a pattern."""
+        """Return the changes, with the default markers of blocks. Empty if there is no line, block or pattern."""
         edits = self.edits or [
             Edit(
                 ensure=self.ensure or PRESENT,

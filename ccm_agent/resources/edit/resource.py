@@ -1,4 +1,4 @@
-"""Checks the properties of an edit: pure, no I/O. `edited_files.decide` decides."""
+"""Checks the properties of an edit. No I/O. `edited_files.decide` makes the decision."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _check_own(wanted: EditProperties) -> None:
 
 
 def _check_one(edit: Edit, place: str) -> None:
-    """Refuse an edit that cannot be made in any file."""
+    """Refuse an edit that is not possible in any file."""
     check_each(
         edit,
         lambda edit: _check_kind(edit, place),
@@ -118,7 +118,7 @@ def _check_pattern(edit: Edit, name: str, place: str) -> None:
 
 
 def _check_blocks(wanted: EditProperties) -> None:
-    """Refuse markers that would not find their block again."""
+    """Refuse markers with which a block could not be found again."""
     seen: set[str] = set()
     for number, edit in enumerate(wanted.changes):
         if edit.block is None:

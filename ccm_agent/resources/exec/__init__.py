@@ -1,4 +1,4 @@
-"""The exec type: commands that run when they are needed."""
+"""The exec type: commands that run when needed."""
 
 from __future__ import annotations
 

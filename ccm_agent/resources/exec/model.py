@@ -18,7 +18,7 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 
 
 class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A command that runs when it is needed."""
+    """A command that runs when needed."""
 
     name: Annotated[
         str, Meta(description="The command, or a name for it. Either way it must be valid shell words.")
@@ -92,18 +92,19 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def success_codes(self) -> list[int]:
-        """Exit codes that mean success."""
+        """The exit codes that mean success."""
         return self.returns or [0]
 
 
 class ExecState(CommonState, kw_only=True):
     """
-    What decides whether a command runs, or its result. `ensure` is always "present".
+    The conditions for running a command, or its result. `ensure` is always "present".
 
     Attributes:
         exitcode: The command's exit code; unset if it did not run.
-        creates_satisfied: The path of `creates` exists.
-        onlyif_satisfied, unless_satisfied: The guard exited with 0. False without a guard, and after the command ran.
+        creates_satisfied: Whether the path of `creates` exists.
+        onlyif_satisfied, unless_satisfied: Whether the guard exited with 0. False without a guard and after the command has
+        run.
     """
 
     exitcode: int | UnsetType = UNSET
@@ -114,14 +115,14 @@ class ExecState(CommonState, kw_only=True):
 
 class Execution(Struct, frozen=True, kw_only=True):
     """
-    The end of a command.
+    The result of a command.
 
     Attributes:
-        exitcode: Its exit code; -N when signal N ended it.
-        output: The end of its output; "" if it may contain secrets.
-        is_cut: It wrote more than that.
-        timed_out: It exceeded its time limit and was killed.
-        creates_satisfied: The path of `creates` exists now.
+        exitcode: The command's exit code; -N if signal N ended the command.
+        output: The end of the command's output; "" if it may contain secrets.
+        is_cut: Whether the beginning of the output was removed.
+        timed_out: Whether the command exceeded its time limit and was killed.
+        creates_satisfied: Whether the path of `creates` now exists.
     """
 
     exitcode: int

@@ -12,15 +12,15 @@ class ExecProvider(Provider[ExecProperties, ExecState], Protocol):
     """
     Runs commands and their guards.
 
-    `status` checks the path of `creates` and always runs both guards, also under noop. It raises CommandError for a guard that
-    cannot be run, is killed by a signal or exceeds the time limit.
+    `status` checks the path of `creates` and always runs both guards, including under noop. It raises CommandError for a guard
+    that cannot be run, is killed by a signal or exceeds the time limit.
     """
 
     async def execute(self, wanted: ExecProperties) -> Execution:
         """
-        Run the command to its end; any exit code is a result.
+        Run the command to its end. Any exit code is a result.
 
         Raises:
-            CommandError: It cannot be started.
+            CommandError: The command cannot be started.
         """
         ...

@@ -1,4 +1,4 @@
-"""Decides whether a command runs, and whether it has worked: pure, no I/O."""
+"""Decides whether a command runs, and whether it succeeded. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENSURE = (PRESENT, ABSENT)  # `absent` is accepted and has no effect
 
 
 def check(wanted: ExecProperties) -> None:
-    """Refuse invalid properties. Deferred ones may still contain templates here."""
+    """Refuse invalid properties. At this point, deferred properties may still contain templates."""
     check_each(wanted, _check_name, _check_timeout, _check_subscribe, _check_path, _check_environment)
 
 
@@ -59,7 +59,7 @@ def _check_environment(wanted: ExecProperties) -> None:
 
 
 def check_in_manifest(wanted: ExecProperties) -> None:
-    """Refuse what Choria CCM refuses in a manifest but accepts in a request."""
+    """Refuse properties that Choria CCM refuses in a manifest but accepts in a request."""
     check_each(wanted, _check_ensure, _check_names)
 
 
@@ -108,12 +108,12 @@ def _check_variable(entry: str, field: str) -> None:
 
 
 def reach(wanted: ExecProperties) -> HostAccess:
-    """A command may touch anything, so nothing is named. A policy forbids or allows the type."""
+    """Return no host objects, because a command may access anything. A policy forbids or allows the whole type."""
     return HostAccess()
 
 
 def decide(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> Decision:
-    """The decision table of the exec type; see docs/resources/exec.md."""
+    """Decide the steps with the decision table of the exec type; see docs/resources/exec.md."""
     if context.is_restricted and _needs_guards(wanted, found, context):
         return Decision(unknown="the guards are not run")
     is_stable = (
@@ -132,7 +132,7 @@ def decide(wanted: ExecProperties, found: ExecState, context: DecisionContext) -
 
 
 def _needs_guards(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> bool:
-    """Whether only the guards can tell if the command would run."""
+    """Whether the decision depends on the guards."""
     is_settled = context.triggered_by != "" or found.creates_satisfied or wanted.refreshonly
     return not is_settled and bool(wanted.onlyif or wanted.unless)
 
@@ -159,13 +159,13 @@ def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[Ste
 
 def judge(wanted: ExecProperties, done: Execution) -> ExecState:
     """
-    Return the state after a command that worked.
+    Return the state after a successful command.
 
-    Only the exit code counts: the path of `creates` may exist although the command failed halfway. A command that created it and
-    exited with 0 worked, even if `returns` lists other codes.
+    Only the exit code is checked, because the path of `creates` may exist although the command failed halfway. A command that
+    created the path and exited with 0 succeeded, even if `returns` lists other codes.
 
     Raises:
-        CommandError: The command failed; with the end of its output.
+        CommandError: The command failed. The error contains the end of its output.
     """
     if done.timed_out:
         raise CommandError(

@@ -34,7 +34,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     owner, _, group = str(values.get("owner", "")).partition(":")
     values["owner"] = owner or own_user()
     values["group"] = values.get("group") or group or own_group()
-    # the default mode of files is not for directories, which need permission to be entered
+    # the default mode of files is not used for directories, which need execute permission
     if values.setdefault("mode", FILE_MODE) == FILE_MODE and values["ensure"] == "directory":
         values["mode"] = DIRECTORY_MODE
     return values

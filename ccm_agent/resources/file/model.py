@@ -23,11 +23,11 @@ from ccm_agent.model.resource_diff import ShowLines
 
 DIRECTORY = "directory"
 KEEP = "*"
-"""An owner or group that is not managed. No system allows this name."""
+"""The value for an owner or group that is not managed. No system allows this name."""
 _NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
-"""The digits that replace `x` in a mode when a file or directory is created."""
+"""The digits that replace `x` in the mode of a new file or directory."""
 MASK = lazy_pattern(r"[0-7x]{3}")
-"""A mode whose `x` digits do not matter."""
+"""A mode with three characters. Digits that are `x` are not managed."""
 SCHEMES = ("http://", "https://")
 """Prefixes of a source that is downloaded."""
 
@@ -102,7 +102,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def manages_content(self) -> bool:
-        """Whether the content is managed; otherwise only owner, group and mode are."""
+        """Whether the content is managed. If not, only owner, group and mode are managed."""
         return self.content is not None or self.source != ""
 
     @property
@@ -117,7 +117,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def keeps_something(self) -> bool:
-        """Whether part of owner, group or mode is not managed."""
+        """Whether a part of owner, group or mode is not managed."""
         return KEEP in (self.owner, self.group) or "x" in self.mode
 
     @property
@@ -139,7 +139,7 @@ def parse_mode(mode: str, kept: int = 0) -> int:
         kept: The mode whose digits replace each `x`.
 
     Raises:
-        ValueError: It is neither an octal number of three or four digits, nor three characters of digits and `x`.
+        ValueError: The text is neither an octal number of three or four digits nor three characters of digits and `x`.
     """
     if "x" in mode and MASK.fullmatch(mode):
         shifted = zip(mode, (6, 3, 0), strict=True)
@@ -152,19 +152,19 @@ def parse_mode(mode: str, kept: int = 0) -> int:
 
 class FileMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    The current state at the path; of a symlink, that of its target.
+    The current state at the path. For a symlink, this is the state of its target.
 
     Attributes:
         name: The path.
         owner, group: Names, or numbers if the system has no name for them; "" if the path does not exist.
         mode: Permissions as four octal digits, without setuid, setgid and sticky bits; "" if the path does not exist.
-        checksum: SHA-256 of a file's content; "" if its size alone shows that the content differs.
+        checksum: SHA-256 of a file's content; "" if the size already shows that the content differs.
         provider: The provider that read the state.
         mtime, size: Modification time and size.
-        extended: Further values of the provider; none from the providers of this project.
-        uid, gid: Numbers of owner and group. Choria CCM does not have this field and the next ones.
-        link: The target of a symlink; "" if it is not one.
-        error: Why the state cannot be read, although the path may exist.
+        extended: Further values of the provider. The providers of this project do not use it.
+        uid, gid: Numbers of owner and group. Choria CCM does not have this field and the following ones.
+        link: The target of a symlink; "" if the path is not a symlink.
+        error: The reason why the state cannot be read, although the path may exist.
     """
 
     name: str
@@ -184,13 +184,13 @@ class FileMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class SourceFile(Struct, kw_only=True, omit_defaults=True):
     """
-    The file or URL of the desired content. Choria CCM does not have it.
+    The file or URL of the desired content. Choria CCM does not have this type.
 
     Attributes:
-        path: Path, or URL without secrets.
-        checksum: SHA-256 of its content; "" if it was not read because the size alone differs.
-        size: Size of its content; 0 for a URL.
-        error: Why it cannot be used.
+        path: The path, or the URL without secrets.
+        checksum: SHA-256 of the content; "" if it was not read because the size already differs.
+        size: The size of the content; 0 for a URL.
+        error: The reason why the source cannot be used.
     """
 
     path: str
@@ -200,7 +200,9 @@ class SourceFile(Struct, kw_only=True, omit_defaults=True):
 
 
 class FileState(CommonState, kw_only=True):
-    """The current state; `ensure` is "present", "absent" or "directory". A path whose state cannot be read counts as present."""
+    """
+    The current state. `ensure` is "present", "absent" or "directory". A path whose state cannot be read is reported as present.
+    """
 
     metadata: FileMetadata
     source: SourceFile | UnsetType = UNSET

@@ -14,13 +14,13 @@ class FileProvider(Provider[FileProperties, FileState], Protocol):
     """
     Reads and changes files.
 
-    `status` MUST follow a symlink at the end of the path, and fail for what is neither file nor directory. No verb may follow
-    one. All raise HostError if the operating system refuses.
+    `status` MUST follow a symlink at the end of the path. It MUST fail if the path is neither a file nor a directory. No other
+    method may follow such a symlink. All methods raise HostError if the operating system refuses an operation.
     """
 
     async def compare(self, wanted: FileProperties, found: FileState) -> Sequence[FileChange]:
         """
-        Return the content before and after, for a diff; nothing if both are empty.
+        Return the content before and after, for a diff. Empty if both contents are empty.
 
         Args:
             wanted, found: The resource, and its state before the change.
@@ -29,23 +29,23 @@ class FileProvider(Provider[FileProperties, FileState], Protocol):
 
     async def store(self, wanted: FileProperties) -> FileState | None:
         """
-        Write the file atomically, with owner, group and mode; an empty one if no content is managed.
+        Write the file atomically, with owner, group and mode. If no content is managed, write an empty file.
 
-        Returns the state after it, as `status` would; None if it was not read.
+        Return the resulting state, in the form of `status`. None if it was not read.
         """
         ...
 
     async def set_attributes(self, wanted: FileProperties) -> None:
-        """Set owner, group and mode of the file, not its content. A symlink is refused."""
+        """Set owner, group and mode of the file, but not its content. A symlink is refused."""
         ...
 
     async def create_directory(self, wanted: FileProperties) -> None:
         """
-        Create the directory and its parents, and set its owner, group and mode. It replaces a symlink that does not lead to a
-        directory.
+        Create the directory and its parents, and set its owner, group and mode. A symlink that does not lead to a directory is
+        replaced.
         """
         ...
 
     async def remove(self, wanted: FileProperties) -> None:
-        """Remove the file or directory; a directory that is not empty only with `force`."""
+        """Remove the file or directory. A directory that is not empty requires `force`."""
         ...

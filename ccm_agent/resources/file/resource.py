@@ -1,4 +1,4 @@
-"""Decides the steps of a file resource: pure, no I/O."""
+"""Decides the steps of a file resource. No I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check(wanted: FileProperties) -> None:
 
 
 def check_when_applied(wanted: FileProperties, written: Mapping[str, Any]) -> None:
-    """Refuse the mode of a file without quotes; see `ResourceType`. Choria CCM accepts it for a directory."""
+    """Refuse the mode of a file without quotes; see `ResourceType`. Choria CCM accepts such a mode for a directory."""
     mode = written.get("mode")
     if isinstance(mode, int) and wanted.ensure == PRESENT:
         refuse(
@@ -132,7 +132,7 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def reach(wanted: FileProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     named = (wanted.name,)
     is_tree = wanted.ensure == ABSENT and wanted.force
     return HostAccess(
@@ -143,13 +143,13 @@ def reach(wanted: FileProperties) -> HostAccess:
 
 
 def finalize(wanted: FileProperties) -> None:
-    """Normalize the source: `.` and `..` are resolved by text, without regard to symlinks."""
+    """Normalize the source. `.` and `..` are resolved by text, without regard to symlinks."""
     if wanted.source and not wanted.is_url:
         wanted.source = posixpath.normpath(wanted.source)
 
 
 def decide(wanted: FileProperties, found: FileState, context: DecisionContext) -> Decision:
-    """The decision table of the file type; see docs/resources/file.md."""
+    """Decide the steps with the decision table of the file type; see docs/resources/file.md."""
     if wanted.ensure == ABSENT:
         return _absent(wanted, found)
     if wanted.keeps_something:
@@ -161,8 +161,8 @@ def decide(wanted: FileProperties, found: FileState, context: DecisionContext) -
 
 def _with_kept(wanted: FileProperties, found: FileState) -> FileProperties:
     """
-    Replace unmanaged owner, group and mode digits with the current ones. A new file gets the usual mode and the user of this
-    process.
+    Replace an unmanaged owner, group or mode digit with the current value. A new file gets the default mode and the user of
+    this process.
     """
     metadata = found.metadata
     is_there = metadata.uid >= 0
@@ -246,7 +246,7 @@ def _wrong_source(wanted: FileProperties, checksum: str) -> str:
 
 
 def _content(wanted: FileProperties, found: FileState) -> str:
-    """Return how the content differs; "" if it does not or is not managed."""
+    """Return the difference of the content; "" if it is the same or not managed."""
     if not wanted.manages_content or not wanted.replace:
         return ""
     metadata = found.metadata
@@ -258,7 +258,7 @@ def _content(wanted: FileProperties, found: FileState) -> str:
     if checksum and checksum == metadata.checksum:
         return ""
     if (not metadata.checksum and metadata.size and not metadata.error) or not checksum:
-        # it was not read, because its size differs
+        # the content was not read, because its size differs
         return (
             f"content mismatch: found {metadata.size} bytes, wanted {f'{size} bytes' if size else checksum}"
         )
@@ -273,7 +273,7 @@ def _attributes(wanted: FileProperties, found: FileState) -> str:
     if not is_same_owner(wanted.group, metadata.group, metadata.gid):
         return f"group mismatch: found {metadata.group or 'none'}, wanted {wanted.group}"
     mode = f"{wanted.mode_bits:04o}"
-    # `mode_bits` adds the right to enter a directory, also to a mode that is ignored
+    # `mode_bits` adds the execute permission of a directory, even to a mode that is ignored
     is_ignored = "mode" in wanted.ignore and wanted.mode == metadata.mode
     if metadata.mode != mode and not is_ignored:
         return f"mode mismatch: found {metadata.mode or 'none'}, wanted {mode}"
@@ -281,7 +281,7 @@ def _attributes(wanted: FileProperties, found: FileState) -> str:
 
 
 def _changes(wanted: FileProperties, found: FileState) -> Iterator[PropertyChange]:
-    """The properties that differ from the current state, except the content."""
+    """Yield the properties that differ from the current state, except the content."""
     metadata = found.metadata
     if found.ensure != wanted.ensure:
         yield PropertyChange(property="ensure", before=found.ensure, after=wanted.ensure)

@@ -1,4 +1,4 @@
-"""What undoes the change of a file or directory."""
+"""Undoes the change of a file or directory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ async def earlier(
 
 
 def identify(state: FileState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     metadata = state.metadata
     if state.ensure == ABSENT:
         return {"ensure": ABSENT, "link": metadata.link}
     content: str | None = metadata.checksum
     if state.ensure == PRESENT and not content:
-        content = None  # too large to be read, or unreadable
+        content = None  # the content is unreadable or too large to be read
     return {
         "ensure": state.ensure,
         "link": metadata.link,

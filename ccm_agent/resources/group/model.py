@@ -35,8 +35,8 @@ class GroupMetadata(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         name: The group's name.
         provider: The provider that read the state.
-        gid: Its number; -1 if it does not exist.
-        members: Its members, sorted. Users whose primary group it is are not listed there.
+        gid: The group's number; -1 if the group does not exist.
+        members: The group's members, sorted. Users who have this group as their primary group are not listed.
     """
 
     name: str
@@ -46,6 +46,6 @@ class GroupMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class GroupState(CommonState, kw_only=True):
-    """The current state; `ensure` is "present" or "absent"."""
+    """The current state. `ensure` is "present" or "absent"."""
 
     metadata: GroupMetadata

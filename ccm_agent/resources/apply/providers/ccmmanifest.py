@@ -20,7 +20,7 @@ class CcmManifest:
         self._context = context
 
     async def status(self, wanted: ApplyProperties) -> ApplyState:
-        """Return an empty state: only applying a child shows what it changes."""
+        """Return an empty state. The changes of a child are only known after it was applied."""
         return _state(wanted)
 
     async def apply_manifest(self, wanted: ApplyProperties) -> ApplyState:
@@ -28,7 +28,7 @@ class CcmManifest:
         Apply the child and record the outcomes of its resources.
 
         Raises:
-            DesiredStateError: Some of its resources failed.
+            DesiredStateError: Some resources of the child failed.
             CcmError: The child could not be loaded, or ended early.
         """
         child = ChildManifest(

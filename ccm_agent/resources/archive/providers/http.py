@@ -28,13 +28,13 @@ PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
 LIMIT_BYTES = 1 << 40
 TOLD_BYTES = 1 << 30
-"""Without a desired checksum, a larger archive's checksum is not reported, because the file would be read only for that."""
+"""The largest archive whose checksum is reported without a desired checksum. A larger file would be read only for this."""
 PROGRESS_BYTES = 64 << 20
-"""How many bytes lie between two progress messages of a download."""
+"""The number of bytes between two progress messages of a download."""
 
 
 class Http:
-    """The provider `http`: archives from web servers. The target is never an incomplete archive."""
+    """The provider `http`: archives from web servers. The path of the archive never contains an incomplete archive."""
 
     def __init__(self, files: Files, download: Download, unpack: Unpack, say: OutputCallback) -> None:
         self._files = files
@@ -42,11 +42,11 @@ class Http:
         self._unpack = unpack
         self._say = say
         self._staged: dict[str, str] = {}
-        self._got: dict[str, Transferred] = {}  # downloads of this run by name
+        self._got: dict[str, Transferred] = {}  # downloads of this run, by name
         self._deadline: dict[str, float] = {}
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
-        """Return the current state; FileError if the path exists and is not a file."""
+        """Return the current state. Raises FileError if the path exists and is not a file."""
         paths = [wanted.name, *([_absolute(wanted.creates)] if wanted.creates else [])]
         largest = LIMIT_BYTES if wanted.checksum else TOLD_BYTES
         archive, *creates = await self._files.inspect(paths, digest={wanted.name: [largest]})
@@ -71,12 +71,12 @@ class Http:
 
     async def download(self, wanted: ArchiveProperties) -> None:
         """
-        Download into a file beside the target.
+        Download into a file next to the target.
 
-        If the archive is unpacked and no new `creates` path shows whether that was done, it is put in place only after unpacking.
-        So a run that is interrupted in between does everything again.
+        Without a new `creates` path, nothing shows whether the archive was unpacked. The archive is then moved to its path only
+        after unpacking, so that an interrupted run repeats both steps.
         """
-        # an unknown owner is reported before anything is downloaded
+        # an unknown owner is reported before the download
         await self._files.ids(wanted.owner, wanted.group)
         async with self._limit(wanted):
             staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
@@ -87,7 +87,7 @@ class Http:
                 await self._put_in_place(wanted, staged)
 
     async def extract(self, wanted: ArchiveProperties) -> None:
-        """Unpack the archive. If that fails and no `creates` would show it, the archive is removed."""
+        """Unpack the archive. If this fails and no `creates` path would show it, the archive is removed."""
         staged = self._staged.pop(wanted.name, "")
         got = self._got.pop(wanted.name, None)
         try:
@@ -111,7 +111,7 @@ class Http:
             await self._put_in_place(wanted, staged)
 
     async def set_attributes(self, wanted: ArchiveProperties) -> None:
-        """Set owner and group of the existing archive, and remove permissions beyond the allowed ones."""
+        """Set owner and group of the existing archive, and remove permissions beyond the maximum."""
         (look,) = await self._files.inspect([wanted.name], digest=False, follow=False)
         mode = look.mode & 0o7777
         if mode & ~RIGHT_MODE:
@@ -119,7 +119,7 @@ class Http:
         await self._files.set_attributes(wanted.name, owner=wanted.owner, group=wanted.group, mode=mode)
 
     async def remove(self, wanted: ArchiveProperties) -> None:
-        """Remove the archive file; unpacked files stay."""
+        """Remove the archive file. Unpacked files are not removed."""
         await self._files.remove(wanted.name)
 
     async def _creates_will_tell(self, wanted: ArchiveProperties) -> bool:
@@ -164,7 +164,7 @@ class Http:
 
     @asynccontextmanager
     async def _limit(self, wanted: ArchiveProperties) -> AsyncIterator[None]:
-        """Apply the resource's time limit to all its steps."""
+        """Apply the resource's time limit to all steps together."""
         if not wanted.timeout:
             yield
             return
@@ -182,7 +182,7 @@ class Http:
 def metadata(
     wanted: ArchiveProperties, archive: FileInfo, is_there: bool, creates_exists: bool
 ) -> ArchiveMetadata:
-    """Return the state that the file's attributes give."""
+    """Return the state, based on the file's attributes."""
     if not is_there:
         return ArchiveMetadata(
             name=wanted.name, owner="", group="", creates_exists=creates_exists, provider=PROVIDER
@@ -204,12 +204,12 @@ def metadata(
 
 
 def _proof(wanted: ArchiveProperties) -> str:
-    """Return the path of `creates` within the archive; "" if it is outside of it."""
+    """Return the path of `creates` within the archive; "" if `creates` is outside of it."""
     inside = wanted.extract_parent.rstrip("/") + "/"
     path = _absolute(wanted.creates) if wanted.creates else ""
     return path.removeprefix(inside) if path.startswith(inside) else ""
 
 
 def _absolute(path: str) -> str:
-    """Normalize a path by its text. A relative path begins in the working directory, as in Choria CCM."""
+    """Normalize a path by its text. A relative path starts in the working directory, as in Choria CCM."""
     return posixpath.normpath(path if path.startswith("/") else f"{os.getcwd()}/{path}")  # noqa: PTH109 - slow to import

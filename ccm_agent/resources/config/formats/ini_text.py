@@ -1,4 +1,4 @@
-"""Change keys of an ini file: lines `key = value` in sections. Everything else stays as it is."""
+"""Changes keys of an ini file: lines `key = value` in sections. All other lines are unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REST = re.compile(r"(?P<mark>[=:]\s*+)(?P<value>.*+)", re.DOTALL)
 
 
 def change_ini(text: str, changes: list[KeyChange]) -> str:
-    """Return the text with the changes; FileError if that is not possible."""
+    """Return the text with the changes. Raises FileError if a change is not possible."""
     ending = "\r\n" if "\r\n" in text else "\n"
     lines = text.split(ending)
     is_ended = lines[-1] == ""
@@ -86,7 +86,7 @@ def _insert(lines: list[str], section: str, key: str, areas: list[range], wanted
 
 
 def _areas(lines: list[str], section: str) -> Iterator[range]:
-    """The lines of each section of this name; "" for those before the first section."""
+    """Yield the line range of each section with this name; "" is the range before the first section."""
     begin, name = 0, ""
     for number, line in enumerate(lines):
         if match := _SECTION.match(line):
@@ -103,7 +103,7 @@ def _key_of(line: str) -> str:
 
 
 def _mark(lines: list[str]) -> str:
-    """What is between keys and values, as in the first line that has both."""
+    """Return the separator between keys and values, as in the first line that has both."""
     for line in lines:
         match = _KEY.match(line)
         if match and match["rest"] and (rest := _REST.match(match["rest"])) and rest["value"]:
@@ -113,7 +113,7 @@ def _mark(lines: list[str]) -> str:
 
 
 def _text(change: KeyChange) -> str | None:
-    """The value as text; None for a key without value."""
+    """Return the value as text. None for a key without a value."""
     value: Any = change.value
     if value is None:
         return None

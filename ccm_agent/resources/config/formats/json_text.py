@@ -1,4 +1,4 @@
-"""Change keys of a JSON text: only the changed values are written, and everything else stays as it is."""
+"""Changes keys of a JSON text. Only the changed values are written, and the rest of the text is unchanged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|t
 
 class JsonNode(Struct, kw_only=True):
     """
-    A value in the text.
+    A value in the text, with its position.
 
     Attributes:
-        begin, end: Its place.
+        begin, end: The position of the value in the text.
         value: The value.
-        members: Of an object: the keys with their places and values.
-        items: Of an array.
+        members: The keys of an object, with their positions and values.
+        items: The elements of an array.
     """
 
     begin: int
@@ -35,7 +35,7 @@ class JsonNode(Struct, kw_only=True):
 
 
 def change_json(text: str, changes: list[KeyChange]) -> str:
-    """Return the text with the changes; FileError if that is not possible."""
+    """Return the text with the changes. Raises FileError if a change is not possible."""
     if not text.strip():
         text = "{}\n"
     for change in changes:
@@ -81,7 +81,7 @@ def _insert(text: str, node: JsonNode, name: str, value: Any) -> str:
         return text[: node.begin] + "{" + new + "}" + text[node.end :]
     begin, last = list(node.members.values())[-1]
     line = text[text.rfind("\n", 0, begin) + 1 : begin]
-    if line.strip():  # all members are in one line
+    if line.strip():  # all members are on one line
         return text[: last.end] + ", " + _member(text, name, value, base) + text[last.end :]
     return text[: last.end] + "," + _ending(text) + line + _member(text, name, value, line) + text[last.end :]
 
@@ -125,7 +125,7 @@ def _indent_at(text: str, place: int) -> str:
 
 
 class _Reader:
-    """Reads a text, with the places of all values."""
+    """Reads a text, with the positions of all values."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""Change keys of a TOML text with tomlkit, which keeps comments, order and form."""
+"""Changes keys of a TOML text with tomlkit, which keeps comments, order and form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccm_agent.resources.config.keys import KeyChange, is_same, nested
 
 
 def change_toml(text: str, changes: list[KeyChange]) -> str:
-    """Return the text with the changes; FileError if that is not possible."""
+    """Return the text with the changes. Raises FileError if a change is not possible."""
     try:
         import tomlkit
         from tomlkit.exceptions import TOMLKitError

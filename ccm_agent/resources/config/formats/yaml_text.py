@@ -1,4 +1,4 @@
-"""Change keys of a YAML text with ruamel.yaml, which keeps comments, order and quotes."""
+"""Changes keys of a YAML text with ruamel.yaml, which keeps comments, order and quotes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.resources.config.keys import KeyChange, is_same
 
 _WIDTH = 1 << 20
-"""No line is broken."""
+"""The maximum line width, which is so large that lines are never wrapped."""
 _VALUES_LIMIT = 100_000
 _START = re.compile(r"^---(?:[ \t]*+\n|(?=[ \t]|\Z))", re.MULTILINE)
-"""The mark at the beginning of a document, with its newline if nothing follows it."""
+"""The `---` at the beginning of a document, with its newline if nothing else is on the line."""
 
 
 def change_yaml(text: str, changes: list[KeyChange]) -> str:
-    """Return the text with the changes; FileError if that is not possible."""
+    """Return the text with the changes. Raises FileError if a change is not possible."""
     try:
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
@@ -56,7 +56,7 @@ def change_yaml(text: str, changes: list[KeyChange]) -> str:
 
 
 def _reason(err: Exception, lines_before: int) -> str:
-    """Why a text is not YAML, without values of it."""
+    """Return the reason why a text is not YAML. The reason does not contain values from the text."""
     mark = getattr(err, "problem_mark", None)
     where = f"line {mark.line + 1 + lines_before}: " if mark is not None else ""
     problem = getattr(err, "problem", None) or "a value is not valid"
@@ -64,7 +64,7 @@ def _reason(err: Exception, lines_before: int) -> str:
 
 
 def _head(text: str) -> tuple[str, str]:
-    """Divide a text before its first value: the library loses the comments there."""
+    """Split a text before its first value, because the library loses the comments before it."""
     start = _START.search(text)
     if start is None:
         begin = _first_line(text)
@@ -78,7 +78,7 @@ def _head(text: str) -> tuple[str, str]:
 
 
 def _first_line(text: str) -> int:
-    """Where the first line begins that is neither empty nor a comment."""
+    """Return the position of the first line that is neither empty nor a comment."""
     at = 0
     while at < len(text) and (
         text[at] in "#\n" or not text[at : text.find("\n", at) + 1 or None].strip(" \t\n")
@@ -89,7 +89,7 @@ def _first_line(text: str) -> int:
 
 
 def _keep_indent(form: Any, text: str) -> None:
-    """Indent as the first mapping and the first list inside another one do."""
+    """Use the indentation of the first mapping and the first list that are inside another one."""
     mapping = dash = 0
     above = None
     for line in text.split("\n"):
@@ -118,7 +118,7 @@ def _lacks_comments(before: str, after: str) -> bool:
 
 
 def _change(document: Any, change: KeyChange) -> bool:
-    """Make one change; whether it was needed."""
+    """Make one change. Return whether the change was needed."""
     place = document
     for number, name in enumerate(change.path):
         if number and getattr(getattr(place, "anchor", None), "value", None):
@@ -155,7 +155,7 @@ def _change(document: Any, change: KeyChange) -> bool:
 
 
 def _keep_below(place: Any, key: Any, value: Any) -> None:
-    """Keep the comments that follow a mapping below the new key: the library has them at its last one."""
+    """Keep the comments after a mapping below the new key. The library attaches them to the mapping's last key."""
     from ruamel.yaml.tokens import CommentToken
 
     holder, last = place, next(reversed(place), None)
@@ -163,7 +163,7 @@ def _keep_below(place: Any, key: Any, value: Any) -> None:
         holder = holder[last]
         last = len(holder) - 1 if isinstance(holder, list) else next(reversed(holder))
     if not hasattr(place, "ca") or not hasattr(holder, "ca"):
-        return  # made by another change
+        return  # another change created this mapping, so it has no comments
     slot = 0 if isinstance(holder, list) else 2
     tokens: Any = (
         holder.ca.items.get(last) if last is not None and not isinstance(value, dict | list) else None
@@ -178,7 +178,7 @@ def _keep_below(place: Any, key: Any, value: Any) -> None:
 
 
 def _plain(value: Any, left: list[int] | None = None) -> Any:
-    """The value without what ruamel.yaml keeps of its form. Aliases may make it much larger than the text."""
+    """Return the value without ruamel.yaml's formatting data. Aliases may make the value much larger than the text."""
     left = [_VALUES_LIMIT] if left is None else left
     left[0] -= 1
     if left[0] < 0:

@@ -10,7 +10,7 @@ from ccm_agent.resources.file_editor import FileEditor
 
 LIMIT_BYTES = 4 << 20
 SLOW_LIMIT_BYTES = 256 << 10
-"""For the formats whose libraries take seconds for a larger file."""
+"""The maximum file size for formats whose libraries take seconds for larger files."""
 _MARK = "\ufeff"
 
 
@@ -27,14 +27,14 @@ class PosixConfig(FileEditor[ConfigProperties]):
 
 
 def change_content(wanted: ConfigProperties, content: bytes) -> bytes:
-    """Return a content with the values of a resource."""
+    """Return a content with the desired values of a resource."""
     try:
         changes = changes_of(wanted)
     except DocumentError as err:
         raise FileError(err.message) from err
     name = wanted.file_format
     if not changes or not name:
-        return content  # `ccm status` names the file only
+        return content  # `ccm status` gives only the name of the file
     text = content.decode("utf-8", "surrogateescape")
     if "\0" in text:
         raise FileError("it contains NUL bytes, so it is not text")

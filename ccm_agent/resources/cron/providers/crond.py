@@ -1,7 +1,7 @@
 """
 Jobs in /etc/cron.d.
 
-Source: cron(8) of Debian and of cronie: files belong to root and are not writable by others.
+Source: cron(8) of Debian and of cronie: files must belong to root and must not be writable by others.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ ZONE_BYTES = 64 << 10
 
 class Crond:
     """
-    The provider `crond`: reads and writes the files of jobs. All methods raise HostError if the operating system refuses.
+    The provider `crond`: reads and writes the files of jobs. All methods raise HostError if the operating system refuses an
+    operation.
 
     Args:
         files: Reads and writes the files.
-        clock: The time from which the next runs are computed.
+        clock: Returns the time from which the next runs are computed.
     """
 
     def __init__(self, files: Files, clock: Clock) -> None:
@@ -49,7 +50,7 @@ class Crond:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[CronProperties]) -> list[CronState]:
-        """Return what `status` would for each; only files that differ are read."""
+        """Return the result of `status` for each resource. Only files that differ are read."""
         looks = await self._files.inspect([DIRECTORY, *(one.path for one in wanted)], follow=False)
         has_directory = looks[0].kind != "absent"
         return [
@@ -64,7 +65,7 @@ class Crond:
         return [await compare_file(self._files, wanted.path, wanted.mode_bits, after)]
 
     async def write(self, wanted: CronProperties) -> None:
-        """Write the job's file atomically; FileError if its user does not exist."""
+        """Write the job's file atomically. Raises FileError if the job's user does not exist."""
         await self._files.ids(wanted.user, "")
         await self._files.write(
             wanted.path, content(wanted), owner="root", group="root", mode=wanted.mode_bits
@@ -113,7 +114,7 @@ class Crond:
         return runs
 
     async def _local_zone(self) -> ZoneInfo:
-        """Return the zone that cron uses."""
+        """Return the time zone that cron uses."""
         if self._zone is None:
             from zoneinfo import ZoneInfo
 

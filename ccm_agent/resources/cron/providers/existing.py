@@ -15,10 +15,10 @@ from ccm_agent.resources.secret_signs import find_sign
 
 async def find_jobs(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the jobs whose files are as this type writes them: a manifest would change other files.
+    Return the jobs whose files have the form that this type writes. A manifest would change other files.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: /etc/cron.d cannot be read.
     """
     refuse_argument("cron", argument)

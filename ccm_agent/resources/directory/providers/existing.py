@@ -20,19 +20,19 @@ from ccm_agent.resources.file.model import DIRECTORY
 from ccm_agent.resources.file.providers.existing import ENTER_BIT, find_files, is_within
 
 NEW_MODES = {True: 0o755, False: 0o644}
-"""The modes of new files, by whether they are programs. They are kept without `file_mode`."""
+"""The modes of new files, by whether they are programs. Files keep these modes without `file_mode`."""
 
 
 async def find_directory(context: ResourceContext, path: str) -> ExistingResources:
     """
-    Return a directory whose `source` has the files that `find_files` finds in it.
+    Return a directory whose `source` contains the files that `find_files` returns for it.
 
-    Symlinks in it are resources of their own. Owner, group and modes are properties if all entries have the same; otherwise they
-    are named. There is no `purge`, because what was left out must stay.
+    Symlinks in it are separate resources. Owner, group and modes are properties if they are the same for all entries. Otherwise
+    the differences are reported. `purge` is not set, because entries that were left out must not be removed.
 
     Raises:
-        UsageError: The path is not absolute, or not that of a directory.
-        FileError: It cannot be read, or holds too much.
+        UsageError: The path is not absolute or is not a directory.
+        FileError: The directory cannot be read, or its content is too large.
     """
     refuse_relative("directory", path, "/srv/www")
     (top,) = await context.files.inspect([path], digest=False, follow=False)
@@ -44,7 +44,7 @@ async def find_directory(context: ResourceContext, path: str) -> ExistingResourc
     own = {one.name: one.properties["mode"] for one in found.resources if _is_directory(one)}
     private = {name for name, mode in own.items() if name != path and not int(mode, 8) & ENTER_BIT}
     for name in sorted(private):
-        builder.leave_out(name, "is a private directory")  # a new one would be open to all
+        builder.leave_out(name, "is a private directory")  # a new directory would be readable by all users
     if files or own:
         open_ones = [name for name in own if not is_within(name, private)]
         directories = _directories(path, [*open_ones, *(posixpath.dirname(one.name) for one in files)])
@@ -62,7 +62,7 @@ def _is_directory(resource: ExistingResource) -> bool:
 
 
 def _directories(top: str, paths: Collection[str]) -> list[str]:
-    """Return these directories and those above them up to the top, a directory before its content."""
+    """Return these directories and their parents up to the top. A directory precedes its content."""
     found = {top}
     for path in paths:
         while path not in found:
@@ -93,7 +93,7 @@ def _attributes(
     files: Sequence[FileInfo],
     looks: Mapping[str, FileInfo],
 ) -> dict[str, str]:
-    """Return the attributes that all entries have, and name those in which they differ."""
+    """Return the attributes that are the same for all entries, and report those that differ."""
     inside = [looks[one] for one in directories]
     every = [*inside, *files]
     values = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = "io.choria.ccm.v1.resource.directory.state"
 DETAILS_LISTED = 50
-"""Changes of owners, modes, directories and symlinks that a diff lists."""
+"""The maximum number of changes of owners, modes, directories and symlinks that a diff lists."""
 
 
 class PosixDirectory:
@@ -36,14 +36,14 @@ class PosixDirectory:
     The provider for Unix-like systems.
 
     Args:
-        context: Of the manifest.
+        context: The context of the manifest.
     """
 
     def __init__(self, context: ResourceContext) -> None:
         self._context = context
         self._trees: TreeEditor = context.port("tree_editor")
         self._pending: dict[str, tuple[TreeSpec, TreeDifference]] = {}
-        # one time for the whole run: a file must not become too old between the change and the look after it
+        # use one time for the whole run, so that no file exceeds its age limit between the change and the verification
         self._now_s = context.clock.now().timestamp()
 
     async def status(self, wanted: DirectoryProperties) -> DirectoryState:
@@ -56,7 +56,7 @@ class PosixDirectory:
         looks = await self._trees.look(specs)
         for spec, look in zip(specs, looks, strict=True):
             self._pending.pop(spec.path, None)
-            if look.changes:  # kept until they are made; nothing else is held in memory
+            if look.changes:  # only the differences are kept in memory, until the changes are made
                 self._pending[spec.path] = spec, look
         return [_state(one, look) for one, look in zip(wanted, looks, strict=True)]
 
@@ -105,7 +105,7 @@ class PosixDirectory:
         await self._trees.sync(spec, look)
 
     async def _looked(self, wanted: DirectoryProperties) -> tuple[TreeSpec, TreeDifference]:
-        """Return the last look, whose changes are still to be made."""
+        """Return the last comparison, whose changes have not been made yet."""
         if wanted.name not in self._pending:
             await self.look_ahead([wanted])
         return self._pending.get(wanted.name) or (self._spec(wanted), TreeDifference())
@@ -163,12 +163,12 @@ def _state(wanted: DirectoryProperties, look: TreeDifference) -> DirectoryState:
 def _listed(paths: Iterable[str]) -> EntryList:
     every = list(paths)
     if not every:
-        return NO_ENTRIES  # an equal one would be written into each event
+        return NO_ENTRIES  # an equal value would be written into each event
     return EntryList(count=len(every), first=[clean_text(path) or "." for path in every[:FILES_LISTED]])
 
 
 def _details(wanted: DirectoryProperties, look: TreeDifference) -> list[PropertyChange]:
-    """Return what changes besides contents of files."""
+    """Return changes other than file contents."""
     details = [one for one in look.changes if one.action == "set" or one.kind != "file"]
     shown = [_detail(wanted, one) for one in details[:DETAILS_LISTED]]
     if len(details) > DETAILS_LISTED:
@@ -194,7 +194,7 @@ def _detail(wanted: DirectoryProperties, one: TreeChange) -> PropertyChange:
 
 
 def _is_bare_symlink(one: TreeChange) -> bool:
-    """Whether a symlink is removed: it has no content, and the details name it."""
+    """Whether a removed entry is a symlink. A symlink has no content, and the details already name it."""
     return one.kind == "symlink" and one.action == "remove"
 
 

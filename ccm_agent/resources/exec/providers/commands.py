@@ -1,4 +1,4 @@
-"""The common part of both exec providers. They differ in how a command line becomes a program with arguments."""
+"""The common part of both exec providers. They differ in how they convert a command line to a program with arguments."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 
 PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
 OUTPUT_BYTES = 16 * 1024
-"""How much is kept of each stream. An event takes the last 8 KiB of both together."""
+"""The maximum size of the output kept per stream. An event contains the last 8 KiB of both streams together."""
 
 LOGGED_OUTPUT_BYTES = 64 * 1024
-"""The same with `logoutput`, of which an event takes up to 64 KiB."""
+"""The same limit with `logoutput`. An event then contains up to 64 KiB."""
 
 
 class Commands:
@@ -28,7 +28,7 @@ class Commands:
     Args:
         runner, files: The ports.
         say: Logs the output lines of a command with `logoutput`.
-        to_argv: Splits a command line into program and arguments; CommandError if it is invalid.
+        to_argv: Splits a command line into program and arguments. Raises CommandError if the command line is invalid.
         runs_guards: Whether `status` runs the guards. If not, their results are False.
     """
 
@@ -57,7 +57,9 @@ class Commands:
         return state
 
     async def look_ahead(self, wanted: Sequence[ExecProperties]) -> list[ExecState | None]:
-        """Return what `status` would; None for a command with guards, which run only just before the command."""
+        """
+        Return the result of `status` for each resource. None for a command with guards, which run only just before the command.
+        """
         created = await self._created(wanted)
         return [None if one.onlyif or one.unless else _state(one, created) for one in wanted]
 
@@ -124,7 +126,10 @@ def _path(wanted: ExecProperties) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Normalize a path by its text. A relative path begins in the working directory, not in the manifest's, as in Choria CCM."""
+    """
+    Normalize a path by its text. As in Choria CCM, a relative path starts in the working directory, not in the manifest's
+    directory.
+    """
     return posixpath.normpath(path if path.startswith("/") else f"{os.getcwd()}/{path}")  # noqa: PTH109 - slow to import
 
 
@@ -139,7 +144,7 @@ def _state(wanted: ExecProperties, created: set[str]) -> ExecState:
 
 
 def _output(done: Completed, wanted: ExecProperties) -> str:
-    """The end of what a command wrote, for events and errors; "" if it may contain secrets."""
+    """Return the end of a command's output, for events and errors; "" if it may contain secrets."""
     if wanted.sensitive:
         return ""
     return (done.stdout + done.stderr).decode(errors="replace")

@@ -10,7 +10,7 @@ from ccm_agent.resources.exec.providers.commands import Commands
 
 
 class PosixExec(Commands):
-    """Splits a command line into words and runs the first with the others as arguments. Nothing is expanded."""
+    """Splits a command line into words. The first word is the program, and the others are its arguments. No word is expanded."""
 
     def __init__(
         self, runner: Runner, files: Files, say: OutputCallback, *, runs_guards: bool = True

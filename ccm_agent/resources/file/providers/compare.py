@@ -1,4 +1,4 @@
-"""Reads what a diff of a file compares: the content before and after."""
+"""Reads the contents for a diff of a file, before and after the change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def compare_file(
     files: Files, wanted: FileProperties, found: FileState, source: str
 ) -> list[FileChange]:
     """
-    Return the contents of a file before and after; nothing if both are empty.
+    Return the contents of a file before and after. Empty if both are empty.
 
     Args:
         files: The files of the host.

@@ -1,4 +1,4 @@
-"""The files of a directory that no package installed like this, for `ccm import file:PATH`."""
+"""Finds the files of a directory that were not installed by a package or have changed, for `ccm import file:PATH`."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from ccm_agent.resources.packaged import find_unchanged
 from ccm_agent.resources.secret_signs import find_sign
 
 TREE_LIMIT_BYTES = 256 << 20
-"""The most that is read. A larger tree is for an archive."""
+"""The maximum size of a tree that is read. Use an archive for a larger tree."""
 SPECIAL_BITS = 0o7000
 ENTER_BIT = 0o001
-"""Without this permission, other users cannot reach what is in a directory."""
+"""The execute permission for other users. Without it, they cannot access the content of a directory."""
 
 
 async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     """
     Return the directories and files at and below a path, with their content.
 
-    A symlink is a resource of the type `symlink`. Left out without a word are files as their package installed them, and
-    directories and symlinks of packages. Left out by name are devices, setuid files, names that are not text, and files with
-    signs of a secret.
+    A symlink is a resource of the type `symlink`. Files that are unchanged since their package installed them are left out
+    without a report, as are directories and symlinks of packages. Devices, setuid files, names that are not text, and files
+    with signs of a secret are left out and reported by name.
 
     Raises:
         UsageError: The path is not absolute.
-        FileError: It does not exist, cannot be read, or holds too much.
+        FileError: The path does not exist, cannot be read, or its content is too large.
     """
     refuse_relative("file", path, "/etc/nginx")
     entries = await _read(context, path)
-    # with a digest, mode and owner are those of the file with the content that was read: another user may exchange it meanwhile
+    # With a digest, mode and owner belong to the file whose content was read. Another user may replace the file in the
+    # meantime.
     limits = {name: [len(entry.content)] for name, entry in entries.items() if entry.kind == "file"}
     looks = {
         look.path: look for look in await context.files.inspect(sorted(entries), digest=limits, follow=False)
@@ -69,7 +70,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
 
 
 async def _read(context: ResourceContext, path: str) -> Mapping[str, TreeEntry]:
-    """Return the entries by absolute path, a directory before its content."""
+    """Return the entries by absolute path. A directory precedes its content."""
     (look,) = await context.files.inspect([path], digest=False, follow=False)
     if look.kind == "absent":
         raise FileError(f"{path}: does not exist")
@@ -106,7 +107,7 @@ def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
 
 
 def is_within(path: str, tops: Collection[str]) -> bool:
-    """Whether an absolute path is one of these or below one of them."""
+    """Whether an absolute path is one of these paths or below one of them."""
     while path != "/" and path not in tops:
         path = posixpath.dirname(path)
     return path in tops

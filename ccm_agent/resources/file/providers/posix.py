@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 PROTOCOL = "io.choria.ccm.v1.resource.file.state"
 URL_LIMIT_BYTES = 256 << 20
-"""The largest file that is downloaded or written from a text. Larger ones are for the `archive` type."""
+"""The largest file that is downloaded or written from a text. Use the `archive` type for larger files."""
 SOURCE_LIMIT_BYTES = 1 << 40
-"""The largest local source with a checksum in the manifest: it must be read completely to be compared."""
+"""The largest local source with a checksum in the manifest, because the whole source must be read for the comparison."""
 
 
 class PosixFile:
@@ -41,14 +41,14 @@ class PosixFile:
     Args:
         files: The port.
         directory: The base of relative sources.
-        download: Returns the port that downloads URLs; None if this program has none.
+        download: Returns the port that downloads URLs. None if this program has no such port.
     """
 
     def __init__(self, files: Files, directory: str, download: Callable[[], Download] | None = None) -> None:
         self._files = files
         self._directory = directory
         self._download = download
-        self._digests: dict[str, str] = {}  # of URLs' content, as downloaded in this run
+        self._digests: dict[str, str] = {}  # digests of the content of URLs, as downloaded in this run
 
     async def status(self, wanted: FileProperties) -> FileState:
         """See `FileProvider`."""
@@ -62,7 +62,7 @@ class PosixFile:
         return state
 
     async def look_ahead(self, wanted: Sequence[FileProperties]) -> list[FileState | None]:
-        """Return what `status` would for each; None for what it refuses and for sources on the network."""
+        """Return the result of `status` for each resource. None for refused paths and for sources on the network."""
         found = await self._look(wanted)
         return [None if one.is_url else state for one, state in zip(wanted, found, strict=True)]
 
@@ -135,7 +135,7 @@ class PosixFile:
             raise FileError(message, errno=err.errno) from err
 
     async def _remote_source(self, wanted: FileProperties) -> SourceFile:
-        """Return the digest of the URL's content: the one in the manifest, or that of the first download in this run."""
+        """Return the digest of the URL's content: the digest in the manifest, or the digest of the first download in this run."""
         shown = mask_url(wanted.source)
         checksum = wanted.checksum or self._digests.get(wanted.source, "")
         if not checksum:
@@ -147,7 +147,7 @@ class PosixFile:
         return SourceFile(path=shown, checksum=checksum)
 
     async def _store_url(self, wanted: FileProperties) -> None:
-        # an unknown owner is reported before anything is downloaded
+        # an unknown owner is reported before the download
         await self._files.ids(wanted.owner, wanted.group)
         staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{os.urandom(8).hex()}.part")
         got = await self._fetcher().save(Transfer(url=wanted.source, limit_bytes=URL_LIMIT_BYTES), staged)
@@ -171,20 +171,20 @@ class PosixFile:
         return self._download()
 
     def _source(self, wanted: FileProperties) -> str:
-        """Return the source as an absolute path; "" if there is none or it is not needed."""
+        """Return the source as an absolute path; "" if there is no source or it is not needed."""
         if not wanted.source or wanted.is_url or wanted.ensure != PRESENT:
             return ""
         return posixpath.normpath(posixpath.join(self._directory, wanted.source))
 
     async def _name_alike(self, wanted: FileProperties, look: FileInfo, metadata: FileMetadata) -> None:
-        """Use the desired owner's name if it has the same number as the current owner: a user may have several names."""
+        """Use the desired owner's name if it has the same number as the current owner, because a user may have several names."""
         owner, group = wanted.owner.replace(KEEP, ""), wanted.group.replace(KEEP, "")
         if look.uid < 0 or (owner in ("", look.owner) and group in ("", look.group)):
             return
         try:
             uid, gid = await self._files.ids(owner, group)
         except FileError:
-            return  # an unknown name: it differs from the current owner, and the change will report it
+            return  # the name is unknown, so it differs from the current owner, and the change will report it
         if uid == look.uid and not owner.isdigit():
             metadata.owner = owner
         if gid == look.gid and not group.isdigit():
@@ -192,7 +192,7 @@ class PosixFile:
 
 
 def _how_large(wanted: Sequence[FileProperties], sources: Sequence[str]) -> dict[str, list[int | str]]:
-    """Return for each path how large a file may be to be read. A larger file differs from the desired content anyway."""
+    """Return the maximum size for reading the file at each path. A larger file differs from the desired content in any case."""
     largest: dict[str, list[int | str]] = {}
     for one, source in zip(wanted, sources, strict=True):
         own = largest.setdefault(one.name, [])

@@ -21,12 +21,12 @@ from ccm_agent.resources.group.resource import check
 
 async def find_groups(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the groups whose numbers are those of people, see login.defs(5), without the own groups of users.
+    Return the groups with numbers of regular users (see login.defs(5)), except the primary groups of users.
 
-    Members are only those that `ccm import user` does not find: a user's resource has its groups.
+    The members only include users that `ccm import user` does not return, because a user's resource lists the user's groups.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: /etc/group or /etc/passwd cannot be read.
     """
     refuse_argument("group", argument)
