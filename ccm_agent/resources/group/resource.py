@@ -1,4 +1,4 @@
-"""Decides the steps of a group resource: pure, no I/O."""
+"""Decides the steps of a group resource. No I/O."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _check_gid(wanted: GroupProperties) -> None:
 
 
 def reach(wanted: GroupProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     primary = (PASSWD,) if wanted.gid is not None else ()
     return HostAccess(paths=(GROUP, GSHADOW, *primary))
 
 
 def decide(wanted: GroupProperties, found: GroupState, context: DecisionContext) -> Decision:
-    """The decision table of the group type; see docs/resources/group.md."""
+    """Decide the steps with the decision table of the group type; see docs/resources/group.md."""
     is_absent = found.ensure == ABSENT
     if found.metadata.gid == 0 and (wanted.ensure == ABSENT or wanted.gid not in (None, 0)):
         what = "removed" if wanted.ensure == ABSENT else "given another number"

@@ -1,4 +1,4 @@
-"""What undoes the change of a group: its number and members before."""
+"""Undoes the change of a group by restoring the earlier number and members."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def earlier(
 
 
 def identify(state: GroupState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {
         "ensure": state.ensure,
         "gid": str(state.metadata.gid),

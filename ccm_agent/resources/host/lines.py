@@ -15,12 +15,12 @@ from msgspec import Struct
 from ccm_agent.resources.host.model import HostEntry
 
 _BLANKS = re.compile(r"[ \t\r\f\v]+")
-"""Not str.split(), which also splits at characters that are part of a field, such as a no-break space."""
+"""Separators of fields. str.split() is not used, because it also splits at other characters, such as a no-break space."""
 _FRONT = re.compile(r"[ \t]*[^ \t]+([ \t]+)")
 
 
 def normal_address(text: str) -> str:
-    """Return an address as inet_ntop(3) writes it; "" if it is not one."""
+    """Return an address in the form of inet_ntop(3); "" if the text is not an address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_ntop(family, socket.inet_pton(family, text))
@@ -42,16 +42,16 @@ def with_entries(
     lines: Sequence[str], name: str, addresses: Sequence[str], aliases: Sequence[str] | None
 ) -> list[str]:
     """
-    Return the lines with one for each address of a host.
+    Return the lines, with one line for each address of a host.
 
-    A line of the host that has a wanted address keeps its place. The others get the missing addresses, or are removed. New lines
-    follow the last one of the host. Comments are kept.
+    A line of the host with a desired address is kept. The host's other lines get the missing addresses, or are removed. New
+    lines follow the last line of the host. Comments are kept.
 
     Args:
         lines: The lines of the file.
         name: The canonical name.
-        addresses: The wanted addresses.
-        aliases: The wanted aliases; None: each line keeps those that it has.
+        addresses: The desired addresses.
+        aliases: The desired aliases. With None, each line keeps its aliases.
     """
     own = {index: one for index, one in enumerate(map(_parse, lines)) if one and one.is_of(name)}
     missing = dict.fromkeys(map(normal_address, addresses))
@@ -80,7 +80,7 @@ def without_entries(lines: Sequence[str], name: str) -> list[str]:
 
 
 class _Line(Struct, frozen=True, kw_only=True):
-    """A line with an entry, its canonical name and its comment, which begins with `#`."""
+    """A line with an entry: its canonical name, and its comment, which begins with `#`."""
 
     name: str
     entry: HostEntry
@@ -90,7 +90,7 @@ class _Line(Struct, frozen=True, kw_only=True):
         return self.name.lower() == name.lower()
 
     def rewrite(self, line: str, address: str, aliases: Sequence[str] | None) -> str:
-        """Return the line with another address and other aliases; the same line if they are the same."""
+        """Return the line with the given address and aliases. If they are the same, the line is unchanged."""
         entry = HostEntry(address=address, aliases=self.entry.aliases if aliases is None else tuple(aliases))
         if entry == self.entry:
             return line
@@ -104,7 +104,7 @@ def _render(address: str, names: Sequence[str], blank: str = " ") -> str:
 
 
 def _parse(line: str) -> _Line | None:
-    """Return the parts of a line; None for a comment, and for what the resolver ignores."""
+    """Return the parts of a line. None for a comment or a line that the resolver ignores."""
     body, mark, comment = line.partition("#")
     address, *names = _BLANKS.split(body.strip(" \t\r\f\v"))
     address = normal_address(address)

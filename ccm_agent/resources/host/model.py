@@ -14,15 +14,15 @@ class HostEntry(Struct, frozen=True, kw_only=True):
     A line of /etc/hosts without its canonical name.
 
     Attributes:
-        address: The address, as inet_ntop(3) writes it.
-        aliases: Further names, as they are written.
+        address: The address, in the form of inet_ntop(3).
+        aliases: Further names, as written in the file.
     """
 
     address: str
     aliases: tuple[str, ...] = ()
 
     def has_aliases(self, aliases: list[str]) -> bool:
-        """Whether these are its aliases, in any order."""
+        """Whether the entry has these aliases, in any order."""
         return sorted(map(str.lower, self.aliases)) == sorted(map(str.lower, aliases))
 
 
@@ -48,16 +48,16 @@ class HostProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def addresses(self) -> list[str]:
-        """The desired addresses, as they are given."""
+        """The desired addresses, as given in the manifest."""
         return [self.address] if isinstance(self.address, str) else self.address
 
 
 class HostState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "present" if a line has the canonical name.
+    The current state. `ensure` is "present" if a line has the canonical name.
 
     Attributes:
-        entries: The lines with the canonical name, in their order.
+        entries: The lines with the canonical name, in the order of the file.
     """
 
     entries: tuple[HostEntry, ...] = ()

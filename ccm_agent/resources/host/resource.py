@@ -1,4 +1,4 @@
-"""Decides the steps of a host resource: pure, no I/O."""
+"""Decides the steps of a host resource. No I/O."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOCALHOST = "localhost"
 LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 NAME_LENGTH = 253
 MOST = 100
-"""More aliases or addresses of one host are a mistake."""
+"""The maximum number of aliases or addresses of one host."""
 
 
 def check(wanted: HostProperties) -> None:
-    """Refuse what the resolver would ignore, or read as another entry."""
+    """Refuse values that the resolver would ignore or read as another entry."""
     check_each(wanted, _check_name, _check_addresses, _check_aliases, _check_presence, _check_loopback)
 
 
@@ -86,12 +86,12 @@ def _is_loopback(address: str) -> bool:
 
 
 def reach(wanted: HostProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(paths=(HOSTS,))
 
 
 def decide(wanted: HostProperties, found: HostState, context: DecisionContext) -> Decision:
-    """The decision table of the host type; see docs/resources/host.md."""
+    """Decide the steps with the decision table of the host type; see docs/resources/host.md."""
     changes = tuple(_changes(wanted, found))
     if not changes:
         return Decision()
@@ -110,7 +110,7 @@ def _changes(wanted: HostProperties, found: HostState) -> Iterator[PropertyChang
         yield PropertyChange(property="ensure", before=found.ensure, after=wanted.ensure)
     addresses = [normal_address(one) for one in wanted.addresses] if stays else []
     aliases = wanted.aliases if stays else []
-    # without `aliases`, several lines may give the same address other names
+    # without `aliases`, several lines may give other names to the same address
     has_extra = aliases is not None and len(found.entries) > len(addresses)
     if set(found.addresses) != set(addresses) or has_extra:
         before, after = ", ".join(found.addresses), ", ".join(addresses)

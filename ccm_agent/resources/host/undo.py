@@ -1,4 +1,4 @@
-"""What undoes the change of a host: its addresses and aliases before."""
+"""Undoes the change of a host by restoring the earlier addresses and aliases."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ async def earlier(
 
 
 def identify(state: HostState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     lines = (" ".join((one.address, *one.aliases)) for one in state.entries)
     return {"ensure": state.ensure, "lines": "; ".join(lines)}

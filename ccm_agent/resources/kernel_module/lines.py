@@ -1,7 +1,7 @@
 """
-Lines of the files that name modules.
+Lines of the files that list or configure modules.
 
-Only `options` and `blacklist` are ever written. Values have no quotes, comments or backslashes; see `resource.py`.
+Only `options` and `blacklist` lines are written. Values have no quotes, comments or backslashes; see `resource.py`.
 
 Source: modprobe.d(5), modules-load.d(5), and the kernel's parser of parameters, which reads `name="two words"`.
 """
@@ -20,19 +20,19 @@ _OPTION = re.compile(r"""(?:^| )([A-Za-z0-9_-]+)=(?:"([^"\n]*)"|([^" \n]*))(?= |
 
 
 class ModuleSettings(Struct, frozen=True, kw_only=True):
-    """What a file in /etc/modprobe.d says of a module; see `KernelModuleProperties`."""
+    """The settings of a module in a file in /etc/modprobe.d; see `KernelModuleProperties`."""
 
     options: Mapping[str, str] = {}
     blacklisted: bool = False
 
 
 def boot_text(wanted: KernelModuleProperties) -> str:
-    """Return the content of the file because of which a module is loaded at boot."""
+    """Return the content of the file that loads a module at boot."""
     return f"{HEADER}\n{wanted.module}\n"
 
 
 def settings_text(module: str, settings: ModuleSettings) -> str:
-    """Return the content of the file of a module in /etc/modprobe.d; "" if it needs none."""
+    """Return the content of a module's file in /etc/modprobe.d; "" if the module needs no file."""
     lines = [f"blacklist {module}"] if settings.blacklisted else []
     if settings.options:
         lines.append(f"options {module} {option_words(settings.options)}")
@@ -47,7 +47,7 @@ def option_words(options: Mapping[str, str]) -> str:
 
 
 def read_settings(module: str, text: str) -> ModuleSettings | None:
-    """Return what `settings_text` wrote; None for any other text."""
+    """Return the settings in a text that `settings_text` wrote; None for other texts."""
     _header, _, line = text.removesuffix("\n").partition("\n")
     if line == f"blacklist {module}":
         found = ModuleSettings(blacklisted=True)
@@ -68,7 +68,7 @@ def read_boot(text: str) -> Iterator[str]:
 
 
 def read_blacklist(text: str) -> Iterator[str]:
-    """Yield the modules, as the kernel names them, that a file of modprobe.d(5) blacklists."""
+    """Yield the modules that a file of modprobe.d(5) blacklists, with the kernel's names."""
     for line in text.replace("\\\n", "").split("\n"):
         words = line.split()
         if len(words) >= 2 and words[0] == "blacklist":
@@ -80,7 +80,7 @@ class LoadedModule(Struct, frozen=True, kw_only=True):
     A module of the running kernel.
 
     Attributes:
-        references: How often it is in use; -1 if the kernel does not count.
+        references: The number of references to the module; -1 if the kernel does not count them.
         used_by: The modules that use it.
     """
 

@@ -16,7 +16,7 @@ SECRET_MODE = 0o600
 
 
 class KernelModuleProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A module of the kernel: whether it is loaded now and at boot, and its options."""
+    """A kernel module: whether it is loaded now and at boot, and its options."""
 
     name: Annotated[
         str,
@@ -49,22 +49,22 @@ class KernelModuleProperties(CommonProperties, kw_only=True, forbid_unknown_fiel
 
     @property
     def module(self) -> str:
-        """The module, as the kernel names it."""
+        """The kernel's name of the module."""
         return module_name(self.name)
 
     @property
     def boot_path(self) -> str:
-        """The file because of which the module is loaded at boot."""
+        """The file that loads the module at boot."""
         return f"{BOOT_DIRECTORY}/{PREFIX}{self.module}.conf"
 
     @property
     def settings_path(self) -> str:
-        """The file with its options, or with the line that blacklists it."""
+        """The file with the module's options or the line that blacklists it."""
         return f"{SETTINGS_DIRECTORY}/{PREFIX}{self.module}.conf"
 
     @property
     def mode_bits(self) -> int:
-        """The permissions of the files: they are read by root, so secrets in them need no other reader."""
+        """The permissions of the files. Root reads them, so files with secrets need no other readers."""
         return SECRET_MODE if self.sensitive else MODE
 
 
@@ -73,10 +73,10 @@ class ModuleFile(Struct, frozen=True, kw_only=True):
     One of the two files of a module.
 
     Attributes:
-        kind: "absent", "file", or what else is there.
-        checksum: SHA-256; "" if there is no file.
-        mode: Permissions as four octal digits; "" if there is no file.
-        uid: The owner; -1 if there is no file.
+        kind: "absent", "file", or another kind of entry.
+        checksum: SHA-256; "" if the file does not exist.
+        mode: Permissions as four octal digits; "" if the file does not exist.
+        uid: The owner; -1 if the file does not exist.
     """
 
     kind: str = "absent"
@@ -87,20 +87,20 @@ class ModuleFile(Struct, frozen=True, kw_only=True):
 
 class KernelModuleState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "present" if the kernel has the module, or if it is loaded at boot or has options.
+    The current state. `ensure` is "present" if the kernel has the module, if it is loaded at boot, or if it has options.
 
     Attributes:
-        loaded: Whether it is loaded.
-        built_in: Whether it is part of the kernel itself.
+        loaded: Whether the module is loaded.
+        built_in: Whether the module is part of the kernel itself.
         supported: Whether the running kernel can load modules.
-        references: How often it is in use; -1 if the kernel does not count.
+        references: The number of references to the module; -1 if the kernel does not count them.
         used_by: The modules that use it.
-        boot, settings: The two files.
+        boot, settings: The module's two files.
         options: The options in the second file.
-        blacklisted: Whether the second file blacklists it.
-        is_foreign: Whether one of the two files is not as this type writes it.
-        listed_in: Other files because of which it is loaded at boot.
-        blacklisted_in: Other files that blacklist it.
+        blacklisted: Whether the second file blacklists the module.
+        is_foreign: Whether one of the two files does not have the form that this type writes.
+        listed_in: Other files that load the module at boot.
+        blacklisted_in: Other files that blacklist the module.
     """
 
     loaded: bool = False
@@ -118,10 +118,10 @@ class KernelModuleState(CommonState, kw_only=True):
 
     @property
     def persistent(self) -> bool:
-        """Whether a file lists it for the boot."""
+        """Whether a file loads the module at boot."""
         return self.boot.kind != "absent" or bool(self.listed_in)
 
 
 def module_name(name: str) -> str:
-    """Return the name of a module as the kernel has it."""
+    """Return the kernel's name of a module."""
     return name.replace("-", "_")

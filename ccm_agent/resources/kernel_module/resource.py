@@ -1,4 +1,4 @@
-"""Decides the steps of a kernel module: pure, no I/O."""
+"""Decides the steps of a kernel module. No I/O."""
 
 from __future__ import annotations
 
@@ -88,28 +88,28 @@ def _check_options(wanted: KernelModuleProperties) -> None:
 
 
 def reach(wanted: KernelModuleProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
-    # also with `apply: false`: the files take effect at the next boot
+    """Return the host objects that the resource accesses; see `ResourceType`."""
+    # this also applies with `apply: false`, because the files take effect at the next boot
     return HostAccess(
         paths=(wanted.boot_path, wanted.settings_path, f"/sys/module/{wanted.module}"),
-        # the kernel runs the program of parameters such as `usermode_helper` of drbd as root
+        # the kernel runs the program in parameters such as `usermode_helper` of drbd as root
         commands=tuple(f"`options.{name}`" for name, value in wanted.options.items() if PATH.search(value)),
     )
 
 
 def settings_content(wanted: KernelModuleProperties) -> bytes | None:
-    """Return the content of the module's file in /etc/modprobe.d; None: there should be none."""
+    """Return the content of the module's file in /etc/modprobe.d. None if the file should not exist."""
     settings = ModuleSettings(options=wanted.options, blacklisted=wanted.blacklisted)
     return settings_text(wanted.module, settings).encode() or None
 
 
 def boot_content(wanted: KernelModuleProperties) -> bytes | None:
-    """Return the content of the module's file in /etc/modules-load.d; None: there should be none."""
+    """Return the content of the module's file in /etc/modules-load.d. None if the file should not exist."""
     return boot_text(wanted).encode() if _is_persistent(wanted) else None
 
 
 def decide(wanted: KernelModuleProperties, found: KernelModuleState, context: DecisionContext) -> Decision:
-    """The decision table of kernel modules; see docs/resources/kernel_module.md."""
+    """Decide the steps with the decision table of kernel modules; see docs/resources/kernel_module.md."""
     loads = _loads(wanted)
     if problem := _problem(wanted, found, loads):
         return Decision(error=FileError(problem))
@@ -129,7 +129,7 @@ def _is_persistent(wanted: KernelModuleProperties) -> bool:
 
 
 def _loads(wanted: KernelModuleProperties) -> bool | None:
-    """Whether the running kernel should have the module; None: this is not managed."""
+    """Return whether the running kernel should have the module. None if this is not managed."""
     if not wanted.apply:
         return None
     return wanted.ensure == PRESENT if wanted.loaded is None else wanted.loaded
@@ -143,7 +143,10 @@ def _steps(
     settings: bool,
     boot: bool,
 ) -> Iterator[Step]:
-    """Loading and unloading come first: what the kernel refuses must not be repeated at each boot."""
+    """
+    Yield the steps. Loading and unloading come first, so that an operation that the kernel refuses is not repeated at each
+    boot.
+    """
     if loads is False and found.loaded:
         yield Step(noop="Would have unloaded the module", action=lambda p: p.unload(wanted))
     if loads and not found.loaded and not found.built_in:
@@ -206,7 +209,7 @@ def _changes_boot(wanted: KernelModuleProperties, found: KernelModuleState) -> b
 
 
 def _rests(wanted: KernelModuleProperties, found: KernelModuleState) -> bool:
-    """Whether the module is there from the start, so that no file is needed for it."""
+    """Whether the module is always present as a part of the kernel, so that no file is needed to load it."""
     return found.built_in and wanted.persistent is None and wanted.ensure == PRESENT
 
 
@@ -218,7 +221,7 @@ def _differs(found: ModuleFile, content: bytes | None, wanted: KernelModulePrope
 
 
 def _problem(wanted: KernelModuleProperties, found: KernelModuleState, loads: bool | None) -> str:
-    """Why the module cannot be managed here; "" if it can."""
+    """Return the reason why the module cannot be managed here; "" if it can."""
     for path, file in ((wanted.boot_path, found.boot), (wanted.settings_path, found.settings)):
         if file.kind not in ("absent", "file"):
             return f"{path} is not a regular file: it is a {file.kind}"
@@ -237,7 +240,7 @@ def _why_not_live(wanted: KernelModuleProperties, found: KernelModuleState, load
 
 
 def _users(found: KernelModuleState) -> str:
-    """What uses a loaded module, as the end of an error; "" if nothing does."""
+    """Return the users of a loaded module, as the end of an error; "" if it has no users."""
     if PERMANENT in found.used_by:
         return "it is permanent"
     if found.used_by:

@@ -1,4 +1,4 @@
-"""What undoes the change of a kernel module: whether it was loaded, and what its files said."""
+"""Undoes the change of a kernel module by restoring whether it was loaded, and its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREIGN = "its file was not as this type writes it"
 async def earlier(
     wanted: KernelModuleProperties, found: KernelModuleState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
-    """Return the state before a change; see `UndoRules`. Only files that come back byte for byte are restored."""
+    """Return the state before a change; see `UndoRules`. Files are restored only if they can be reproduced byte for byte."""
     is_usual = all(_is_usual(one) for one in (found.boot, found.settings))
     if found.is_foreign or not is_usual or (found.blacklisted and found.boot.kind != "absent"):
         return EarlierState(why_not=FOREIGN)
@@ -36,7 +36,7 @@ async def earlier(
 
 
 def describe(found: KernelModuleState) -> dict[str, Any]:
-    """Return what a manifest would have of the files."""
+    """Return the properties that a manifest would need for the files."""
     if found.blacklisted:
         return {"ensure": ABSENT, "blacklisted": True}
     if not found.options and not found.persistent:
@@ -46,7 +46,7 @@ def describe(found: KernelModuleState) -> dict[str, Any]:
 
 
 def identify(state: KernelModuleState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {
         "loaded": str(state.loaded).lower(),
         "boot": _identity(state.boot),

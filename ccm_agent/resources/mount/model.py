@@ -17,14 +17,14 @@ UNMOUNTED = "unmounted"
 PASSWORD = re.compile(
     r"((?:^|,)(?:pass|passwd|password|password2|secret)=|(?:^|,)user(?:name)?=[^,%]*%)[^,]+", re.IGNORECASE
 )
-"""A password in mount options; the first group is the text before it."""
+"""A password in mount options. The first group is the text before it."""
 
 DEVICE_PASSWORD = re.compile(r"([/#][^/@:#\s]*:)[^/@\s]+(?=@)")
 """A password in a device, such as `//user:password@nas/share`."""
 
 
 class FstabEntry(Struct, frozen=True, kw_only=True):
-    """A line of /etc/fstab without its mount point, unescaped; see fstab(5)."""
+    """A line of /etc/fstab without its mount point. Fields are unescaped; see fstab(5)."""
 
     device: str
     fstype: str
@@ -70,19 +70,19 @@ class MountProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_bind(self) -> bool:
-        """Whether another directory is mounted, not a device."""
+        """Whether a directory is mounted in place of a device."""
         return not {"bind", "rbind"}.isdisjoint(self.options.split(","))
 
 
 class MountState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "mounted", "unmounted" if there is only an entry, or "absent".
+    The current state. `ensure` is "mounted", "unmounted" if there is only an entry, or "absent".
 
     Attributes:
         entry: The entry in /etc/fstab; None if there is none.
-        is_mounted: Whether a file system is mounted there.
+        is_mounted: Whether a file system is mounted at the mount point.
         mounted_device, mounted_fstype: The mounted file system; "" if there is none.
-        kind: What is at the mount point if nothing is mounted: "directory", "absent", or anything else.
+        kind: The kind of entry at the mount point if nothing is mounted: "directory", "absent", or another kind.
     """
 
     entry: FstabEntry | None = None

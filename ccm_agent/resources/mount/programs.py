@@ -17,15 +17,18 @@ _KERNEL_TYPES = """
     sysfs tmpfs tracefs ubifs udf ufs vfat virtiofs xfs zonefs
 """
 KERNEL_TYPES = frozenset(_KERNEL_TYPES.split())
-"""File systems of the kernel. For any other type, mount runs the program `mount.TYPE`: for `fuse`, any program that is named."""
+"""
+The file systems that the kernel implements. For another type, mount runs the program `mount.TYPE`. With `fuse`, this can be any
+program.
+"""
 
 _PROGRAM_OPTIONS = frozenset({"helper", "uhelper", "x-systemd.growfs", "x-systemd.makefs"})
-"""Options that name a program, or that run one on the device."""
+"""Options that give a program to run, or that run a program on the device."""
 _UNIT_OPTIONS = frozenset({"x-systemd.requires", "x-systemd.wants"})
 
 
 def programs_of(wanted: MountProperties) -> Iterator[str]:
-    """Yield each property that runs a program, for a message of the policy."""
+    """Yield each property that runs a program, as a part of the policy's message."""
     if wanted.ensure == ABSENT:
         return  # nothing is mounted, and no entry is written
     if wanted.fstype not in KERNEL_TYPES:

@@ -1,4 +1,4 @@
-"""Decides the steps of a mount resource: pure, no I/O."""
+"""Decides the steps of a mount resource. No I/O."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ccm_agent.resources.mount.programs import programs_of, units_of
 
 FSTAB = "/etc/fstab"
 KEPT = frozenset({"/", "/usr", "/proc", "/sys", "/dev", "/run"})
-"""Mount points that are never unmounted: the host would not work any more."""
+"""Mount points that are never unmounted, because the host would stop working."""
 
 WRITTEN = frozenset({"upperdir", "workdir"})
 SHOWN = frozenset({"lowerdir", "lowerdir+", "datadir+", "bind"})
 NEED_PATHS = (WRITTEN | SHOWN | {"credentials", "cred"}) - {"bind"}
-"""What names directories: those that are written to, and those whose content is shown at the mount point."""
+"""Options whose values are directories: those that are written to, and those whose content is shown at the mount point."""
 
 FSTYPE = re.compile(r"[a-z0-9][a-z0-9._-]*")
 LENGTH = 1000
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def check(wanted: MountProperties) -> None:
-    """Refuse what could become another entry, an option of mount, or an unmounted system directory."""
+    """Refuse values that could become another entry or an option of mount, or that could unmount a system directory."""
     check_each(wanted, _check_name, _check_kept, _check_device, _check_fstype, _check_options, _check_numbers)
 
 
@@ -114,14 +114,14 @@ def _check_numbers(wanted: MountProperties) -> None:
 
 
 def reach(wanted: MountProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     used = [("bind" if wanted.is_bind else "", wanted.device)] if wanted.device.startswith("/") else []
     for option in wanted.options.split(","):
         name, _, value = option.partition("=")
         used += [(name, path) for path in value.strip("\"'").split(":") if path.startswith("/")]
     return HostAccess(
         paths=(FSTAB,),
-        # a file system hides what is below its mount point, and shows other content there
+        # a file system hides the content below its mount point, and shows other content there
         trees=(wanted.name, *(path for name, path in used if name in WRITTEN)),
         reads=tuple(path for name, path in used if name not in WRITTEN | SHOWN),
         reads_trees=tuple(path for name, path in used if name in SHOWN),
@@ -131,10 +131,10 @@ def reach(wanted: MountProperties) -> HostAccess:
 
 
 def decide(wanted: MountProperties, found: MountState, context: DecisionContext) -> Decision:
-    """The decision table of the mount type; see docs/resources/mount.md."""
+    """Decide the steps with the decision table of the mount type; see docs/resources/mount.md."""
     if problem := _problem(wanted, found):
         return Decision(error=FileError(problem))
-    # the file system first: an entry that cannot be mounted would stop the next boot
+    # mount the file system first, because an entry that cannot be mounted would stop the next boot
     steps = [*_mount_steps(wanted, found), *_entry_steps(wanted, found)]
     changes = tuple(_changes(wanted, found)) if steps else ()
     reason = "; ".join(f"{one.property} is {one.before!r}, wanted {one.after!r}" for one in changes)
@@ -142,7 +142,7 @@ def decide(wanted: MountProperties, found: MountState, context: DecisionContext)
 
 
 def _problem(wanted: MountProperties, found: MountState) -> str:
-    """Why the file system cannot be managed here; "" if it can."""
+    """Return the reason why the file system cannot be managed here; "" if it can."""
     if wanted.ensure != MOUNTED:
         return ""
     if not found.is_mounted and found.kind not in ("directory", "absent"):
@@ -169,7 +169,7 @@ def _mount_steps(wanted: MountProperties, found: MountState) -> Iterator[Step]:
 
 
 def _must_remount(wanted: MountProperties, found: MountState) -> bool:
-    """Whether the options of what is mounted change. Options of the root take effect at the next boot."""
+    """Whether the options of the mounted file system change. Options of the root take effect at the next boot."""
     if wanted.ensure != MOUNTED or wanted.name == "/" or found.entry is None:
         return False
     return found.entry.options != wanted.options

@@ -15,12 +15,12 @@ from ccm_agent.resources.mount.model import DEVICE_PASSWORD, PASSWORD, FstabEntr
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _SPECIAL = re.compile(r"[ \t\\#]")
 _BLANKS = re.compile(r"[ \t]+")
-"""Not str.split(), which also splits at characters that are part of a field, such as a no-break space."""
+"""Separators of fields. str.split() is not used, because it also splits at other characters, such as a no-break space."""
 _AUTOFS = "autofs"
 
 
 def escape(field: str) -> str:
-    """Return a field as fstab has it: a space is written as `\\040`."""
+    """Return a field in the form of fstab, where a space is written as `\\040`."""
     return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", field)
 
 
@@ -30,7 +30,7 @@ def unescape(field: str) -> str:
 
 
 def read_entries(lines: Sequence[str]) -> Mapping[str, FstabEntry]:
-    """Return the entries by mount point; of several the first one, as mount(8) takes it."""
+    """Return the entries by mount point. If there are several, the first one is returned, which mount(8) uses."""
     entries: dict[str, FstabEntry] = {}
     for line in lines:
         if parsed := _parse(line):
@@ -39,7 +39,7 @@ def read_entries(lines: Sequence[str]) -> Mapping[str, FstabEntry]:
 
 
 def with_entry(lines: Sequence[str], point: str, entry: FstabEntry) -> list[str]:
-    """Return the lines with an entry in the place of the mount point's first one, otherwise at the end."""
+    """Return the lines with the mount point's first entry replaced. Without an earlier entry, the new one is added at the end."""
     fields = (entry.device, point, entry.fstype, entry.options, str(entry.dump), str(entry.passno))
     line = " ".join(escape(one) for one in fields)
     own = [index for index, one in enumerate(lines) if _point(one) == point]
@@ -78,9 +78,10 @@ def _number(text: str) -> int:
 
 def read_mounts(text: str) -> Mapping[str, tuple[str, str]]:
     """
-    Return device and type of what is mounted, by mount point; of several the last one, which hides the others.
+    Return the device and type of mounted file systems by mount point. If there are several, the last one is returned, which
+    hides the others.
 
-    A point of autofs without anything mounted on it yet is left out.
+    An autofs mount point on which nothing is mounted yet is left out.
     """
     mounts: dict[str, tuple[str, str]] = {}
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""What undoes the change of a file system: its entry before, and whether it was mounted."""
+"""Undoes the change of a file system by restoring the earlier entry, and whether it was mounted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def earlier(
 
 
 def identify(state: MountState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     entry = state.entry
     line = f"{entry.device} {entry.fstype} {entry.options} {entry.dump} {entry.passno}" if entry else ""
     return {"entry": line, "mounted": "yes" if state.is_mounted else "no"}

@@ -46,7 +46,7 @@ async def _find_with_dnf(context: ResourceContext, argument: str) -> ExistingRes
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
-    """On the command line `ensure` defaults to `present`."""
+    """Set `ensure` to `present` if the command line does not give it."""
     return {"ensure": PRESENT, **given}
 
 

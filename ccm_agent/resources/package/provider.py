@@ -12,7 +12,7 @@ class PackageProvider(Protocol):
     """
     Reads and changes packages.
 
-    Each method MUST end on its own, and never prompts. If it fails because of the package manager's lock, the error names the
+    Each method MUST end by itself and never prompts. If it fails because of the package manager's lock, the error names the
     process that holds the lock. On failure, all methods raise CommandError with the end of the tool's output.
     """
 
@@ -21,11 +21,11 @@ class PackageProvider(Protocol):
         ...
 
     async def look_ahead(self, wanted: Sequence[PackageProperties]) -> Sequence[PackageState | None]:
-        """Return what `status` would for each, with one call of the tool."""
+        """Return the result of `status` for each package, with one call of the tool."""
         ...
 
     async def install(self, name: str, version: str) -> None:
-        """Install a package: `version` is "present", "latest" or a version."""
+        """Install a package. `version` is "present", "latest" or a version."""
         ...
 
     async def upgrade(self, name: str, version: str) -> None:
@@ -37,5 +37,5 @@ class PackageProvider(Protocol):
         ...
 
     async def uninstall(self, name: str) -> None:
-        """Remove a package. Its configuration files stay if the tool keeps them."""
+        """Remove a package. Its configuration files are kept if the tool keeps them."""
         ...

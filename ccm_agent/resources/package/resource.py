@@ -1,4 +1,4 @@
-"""Decides the steps of a package resource: pure, no I/O."""
+"""Decides the steps of a package resource. No I/O."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _check_version(wanted: PackageProperties) -> None:
 
 
 def check_when_applied(wanted: PackageProperties, written: Mapping[str, Any]) -> None:
-    """Refuse what a package manager reads as an option or a pattern; see `ResourceType`."""
+    """Refuse values that a package manager reads as an option or a pattern; see `ResourceType`."""
     if not FIRST.match(wanted.name):
         raise PropertyError(
             f"package name {wanted.name!r} begins with neither a letter nor a digit: no package does",
@@ -56,7 +56,7 @@ def check_when_applied(wanted: PackageProperties, written: Mapping[str, Any]) ->
 
 
 def reach(wanted: PackageProperties) -> HostAccess:
-    """Return what the resource touches. Dependencies of the package are left to the package manager."""
+    """Return the host objects that the resource accesses. The package manager handles dependencies of the package."""
     return HostAccess(packages=(wanted.name,))
 
 
@@ -66,9 +66,9 @@ def _debian(found: PackageState, version: str) -> int:
 
 def _rpm(found: PackageState, version: str) -> int:
     """
-    Compare only the parts that the desired version has: without epoch or release, any epoch or release matches.
+    Compare only the parts that the desired version has. Without epoch or release, any epoch or release matches.
 
-    dnf matches `name-version` in the same way, so requesting and verifying agree.
+    dnf matches `name-version` in the same way, so the request and the verification agree.
     """
     epoch, mark, rest = version.rpartition(":")
     installed, _, release = found.metadata.version.rpartition("-")
@@ -87,16 +87,16 @@ def _number(epoch: str) -> int:
 
 
 COMPARE: dict[str, Callable[[PackageState, str], int]] = {"apt": _debian, "dnf": _rpm}
-"""Version comparison by provider. Providers of other packages compare as rpm does."""
+"""Version comparison by provider. Providers of other packages use the comparison of rpm."""
 
 
 def compare(found: PackageState, version: str) -> int:
-    """Return -1, 0 or 1: the installed version is older than, matches, or is newer than the desired one."""
+    """Return -1, 0 or 1 if the installed version is older than, matches, or is newer than the desired version."""
     return COMPARE.get(found.metadata.provider, _rpm)(found, version)
 
 
 def decide(wanted: PackageProperties, found: PackageState, context: DecisionContext) -> Decision:
-    """The decision table of the package type; see docs/resources/package.md."""
+    """Decide the steps with the decision table of the package type; see docs/resources/package.md."""
     name, ensure = wanted.name, wanted.ensure
     is_absent = found.ensure == ABSENT
     if ensure == LATEST:
@@ -135,9 +135,9 @@ def _version(found: PackageState, wanted: str) -> PropertyChange:
 
 def _latest(found: PackageState, name: str, is_absent: bool, context: DecisionContext) -> Decision:
     """
-    Steps for `latest`: only the package manager knows the newest version, so it is always asked.
+    Return the steps for `latest`. Only the package manager knows the newest version, so an upgrade is always requested.
 
-    Afterwards it can only be verified that the package is installed. Because a step ran, the state is not stable, as in Choria
+    Afterwards only the installation of the package can be verified. Because a step ran, the state is not stable, as in Choria
     CCM.
     """
     if is_absent:
@@ -161,7 +161,7 @@ def _one(
 
 
 def has_changed(before: PackageState, after: PackageState) -> bool:
-    """Whether another version, release or epoch is installed than before. Asking for the latest version alone is not a change."""
+    """Whether the installed version, release or epoch has changed. A request for the latest version by itself is not a change."""
     return (before.metadata.version, before.metadata.extended.get("epoch")) != (
         after.metadata.version,
         after.metadata.extended.get("epoch"),

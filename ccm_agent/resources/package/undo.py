@@ -1,4 +1,4 @@
-"""What undoes the change of a package: the version that was installed before."""
+"""Undoes the change of a package by restoring the version that was installed before."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ async def earlier(
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
     epoch = _epoch(found)
-    # without an epoch, dnf may take a version of a higher one
+    # without an epoch, dnf may select a version with a higher epoch
     version = f"{epoch}:{found.metadata.version}" if epoch else found.metadata.version
     return EarlierState(properties={"ensure": version})
 
 
 def identify(state: PackageState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     if state.ensure == ABSENT:
         return {"version": ABSENT}
     return {"version": state.metadata.version, "epoch": _epoch(state)}

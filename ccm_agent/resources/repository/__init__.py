@@ -1,4 +1,4 @@
-"""The repository type: where apt and dnf get packages from, and the keys that sign them."""
+"""The repository type: sources of packages for apt and dnf, and their signing keys."""
 
 from __future__ import annotations
 

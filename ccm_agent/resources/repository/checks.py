@@ -1,4 +1,4 @@
-"""Checks of a repository's properties: pure, and before anything is read or changed."""
+"""Checks a repository's properties, before anything is read or changed. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccm_agent.resources.repository.openpgp import PublicKey, normal_fingerprint
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 NAME_LENGTH = 100
 MAIN = "main"
-"""The section of dnf's files that has its settings."""
+"""The section with dnf's settings in its files."""
 _ITEMS = {
     "suites": re.compile(r"(?:\./|/|[A-Za-z0-9][A-Za-z0-9._~+/-]*)"),
     "components": re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+/-]*"),
@@ -27,14 +27,14 @@ _ITEMS = {
 _MOST_ITEMS, _ITEM_LENGTH = 100, 200
 _URI_LENGTH = 2000
 _URI = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+;=%-]+")
-"""What RFC 3986 allows, without `#` and `,`, which the files' formats use for something else."""
+"""The characters that RFC 3986 allows, without `#` and `,`, which have a special meaning in the files' formats."""
 _SCHEMES = ("https://", "http://", "file:/")
 _WEB = ("https://", "http://")
 _PATH = re.compile(r"/[A-Za-z0-9._/+@~-]+")
 
 
 def check(wanted: RepositoryProperties) -> None:
-    """Refuse what would be another line in a file, what is not safe, and what contradicts itself."""
+    """Refuse values that would become another line in a file, unsafe values, and contradictions."""
     check_each(
         wanted,
         _check_name,
@@ -57,7 +57,7 @@ def checked_key(data: bytes, wanted: RepositoryProperties) -> PublicKey:
     Return the key in a text or file.
 
     Raises:
-        PropertyError: It is not exactly one public key, or not the one with the desired fingerprint.
+        PropertyError: The data is not exactly one public key, or its fingerprint is not the desired one.
     """
     place = Place(path="$.key")
     try:
@@ -108,7 +108,7 @@ def _check_list_urls(wanted: RepositoryProperties) -> None:
 
 
 def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
-    """Refuse a URL. The errors do not quote it before it is known to have no password."""
+    """Refuse an invalid URL. Errors do not quote it until it is known to contain no password."""
     what = f"`{field}`"
     if not uri.startswith(tuple(schemes)):
         refuse(f"{what} must begin with {', '.join(f'`{one}`' for one in schemes)}", field)
@@ -122,7 +122,7 @@ def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         refuse(f"{what} is not a valid URL", field)
-    # apt finds the host in another way: it takes the last `@` before the path, and skips what is in brackets
+    # apt determines the host differently: it uses the last `@` before the path, and skips the text in brackets
     authority, *rest = uri.partition("://")[2].split("/", 1)
     if not uri.startswith("file:/") and (authority != parts.netloc or {"[", "]"} & set("".join(rest))):
         refuse(f"{what} has a host that apt and other programs parse differently", field)
@@ -198,7 +198,7 @@ def _check_key(wanted: RepositoryProperties) -> None:
         try:
             normal_fingerprint(wanted.key_fingerprint)
         except ValueError:
-            return  # another check reports it
+            return  # another check reports this error
         checked_key(data, wanted)
     elif wanted.key_form == URL:
         if not key.startswith("https://"):

@@ -1,5 +1,5 @@
 """
-The files of repositories, as apt and dnf read them.
+The files of repositories, in the formats of apt and dnf.
 
 Source: sources.list(5), section "deb822-style format", of apt 2.6; dnf.conf(5), section "repo options", of dnf 4.14.
 """
@@ -24,16 +24,16 @@ _MOST_SHOWN = 3
 
 class RepositoryFormat(Struct, frozen=True, kw_only=True):
     """
-    How a package manager wants its repositories.
+    The repository format of a package manager.
 
     Attributes:
-        directory, key_directory: Where the files are, and where the keys are.
-        main: A file with further repositories.
+        directory, key_directory: The directories of the files and of the keys.
+        main: The path of a file with further repositories.
         suffix: The end of the file's name.
-        render: Returns a file's content, from the repository's name and content.
-        parse: Returns the content of a file that `render` made; None for another one.
-        others: Returns what a file has besides the repository, for a message; "" if nothing.
-        problem: Returns why a repository cannot be one of this package manager; "" if it can.
+        render: Returns a file's content, based on the repository's name and content.
+        parse: Returns the content of a file that `render` wrote; None for other files.
+        others: Returns a file's content other than the repository, for a message; "" if there is none.
+        problem: Returns the reason why this package manager does not support a repository; "" if it does.
     """
 
     directory: str
@@ -59,7 +59,7 @@ class RepositoryFormat(Struct, frozen=True, kw_only=True):
 
         Args:
             wanted: The repository.
-            key_path: Where its own key is; "": the usual path.
+            key_path: The path of the repository's own key; "" uses the default path.
         """
         own = key_path or self.key_path(wanted.name)
         content = RepositoryContent(
@@ -141,10 +141,10 @@ def _render_dnf(name: str, one: RepositoryContent) -> str:
 
 
 def _metadata_check(one: RepositoryContent) -> str:
-    """Return whether dnf requires signed metadata, as a number; "" leaves that to dnf.conf, which may be hardened."""
+    """Return whether dnf requires signed metadata, as a number. "" uses the setting in dnf.conf, which may be hardened."""
     if one.repo_gpgcheck:
         return "1"
-    return "0" if one.trusted else ""  # without a key, dnf could verify nothing
+    return "0" if one.trusted else ""  # without a key, dnf could not verify anything
 
 
 def _parse_dnf(name: str, text: str) -> RepositoryContent | None:
@@ -208,4 +208,4 @@ FORMATS = {
         problem=_dnf_problem,
     ),
 }
-"""By the name of the provider."""
+"""The formats by provider name."""

@@ -17,7 +17,7 @@ _ARMOR = "-----BEGIN PGP "
 
 
 class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A repository of packages, and the key that signs it."""
+    """A package repository and its signing key."""
 
     name: Annotated[
         str,
@@ -77,7 +77,7 @@ class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields
 
     @property
     def key_form(self) -> str:
-        """The form of `key`: TEXT, URL or FILE; "" if there is none."""
+        """The form of `key`: TEXT, URL or FILE; "" if there is no key."""
         if not self.key:
             return ""
         if _ARMOR in self.key or "\n" in self.key.strip():
@@ -109,11 +109,11 @@ class RepositoryFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         path: The path.
-        kind: "absent", "file", "symlink" or anything else that is there.
+        kind: "absent", "file", "symlink" or another kind of entry.
         link: The target of a symlink.
-        checksum, size: SHA-256 in hex and size of a file; "" and 0 if there is none.
-        mode: Permissions as four octal digits; "" if there is no file.
-        uid: The owner; -1 if there is no file.
+        checksum, size: SHA-256 in hex and size of a file; "" and 0 if the file does not exist.
+        mode: Permissions as four octal digits; "" if the file does not exist.
+        uid: The owner; -1 if the file does not exist.
     """
 
     path: str
@@ -126,23 +126,25 @@ class RepositoryFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_public(self) -> bool:
-        """Whether it is a file with the right owner and mode."""
+        """Whether the entry is a file with the right owner and mode."""
         return self.kind == "file" and self.uid == 0 and self.mode == f"{MODE:04o}"
 
 
 class RepositoryState(CommonState, kw_only=True, dict=True):
     """
-    The current state; `ensure` is "present" if the file of the repository exists.
+    The current state. `ensure` is "present" if the file of the repository exists.
 
     Attributes:
         manager: "apt" or "dnf".
-        file, key_file: The file of the repository, and the file where its key is.
-        key_fingerprint: Of the key in its file; "" if that does not contain exactly one key, or was not read.
-        uses_key: The file of the repository names the file of the key.
-        desired_key_checksum: SHA-256 of the key as it is written; "" if there is none, or if it has to be fetched.
-        key_error: Why the desired key cannot be used.
-        others: What the file has besides this repository, such as another section of dnf; "" if nothing.
-        also_in: Another file that has a repository of this name; "" if none has.
+        file, key_file: The file of the repository, and the file that contains its key.
+        key_fingerprint: The fingerprint of the key in its file; "" if the file does not contain exactly one key or was not
+            read.
+        uses_key: Whether the file of the repository refers to the file of the key.
+        desired_key_checksum: SHA-256 of the key in the form in which it is written; "" if there is no key, or if it must be
+            fetched.
+        key_error: The reason why the desired key cannot be used.
+        others: Content of the file other than this repository, such as another section of dnf; "" if there is none.
+        also_in: Another file that contains a repository of this name; "" if there is none.
     """
 
     manager: str
@@ -157,19 +159,25 @@ class RepositoryState(CommonState, kw_only=True, dict=True):
 
     @property
     def content(self) -> RepositoryContent | None:
-        """The repository in the file; None if this type did not write it. No field: it was not checked for secrets."""
+        """
+        The repository in the file. None if this type did not write it. It is not a field, because it was not checked for
+        secrets.
+        """
         found: RepositoryContent | None = self.__dict__.get("read")
         return found
 
     def keep_content(self, content: RepositoryContent | None) -> None:
-        """Set the repository that was read."""
+        """Store the repository that was read."""
         self.__dict__["read"] = content
 
     @property
     def key(self) -> str:
-        """The text of the key in its file, as this type writes it; "" if there is another text. No field: it is long."""
+        """
+        The text of the key in its file, in the form that this type writes; "" for other texts. It is not a field, because it is
+        long.
+        """
         return str(self.__dict__.get("key", ""))
 
     def keep_key(self, text: str) -> None:
-        """Set the text of the key that was read."""
+        """Store the text of the key that was read."""
         self.__dict__["key"] = text

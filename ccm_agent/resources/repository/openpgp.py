@@ -1,12 +1,12 @@
 """
-Public keys of OpenPGP: the fingerprint of the one key in a text or file, and the key without anything else around it.
+OpenPGP public keys: reads the fingerprint of the single key in a text or file, and the key without any surrounding data.
 
-No signature is verified: a fingerprint proves the primary key, and the programs that use the key verify that its subkeys belong
-to it. Only framing that every reader understands alike is accepted, and `PublicKey.armored` writes what was read. So no reader
-finds another key there than this module did.
+Signatures are not verified. A fingerprint proves the primary key. The programs that use the key verify that its subkeys belong
+to it. Only framing that all programs read in the same way is accepted, and `PublicKey.armored` writes exactly the data that was
+read. Therefore no other program can find a different key in the result.
 
-There is no library for it, because those that read keys (PGPy, PySequoia) bring cryptography that nothing else here needs, and
-minimal hosts have no gpg.
+No library is used, because the libraries that read keys (PGPy, PySequoia) require cryptography packages that no other part
+needs. Minimal hosts do not have gpg.
 
 Source: RFC 9580, sections 4.2 (framing), 5.5.4 (fingerprints), 6 (armor).
 """
@@ -23,7 +23,7 @@ from functools import cache
 from msgspec import Struct
 
 KEY_LIMIT_BYTES = 256 << 10
-"""A larger file is a keyring. The largest keys have some thousand signatures."""
+"""The maximum size of a key. A larger file is a keyring. The largest keys have a few thousand signatures."""
 FINGERPRINT_LENGTHS = (40, 64)
 _LINE = 64
 _BEGIN, _END = b"-----BEGIN PGP PUBLIC KEY BLOCK-----", b"-----END PGP PUBLIC KEY BLOCK-----"
@@ -33,9 +33,9 @@ _CHECKSUM = re.compile(rb"=[A-Za-z0-9+/]{4}")
 _PRIMARY, _SUBKEY = 6, 14
 _SECRET = (5, 7)
 _PARTS = frozenset({2, 13, 17, _SUBKEY})
-"""Packets after the primary key: signatures, user IDs, user attributes, subkeys."""
+"""The types of packets after the primary key: signatures, user IDs, user attributes, subkeys."""
 _LEAST_KEY = 8
-"""Version, time and algorithm, and at least two bytes of a number."""
+"""The minimum size of a key: version, time, algorithm, and at least two bytes of a number."""
 
 
 class PublicKey(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class PublicKey(Struct, frozen=True, kw_only=True):
     One public key with its subkeys, user IDs and signatures.
 
     Attributes:
-        fingerprint: Of the primary key: 40 (version 4) or 64 (version 6) hexadecimal digits, in capitals.
+        fingerprint: The fingerprint of the primary key: 40 (version 4) or 64 (version 6) hexadecimal digits, in capitals.
         packets: The key in binary form.
     """
 
@@ -51,7 +51,7 @@ class PublicKey(Struct, frozen=True, kw_only=True):
     packets: bytes
 
     def armored(self) -> bytes:
-        """Return the key as text. Equal keys give equal texts."""
+        """Return the key as text. Equal keys result in equal texts."""
         coded = base64.b64encode(self.packets)
         lines = [coded[at : at + _LINE] for at in range(0, len(coded), _LINE)]
         # rpm refuses a text without a checksum
@@ -64,7 +64,7 @@ def parse_public_key(data: bytes) -> PublicKey:
     Read a text or a binary file that contains one public key.
 
     Raises:
-        ValueError: It contains something else; the text says what.
+        ValueError: The data contains something else. The message describes it.
     """
     if len(data) > KEY_LIMIT_BYTES:
         raise ValueError(f"it is larger than {KEY_LIMIT_BYTES >> 10} KiB, so it is not a single key")
@@ -88,10 +88,10 @@ def parse_public_key(data: bytes) -> PublicKey:
 
 def normal_fingerprint(text: str) -> str:
     """
-    Return a fingerprint as `PublicKey` has it. Spaces and a leading `0x` are accepted.
+    Return a fingerprint in the form of `PublicKey.fingerprint`. Spaces and a leading `0x` are accepted.
 
     Raises:
-        ValueError: It is not a complete fingerprint.
+        ValueError: The text is not a complete fingerprint.
     """
     plain = text.replace(" ", "").upper().removeprefix("0X")
     if len(plain) not in FINGERPRINT_LENGTHS or not re.fullmatch(r"[0-9A-F]+", plain):
@@ -100,7 +100,7 @@ def normal_fingerprint(text: str) -> str:
 
 
 def _unarmored(data: bytes) -> bytes:
-    """Return the content of the one armored block of a text."""
+    """Return the content of the single armored block in a text."""
     lines = [line.rstrip() for line in data.splitlines()]
     begins = [number for number, line in enumerate(lines) if line.startswith(_BLOCK)]
     if b"PRIVATE KEY" in data:
@@ -149,7 +149,7 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _new_size(data: bytes, at: int) -> tuple[int, int]:
-    """Return the size of a body, and where it begins."""
+    """Return the size of a packet's body and its position."""
     first = _number(data, at, 1)
     if first < 192:
         return first, at + 1
@@ -178,7 +178,7 @@ def _fingerprint(body: bytes) -> str:
         raise ValueError("its key is damaged")
     version = body[0]
     if version == 4 and len(body) < 1 << 16:
-        # a second key with a given SHA-1 is out of reach; without the flag, hosts in FIPS mode refuse the function
+        # finding a second key with a given SHA-1 is infeasible; without the flag, hosts in FIPS mode refuse the function
         digest = hashlib.sha1(b"\x99" + len(body).to_bytes(2) + body, usedforsecurity=False)
         return digest.hexdigest().upper()
     if version == 6:

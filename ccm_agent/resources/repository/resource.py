@@ -1,4 +1,4 @@
-"""Decides the steps of a repository resource: pure, no I/O."""
+"""Decides the steps of a repository resource. No I/O."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _REPLACEABLE = ("absent", "file", "symlink")
 
 
 def reach(wanted: RepositoryProperties) -> HostAccess:
-    """Return what the resource touches, with the package manager that it is for; without properties of either, with both."""
+    """
+    Return the host objects that the resource accesses, for its package manager. If no property is specific to one, both are
+    included.
+    """
     managers = [wanted.provider] if wanted.provider in FORMATS else _managers(wanted)
     formats = [FORMATS[one] for one in managers]
     paths = [path for one in formats for path in (one.path(wanted.name), one.key_path(wanted.name))]
@@ -50,7 +53,7 @@ def _managers(wanted: RepositoryProperties) -> list[str]:
 
 
 def decide(wanted: RepositoryProperties, found: RepositoryState, context: DecisionContext) -> Decision:
-    """The decision table of the repository type; see docs/resources/repository.md."""
+    """Decide the steps with the decision table of the repository type; see docs/resources/repository.md."""
     if wanted.ensure == ABSENT:
         return _removal(wanted, found)
     if problem := FORMATS[found.manager].problem(wanted) or _place_problem(found):
@@ -89,7 +92,7 @@ def _removal(wanted: RepositoryProperties, found: RepositoryState) -> Decision:
 
 
 def _place_problem(found: RepositoryState) -> str:
-    """Why the files cannot be written; "" if they can."""
+    """Return the reason why the files cannot be written; "" if they can."""
     for file in (found.file, found.key_file):
         if file.kind not in _REPLACEABLE:
             return f"{file.path} is not a file: it is a {file.kind}"
@@ -105,14 +108,14 @@ def _others_problem(found: RepositoryState) -> str:
 
 
 def _differences(wanted: RepositoryProperties, found: RepositoryState) -> Iterator[tuple[str, bool]]:
-    """Yield what differs, and whether it is a content: another owner or mode needs no refresh."""
+    """Yield the differences, each with whether it is a difference in content. Another owner or mode needs no refresh."""
     desired = hashlib.sha256(FORMATS[found.manager].content(wanted)).hexdigest()
     yield from _file_differences(found.file, found.file.checksum == desired)
     if wanted.key:
         if found.desired_key_checksum:
             is_same = found.key_file.checksum == found.desired_key_checksum
         else:
-            # one that has to be fetched: what is on the host is accepted if it is the same key, as this type writes it
+            # if the key must be fetched, accept the host's key if it is the same key in the form that this type writes
             is_same = found.key != "" and found.key_fingerprint == normal_fingerprint(wanted.key_fingerprint)
         yield from _file_differences(found.key_file, is_same)
 

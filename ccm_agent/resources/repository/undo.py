@@ -1,4 +1,4 @@
-"""What undoes the change of a repository: the repository and the key that its files had before."""
+"""Undoes the change of a repository by restoring the earlier repository and key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOREIGN = "its files were not as this type writes them"
 async def earlier(
     wanted: RepositoryProperties, found: RepositoryState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
-    """Return the state before a change; see `UndoRules`. Only files that come back byte for byte are restored."""
+    """Return the state before a change; see `UndoRules`. Files are restored only if they can be reproduced byte for byte."""
     replaces_key = bool(wanted.key) and found.key_file.kind != "absent" and not found.uses_key
     if replaces_key and found.key_file.checksum != found.desired_key_checksum:
         return EarlierState(why_not=FOREIGN)
@@ -33,7 +33,7 @@ async def earlier(
 
 
 def described_properties(found: RepositoryState) -> dict[str, Any] | None:
-    """Return the properties that make the repository's files as they are; None if this type did not write them."""
+    """Return the properties that result in the repository's current files. None if this type did not write the files."""
     content = found.content
     if content is None or not found.file.is_public:
         return None
@@ -56,7 +56,7 @@ def _properties(content: RepositoryContent) -> dict[str, Any]:
 
 
 def identify(state: RepositoryState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     file, key = state.file, state.key_file
     return {
         "kind": file.kind,

@@ -16,7 +16,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     Convert flags to properties.
 
     Raises:
-        UsageError: The source is not a directory; for `absent` it need not exist.
+        UsageError: The source is not a directory. For `absent`, the source may be missing.
     """
     values = {"ensure": PRESENT, "engine": DEFAULT_ENGINE, **given}
     if "post" in values:

@@ -22,7 +22,10 @@ DELIMITERS = {"jet": ("[[", "]]"), "go": ("{{", "}}"), "jinja": ("{{", "}}")}
 """The template engines, each with its default delimiters."""
 DEFAULT_ENGINE = "jet"
 DEFAULT_TIMEOUT = "15m"
-"""Formatting, checking or encrypting one file does not take this long. A command that does probably waits for input."""
+"""
+The default time limit of a `post` command. Formatting, checking or encrypting one file is faster, so a slower command is
+probably waiting for input.
+"""
 
 
 class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -83,24 +86,24 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
 
     @property
     def post_limit_s(self) -> float:
-        """The time limit of each command of `post`."""
+        """The time limit of each `post` command, in seconds."""
         return parse_duration(self.timeout or DEFAULT_TIMEOUT)
 
 
 class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    How the directory compares with the rendered files. Paths are absolute and sorted.
+    The differences between the directory and the rendered files. Paths are absolute and sorted.
 
     Attributes:
         name: Path of the directory.
         provider: The provider that read the state.
-        target_exists: The directory exists.
+        target_exists: Whether the directory exists.
         changed: Files that must be written.
-        purged: Files that do not belong to the scaffold; only `purge` removes them.
+        purged: Files that do not belong to the scaffold. Only `purge` removes them.
         stable: Files that are in their desired state.
         engine: The template engine.
-        failing: Files whose `post` command failed on the same content before; it was not tried again.
-        reason: Why nothing is rendered; "" if something is.
+        failing: Files whose `post` command failed on the same content before. The command was not run again.
+        reason: The reason why nothing is rendered; "" if something is.
     """
 
     name: str
@@ -116,8 +119,8 @@ class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class ScaffoldState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is `absent` only if that is desired and the directory does not exist; otherwise it is as in Choria
-    CCM.
+    The current state. `ensure` is `absent` only if `absent` is desired and the directory does not exist. Otherwise it is the
+    same as in Choria CCM.
     """
 
     metadata: ScaffoldMetadata

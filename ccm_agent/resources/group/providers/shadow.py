@@ -23,7 +23,7 @@ class ShadowGroups:
     """
     Local groups of a system with the shadow tools.
 
-    All methods raise HostError if the host refuses; nothing of that verb is done then.
+    All methods raise HostError if the host refuses an operation. In that case, the method has changed nothing.
     """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
@@ -35,7 +35,7 @@ class ShadowGroups:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[GroupProperties]) -> list[GroupState]:
-        """Return what `status` would for each, with one read."""
+        """Return the result of `status` for each group, with a single read."""
         text = await read_accounts(self._files, GROUP)
         found = entries(text, {one.name for one in wanted}, GROUP_FIELDS)
         return [state(one.name, found.get(one.name)) for one in wanted]
@@ -58,29 +58,29 @@ class ShadowGroups:
             ) from err
 
     async def set_gid(self, name: str, gid: int) -> None:
-        """Change the number. It also changes in the entries of users whose primary group it is; files keep the old one."""
+        """Change the group's number. The entries of users with this primary group also change. Files keep the old number."""
         await self._tools.run(
             f"could not change the gid of the group {name}", "groupmod", "-g", str(gid), "--", name
         )
 
     async def add_members(self, name: str, members: Sequence[str]) -> None:
-        """Add users that exist."""
+        """Add existing users."""
         for member in members:
             what = f"could not add {member} to the group {name}"
             await self._tools.run(what, "gpasswd", "-a", member, "--", name)
 
     async def set_members(self, name: str, members: Sequence[str]) -> None:
-        """Replace the list of members by users that exist."""
+        """Replace the list of members with existing users."""
         what = f"could not set the members of the group {name}"
         await self._tools.run(what, "gpasswd", "-M", ",".join(members), "--", name)
 
     async def remove(self, name: str) -> None:
-        """Remove the group. One that is the primary group of a user is refused."""
+        """Remove the group. The primary group of a user is not removed."""
         await self._tools.run(f"could not remove the group {name}", "groupdel", "--", name)
 
 
 def state(name: str, entry: list[str] | None) -> GroupState:
-    """Return the state that an entry of /etc/group describes; None: there is none."""
+    """Return the state for an entry of /etc/group. None means that there is no entry."""
     metadata = GroupMetadata(name=name, provider=PROVIDER)
     if entry is not None:
         metadata.gid, metadata.members = number(entry[2]), members_of(entry)

@@ -19,17 +19,17 @@ INSTALLED = frozenset(
         *("ip6-allnodes", "ip6-allrouters", "ip6-allhosts"),
     }
 )
-"""The names that distributions write."""
+"""The names in the entries that distributions write."""
 OWN_ADDRESS = "127.0.1.1"
-"""The installer of Debian gives it to the machine's own name; Debian Reference, chapter 5."""
+"""The address that Debian's installer assigns to the machine's own name; see Debian Reference, chapter 5."""
 
 
 async def find_hosts(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the hosts of /etc/hosts, without those that a distribution writes.
+    Return the hosts of /etc/hosts, without the entries that a distribution writes.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: /etc/hosts cannot be read.
     """
     refuse_argument("host", argument)

@@ -18,11 +18,11 @@ from ccm_agent.resources.shared_file import SharedFile
 
 class HostsFile:
     """
-    The provider `hosts_file`. All methods raise HostError if the operating system refuses.
+    The provider `hosts_file`. All methods raise HostError if the operating system refuses an operation.
 
     Args:
         files: Reads and writes the file.
-        locks: Gives its lock.
+        locks: Provides the lock of the file.
     """
 
     def __init__(self, files: Files, locks: Locks) -> None:
@@ -33,7 +33,7 @@ class HostsFile:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[HostProperties]) -> list[HostState]:
-        """Return what `status` would for each: the file is read once."""
+        """Return the result of `status` for each host. The file is read once."""
         entries = read_entries(await self._shared.read(HOSTS))
         states = []
         for one in wanted:
@@ -50,7 +50,7 @@ class HostsFile:
         return states
 
     async def write(self, wanted: HostProperties) -> None:
-        """Write the lines of the host atomically; other lines and comments are kept."""
+        """Write the lines of the host atomically. Other lines and comments are kept."""
         addresses, aliases = wanted.addresses, wanted.aliases
         await self._shared.edit(HOSTS, lambda lines: with_entries(lines, wanted.name, addresses, aliases))
 

@@ -1,4 +1,4 @@
-"""The kernel modules that files of no package load at boot or set up, for `ccm import kernel_module`."""
+"""Finds kernel modules in files that belong to no package and load or configure modules, for `ccm import kernel_module`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ async def find_modules(context: ResourceContext, argument: str) -> ExistingResou
     """
     Return the modules in /etc/modules and /etc/modules-load.d, and those with a file of this type in /etc/modprobe.d.
 
-    A module that is listed and not loaded is imported with `apply: false`.
+    A module that is listed but not loaded is imported with `apply: false`.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: A file cannot be read.
     """
     refuse_argument("kernel_module", argument)
@@ -72,7 +72,7 @@ async def find_modules(context: ResourceContext, argument: str) -> ExistingResou
 
 
 async def _listed(context: ResourceContext) -> dict[str, None]:
-    """Return the modules that files of no package list for the boot."""
+    """Return the modules that are loaded at boot by files without a package."""
     files = await read_own_files(context, BOOT_DIRECTORY)
     (look,) = await context.files.inspect([MODULES_FILE], digest=False, follow=False)
     if look.kind == "file":
@@ -88,7 +88,7 @@ async def _listed(context: ResourceContext) -> dict[str, None]:
 
 
 def _add(builder: ExistingBuilder[KernelModuleProperties], name: str, found: KernelModuleState) -> None:
-    """Add a module with what changes nothing on this host."""
+    """Add a module with properties that match its current state."""
     described = {key: value for key, value in describe(found).items() if value != PRESENT}
     for properties in (described, {**described, "apply": False}):
         wanted = KernelModuleProperties(name=name, **{"ensure": PRESENT, **properties})

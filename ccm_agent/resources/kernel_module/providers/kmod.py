@@ -1,5 +1,5 @@
 """
-Modules of the running kernel, the files that are read at boot, and modprobe of kmod.
+Manages modules of the running kernel and the files that are read at boot, using modprobe of kmod.
 
 Source: modprobe(8), modprobe.d(5), modules-load.d(5), proc_modules(5).
 """
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 LOADED_FILE = "/proc/modules"
 RELEASE_FILE = "/proc/sys/kernel/osrelease"
 MODULES_FILE = "/etc/modules"
-"""Debian's /etc/modules-load.d/modules.conf is a symlink to it; other init systems read it by itself."""
+"""Debian's /etc/modules-load.d/modules.conf is a symlink to this file. Other init systems read it directly."""
 FOLDERS = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
-"""A file takes the place of all files of the same name in later ones."""
+"""The folders with configuration files. A file overrides all files of the same name in later folders."""
 LIMIT_BYTES = 4 << 20
 _DIRECTORY_MODE = 0o755
 
 
 class _Look(Struct, frozen=True, kw_only=True):
     """
-    What one look found, besides the files of the resources.
+    The result of reading the host's state, without the files of the resources.
 
     Attributes:
-        loaded: The loaded modules; None if the kernel cannot load any.
-        built_in: Those that are part of the kernel.
+        loaded: The loaded modules. None if the kernel cannot load modules.
+        built_in: Modules that are part of the kernel.
         settings: The text of each file of modprobe.d(5), by path.
-        listed: The files because of which a module is loaded at boot, by module.
-        blacklisted: The files that blacklist it, likewise.
+        listed: The files that load a module at boot, by module.
+        blacklisted: The files that blacklist a module, by module.
     """
 
     loaded: Mapping[str, LoadedModule] | None
@@ -69,7 +69,7 @@ class _Look(Struct, frozen=True, kw_only=True):
 
 class Kmod:
     """
-    The provider `kmod`. All methods raise HostError if the operating system refuses.
+    The provider `kmod`. All methods raise HostError if the operating system refuses an operation.
 
     Args:
         runner: Runs modprobe.
@@ -88,7 +88,7 @@ class Kmod:
         return _state(wanted, looks, await self._look([wanted.module]))
 
     async def look_ahead(self, wanted: Sequence[KernelModuleProperties]) -> list[KernelModuleState | None]:
-        """Return what `status` would for each: the kernel's list and each folder are read once."""
+        """Return the result of `status` for each module. The kernel's list and each folder are read once."""
         paths = [path for one in wanted for path in (one.boot_path, one.settings_path)]
         looks = await self._files.inspect(paths, follow=False)
         try:
@@ -104,7 +104,8 @@ class Kmod:
 
         Args:
             wanted: The module.
-            settings: Write its options before. If the module cannot be loaded with them, the file is as before.
+            settings: Whether to write the module's options first. If the module cannot be loaded with them, the file is
+                restored.
         """
         if not settings:
             await self._modprobe(wanted)
@@ -135,7 +136,7 @@ class Kmod:
     async def compare(
         self, wanted: KernelModuleProperties, *, settings: bool, boot: bool
     ) -> list[FileChange]:
-        """Return the contents of the files that change, before and after, for a diff."""
+        """Return the contents of the changed files, before and after, for a diff."""
         from ccm_agent.resources.changes import compare_file
 
         changes = [(wanted.settings_path, settings_content(wanted))] if settings else []

@@ -16,15 +16,15 @@ from ccm_agent.resources.mount.tables import read_entries
 from ccm_agent.resources.shared_file import SharedFile
 
 INSTALLED = KEPT | {"/boot", "/boot/efi", "/efi"}
-"""Their entries name the disks of one machine."""
+"""Mount points whose entries refer to the disks of one machine."""
 
 
 async def find_mounts(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the entries of /etc/fstab, without those that the installer of the distribution writes.
+    Return the entries of /etc/fstab, without those that the distribution's installer writes.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: /etc/fstab or the mounted file systems cannot be read.
     """
     refuse_argument("mount", argument)

@@ -30,12 +30,13 @@ SYSTEMD = "/run/systemd/system"
 
 class UtilLinux:
     """
-    The provider `util_linux`: reads and changes file systems. All methods raise HostError if the operating system refuses.
+    The provider `util_linux`: reads and changes file systems. All methods raise HostError if the operating system refuses an
+    operation.
 
     Args:
         runner: Runs mount and umount.
-        files: Reads both tables, and creates mount points.
-        locks: Gives the lock of /etc/fstab.
+        files: Reads both tables and creates mount points.
+        locks: Provides the lock of /etc/fstab.
     """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
@@ -48,11 +49,11 @@ class UtilLinux:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[MountProperties]) -> list[MountState]:
-        """Return what `status` would for each: both tables are read once."""
+        """Return the result of `status` for each mount point. Both tables are read once."""
         entries = read_entries(await self._fstab.read(FSTAB))
         content = await self._files.read(MOUNTS, MOUNTS_BYTES)
         mounts = read_mounts(content.decode(errors="replace"))
-        # what is mounted is not looked at: a network share that does not answer would block
+        # mounted file systems are not inspected, because a network share that does not answer would block
         bare = [one.name for one in wanted if one.name not in mounts]
         looks = await self._files.inspect(bare, digest=False, follow=False) if bare else []
         kinds = {look.path: look.kind for look in looks}
@@ -72,7 +73,7 @@ class UtilLinux:
         await run_tool(self._runner, f"{wanted.name} cannot be mounted", *argv)
 
     async def _refuse_links(self, point: str) -> None:
-        """Refuse a symlink of another user above the mount point: mount(8) follows it to any place."""
+        """Refuse a symlink of another user above the mount point, because mount(8) would follow it to any location."""
         above = ["/".join(point.split("/")[:end]) for end in range(2, point.count("/") + 1)]
         for look in await self._files.inspect(above, digest=False, follow=False) if above else ():
             if look.kind == "symlink" and look.uid != 0:
@@ -82,16 +83,16 @@ class UtilLinux:
 
     async def remount(self, wanted: MountProperties, device: str) -> None:
         """Change the options of the file system that is mounted from a device."""
-        # with the device, because otherwise the old options in fstab are merged into the new ones
+        # the device is given, because otherwise the old options in fstab are merged into the new options
         argv = ("mount", "-o", f"remount,{wanted.options}", "--", device, wanted.name)
         await run_tool(self._runner, f"{wanted.name} cannot be remounted", *argv)
 
     async def unmount(self, wanted: MountProperties) -> None:
-        """Unmount the file system; neither lazily nor by force."""
+        """Unmount the file system. The `lazy` and `force` modes are not used."""
         await run_tool(self._runner, f"{wanted.name} cannot be unmounted", "umount", "--", wanted.name)
 
     async def write_entry(self, wanted: MountProperties) -> None:
-        """Write the entry into /etc/fstab atomically; other lines are kept."""
+        """Write the entry to /etc/fstab atomically. Other lines are kept."""
         await self._fstab.edit(FSTAB, lambda lines: with_entry(lines, wanted.name, wanted.entry))
         await self._reload()
 
@@ -101,7 +102,9 @@ class UtilLinux:
         await self._reload()
 
     async def _reload(self) -> None:
-        """Tell systemd, which otherwise unmounts what its old unit of the mount point does not have."""
+        """
+        Make systemd read the new fstab. Otherwise it unmounts file systems that differ from its old unit of the mount point.
+        """
         (look,) = await self._files.inspect([SYSTEMD], digest=False)
         if look.kind == "directory":
             await run_tool(

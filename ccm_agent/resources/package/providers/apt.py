@@ -85,8 +85,8 @@ class Apt:
         """
         Refuse a name that apt would not interpret as the name of one package.
 
-        If no package has exactly this name, apt reads a `-` or `+` at the end as "remove" and "install", and a dot as a regular
-        expression that may match many packages.
+        If no package has exactly this name, apt reads `-` and `+` at the end as "remove" and "install". It reads a dot as a
+        regular expression that may match many packages.
         """
         if not name.endswith(("-", "+")) and "." not in name:
             return
@@ -102,7 +102,7 @@ class Apt:
 
 
 Row = tuple[str, str, str, str]
-"""Package, version, architecture, status as dpkg-query prints them."""
+"""Package, version, architecture and status, as dpkg-query prints them."""
 
 
 def plain_name(name: str) -> str:
@@ -111,7 +111,7 @@ def plain_name(name: str) -> str:
 
 
 def parse_query(output: str) -> dict[str, list[Row]]:
-    """Return rows of `dpkg-query -W` by package. A package can have several architectures, and can have no version."""
+    """Return rows of `dpkg-query -W` by package. A package can have several architectures, and the version can be empty."""
     rows: dict[str, list[Row]] = {}
     for line in output.splitlines():
         fields = line.split(" ")
@@ -121,7 +121,7 @@ def parse_query(output: str) -> dict[str, list[Row]]:
 
 
 def choose(rows: Iterable[Row], name: str) -> Row | None:
-    """Return the row that fits the name and, if given, its architecture; installed packages are preferred."""
+    """Return the row that matches the name and, if given, the architecture. Installed packages are preferred."""
     arch = name.partition(":")[2]
     fitting = [row for row in rows if arch in ("", "any", row[2])]
     fitting.sort(key=lambda row: row[3] != INSTALLED)
@@ -129,7 +129,7 @@ def choose(rows: Iterable[Row], name: str) -> Row | None:
 
 
 def state(name: str, row: Row | None) -> PackageState:
-    """Return the state that a row describes. Only `installed` counts as present, so that an install repairs everything else."""
+    """Return the state for a row. Only `installed` is treated as present, so that an install repairs all other states."""
     word = row[3] if row else UNKNOWN
     if row and word == INSTALLED:
         metadata = PackageMetadata(

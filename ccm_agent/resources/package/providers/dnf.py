@@ -32,7 +32,7 @@ class Dnf:
         names = sorted({properties.name for properties in wanted})
         done = await self._tool.ask("rpm", "-q", "--queryformat", FORMAT, "--", *names)
         rows = parse_query(done.stdout.decode(errors="replace"))
-        # for a name with an architecture or version, rpm answers with the plain name: left to `status`
+        # for a name with an architecture or version, rpm prints the plain name, so `status` reads this package
         return [state(p.name, rows.get(p.name)) for p in wanted]
 
     async def install(self, name: str, version: str) -> None:
@@ -41,7 +41,7 @@ class Dnf:
 
     async def upgrade(self, name: str, version: str) -> None:
         if version == LATEST:
-            # `dnf install` leaves an installed package at its version
+            # `dnf install` does not change the version of an installed package
             await self._change(f"could not upgrade {name}", "upgrade", name)
         else:
             await self.install(name, version)
@@ -51,8 +51,8 @@ class Dnf:
         before = (await self._tool.ask("rpm", "-q", "--", name)).stdout
         done = await self._run("downgrade", package)
         if done.code or (await self._tool.ask("rpm", "-q", "--", name)).stdout == before:
-            # a version without epoch may have a higher epoch than the installed one; then dnf must upgrade to reach it, and a
-            # downgrade does nothing and reports success
+            # A version without an epoch may have a higher epoch than the installed version. Then dnf must upgrade to reach it,
+            # and a downgrade does nothing and reports success.
             await self._change(f"could not downgrade to {package}", "install", package)
 
     async def uninstall(self, name: str) -> None:
@@ -71,7 +71,7 @@ Row = tuple[str, str, str, str, str]
 
 def parse_query(output: str) -> dict[str, Row]:
     """
-    Return rows of `rpm -q` by name; of several installed versions the last, which is the newest.
+    Return rows of `rpm -q` by name. If several versions are installed, the last row is used, which is the newest.
 
     Other lines are about packages that are not installed.
     """
@@ -84,7 +84,7 @@ def parse_query(output: str) -> dict[str, Row]:
 
 
 def state(name: str, row: Row | None) -> PackageState:
-    """Return the state that a row describes: `ensure` is the version without release, as in Choria CCM."""
+    """Return the state for a row. `ensure` is the version without release, as in Choria CCM."""
     if row is None:
         metadata = PackageMetadata(name=name, version=ABSENT, provider=PROVIDER)
         return PackageState(protocol=PROTOCOL, type="package", name=name, ensure=ABSENT, metadata=metadata)

@@ -19,12 +19,12 @@ from ccm_agent.resources.package_tool import (
 
 PRIORITIES = "${Package} ${Essential} ${Priority} ${db:Status-Status}\n"
 BASE = frozenset({"required", "important", "standard"})
-"""Priorities of the packages that the installation of Debian itself selects."""
+"""Priorities of the packages that Debian's installation selects."""
 FAILED = "could not list the packages"
 
 
 async def find_with_apt(context: ResourceContext, argument: str) -> ExistingResources:
-    """Return the packages that are marked as manually installed, without those that every Debian has."""
+    """Return the packages that are marked as manually installed, except the packages on every Debian system."""
     _refuse_argument(argument)
     tool = PackageTool(context.runner, context.port("locks"), APT_ENVIRONMENT)
     manual = await tool.ask("apt-mark", "showmanual")
@@ -40,7 +40,7 @@ async def find_with_dnf(context: ResourceContext, argument: str) -> ExistingReso
     """Return the manually installed packages. For dnf, these include the packages that the installer selected."""
     _refuse_argument(argument)
     tool = PackageTool(context.runner, context.port("locks"), {})
-    # without -C, dnf would ask the mirrors
+    # without -C, dnf would contact the mirrors
     done = await tool.ask("dnf", "-C", "-q", "repoquery", "--userinstalled", "--qf", "%{name}\n")
     refuse(done, FAILED, DNF_LOCK_WORDS)
     return _present(done.stdout.decode(errors="replace").split())

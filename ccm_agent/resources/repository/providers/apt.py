@@ -28,20 +28,20 @@ OPTIONS = (
     "Dir::Etc::SourceParts=/dev/null",
     "APT::Get::List-Cleanup=false",
     "APT::Update::Error-Mode=any",
-    # caches of this repository alone would replace those of all
+    # caches with only this repository would replace the caches of all repositories
     "Dir::Cache::pkgcache=",
     "Dir::Cache::srcpkgcache=",
 )
-"""Only the list of one repository is fetched, the others stay, and a server that cannot be reached is an error."""
+"""Only the list of one repository is fetched. The other lists are kept, and an unreachable server is an error."""
 TRIAL_OPTIONS = tuple(
     f"Acquire::IndexTargets::{target}::DefaultEnabled=false"
     for target in ("deb::Packages", "deb::Translations", "deb-src::Sources")
 )
-"""Only the signed index is fetched, not what it lists."""
+"""Only the signed index is fetched, not the lists in it."""
 
 
 class AptLists:
-    """apt; see `PackageLists`."""
+    """Package lists of apt; see `PackageLists`."""
 
     name = APT
 
@@ -53,7 +53,8 @@ class AptLists:
         """
         See `PackageLists`.
 
-        The lists are in the folder. Those of the host may have the same name and belong to another file, with another key.
+        The lists are stored in the folder. Lists of the host may have the same name, but belong to another file with another
+        key.
         """
         path, lists = f"{folder}/{repository}.sources", f"{folder}/lists"
         await self._files.write(path, file, mode=MODE)
@@ -76,12 +77,12 @@ class AptLists:
         refuse(done, what, APT_LOCK_WORDS)
 
     async def fault(self) -> str:
-        """See `PackageLists`. All lists of sources are read, and nothing else."""
+        """See `PackageLists`. apt reads all lists of sources, and nothing else."""
         done = await self._tool.ask("apt-get", "indextargets", "--format", "$(SITE)")
         return "" if done.code == 0 else tail(done)
 
     async def places(self, names: Collection[str]) -> Mapping[str, str]:
-        """See `PackageLists`. For apt, repositories have no names."""
+        """See `PackageLists`. Repositories of apt have no names."""
         return {}
 
 

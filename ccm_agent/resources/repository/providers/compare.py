@@ -29,13 +29,13 @@ async def compare_files(
     drops_key: bool,
 ) -> list[FileChange]:
     """
-    Return what changes.
+    Return the changes of the files.
 
     Args:
         files: The files of the host.
         wanted: The repository.
-        found: Its state.
-        after: The content of its file after the change; None: it is removed.
+        found: The state of the repository.
+        after: The content of the repository's file after the change. None if the file is removed.
         drops_key: Whether the key is removed.
     """
     changes = []
@@ -48,7 +48,7 @@ async def compare_files(
 async def _file_change(files: Files, file: RepositoryFile, after: bytes | None) -> FileChange:
     before, why = await read_for_diff(files, file.path) if file.kind == "file" else (None, "")
     private = await private_paths(files, [file.path], MODE if after is not None else None)
-    # another tool may have written a password there
+    # another tool may have written a password to the file
     has_secret = before is not None and find_sign(before, int(file.mode, 8)) != ""
     return FileChange(
         path=file.path,

@@ -20,10 +20,10 @@ from ccm_agent.resources.repository.providers.package_lists import REFRESH_LIMIT
 
 MAIN = "/etc/dnf/dnf.conf"
 SETTINGS = ("/etc/dnf/libdnf5.conf.d", "/usr/share/dnf5/libdnf.conf.d")
-"""Where dnf5 has further files with settings of all repositories."""
+"""Folders in which dnf5 has further settings for all repositories."""
 
 STRICT = b"skip_if_unavailable=0\n"
-"""Otherwise dnf only warns of a server that it cannot reach, if its main file says so."""
+"""With this setting an unreachable server is an error. Otherwise dnf's main file may turn the error into a warning."""
 _METADATA_SETTING = re.compile(rb"^repo_gpgcheck=", re.MULTILINE)
 _METADATA_CHECK = re.compile(
     rb"^[ \t]*repo_gpgcheck[ \t]*[=:][ \t]*(?!(?:0|no|false|off)[ \t\r]*$)", re.MULTILINE | re.IGNORECASE
@@ -32,7 +32,7 @@ _METADATA_CHECK = re.compile(
 
 
 class DnfLists:
-    """dnf; see `PackageLists`."""
+    """Package lists of dnf; see `PackageLists`."""
 
     name = DNF
 
@@ -45,8 +45,9 @@ class DnfLists:
         """
         See `PackageLists`.
 
-        The name of dnf's cache is made of the repository's name and URL, so the later file uses it. With signed metadata, the
-        cache also has the keys that were accepted before. An empty one shows whether the desired key is the right one.
+        The name of dnf's cache depends on the repository's name and URL, so the final file uses the same cache. With signed
+        metadata, the cache also contains the keys that were accepted before. An empty cache shows whether the desired key is
+        the right one.
         """
         options = [f"--setopt=reposdir={folder}"]
         if await self._checks_metadata(file):
@@ -60,7 +61,7 @@ class DnfLists:
         refuse(done, what, DNF_LOCK_WORDS)
 
     async def _checks_metadata(self, file: bytes) -> bool:
-        """Whether dnf verifies the metadata of a repository, as far as that is known: its file decides, then the settings."""
+        """Whether dnf verifies the metadata of a repository, based on its file and then the known settings."""
         if _METADATA_SETTING.search(file):
             return _METADATA_CHECK.search(file) is not None
         there = [
@@ -77,19 +78,19 @@ class DnfLists:
         return any(_METADATA_CHECK.search(text) for text in texts)
 
     async def refresh(self, repository: str, path: str) -> None:
-        """See `PackageLists`. dnf fetches what it needs when it installs packages."""
+        """See `PackageLists`. dnf fetches the required lists when it installs packages."""
 
     async def fault(self) -> str:
         """See `PackageLists`. dnf ignores files that it cannot read."""
         return ""
 
     async def places(self, names: Collection[str]) -> Mapping[str, str]:
-        """See `PackageLists`. Of several definitions with one name, dnf uses any."""
+        """See `PackageLists`. If several definitions have the same name, it is undefined which one dnf uses."""
         folder, suffix = FORMATS[DNF].directory, FORMATS[DNF].suffix
         try:
             tree = await self._trees.read(folder, FOLDER_BYTES)
         except FileError:
-            return {}  # there is no folder yet, or a later look at the file itself fails
+            return {}  # the folder does not exist yet, or reading the file itself fails later
         found: dict[str, str] = {}
         for entry in tree.entries:
             if entry.path.endswith(suffix) and "/" not in entry.path:

@@ -1,4 +1,4 @@
-"""The repositories that no package installed, for `ccm import repository`."""
+"""Finds the repositories that no package installed, for `ccm import repository`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ccm_agent.resources.repository.undo import described_properties
 from ccm_agent.resources.secret_signs import find_sign
 
 INSTALLED = frozenset({"debian.sources", "ubuntu.sources"})
-"""Written by the installers of distributions, without a package that has them."""
+"""Files that installers of distributions write and that no package contains."""
 
 
 async def find_repositories(
     context: ResourceContext, argument: str, manager: str, provider: RepositoryFiles
 ) -> ExistingResources:
     """
-    Return the repositories whose files are as this type writes them: a manifest would change other files.
+    Return the repositories whose files have the form that this type writes. A manifest would change other files.
 
-    A key that is elsewhere on the host, and belongs to no package, is a file of its own.
+    A key in another location of the host that belongs to no package is a separate file resource.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: A file cannot be read.
     """
     refuse_argument("repository", argument)

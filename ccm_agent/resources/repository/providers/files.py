@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1 << 20
 _DIRECTORY_MODE = 0o755
 FOLDER_BYTES = 16 << 20
-"""A larger folder does not only have repositories."""
+"""The maximum size of a folder. A larger folder contains other files than repositories."""
 STAGING = "/var/cache/ccm-repository"
-"""Where copies of the files are while the package lists are fetched; there is room for metadata."""
+"""The folder for copies of the files while the package lists are fetched. It has room for metadata."""
 LOCK = "repository"
 _ROOT = "root"
 
 
 class RepositoryFiles:
     """
-    The provider of repositories. All methods raise HostError if the operating system refuses.
+    The provider of repositories. All methods raise HostError if the operating system refuses an operation.
 
     Args:
         manager: The package manager.
-        locks: Gives the lock of the folder for copies.
+        locks: Provides the lock of the folder for copies.
         files: Reads and writes the files.
-        trees: Reads the other files of their folder.
+        trees: Reads the other files in the repositories' folder.
         directory: The base of relative paths of keys.
         download: Returns the port that fetches keys.
     """
@@ -73,7 +73,10 @@ class RepositoryFiles:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[RepositoryProperties]) -> list[RepositoryState]:
-        """Return what `status` would for each. All files are inspected at once; only files that differ are read."""
+        """
+        Return the result of `status` for each repository. All files are inspected together, and only files that differ are
+        read.
+        """
         paths = [path for one in wanted for path in self._paths(one.name)]
         looks = await self._files.inspect(paths, follow=False)
         others = await self._manager.places({one.name for one in wanted})
@@ -83,7 +86,7 @@ class RepositoryFiles:
         ]
 
     async def compare(self, wanted: RepositoryProperties, found: RepositoryState) -> list[FileChange]:
-        """Return what changes in the files, for a diff."""
+        """Return the changes of the files, for a diff."""
         from ccm_agent.resources.repository.providers.compare import compare_files
 
         after = self._format.content(wanted) if wanted.ensure == PRESENT else None
@@ -94,12 +97,12 @@ class RepositoryFiles:
         """
         Write both files.
 
-        The key is read or fetched, and compared with its fingerprint. With `refresh`, the package manager tries copies of both
-        files. Only after that the files are changed, and they are restored if the package manager cannot read its configuration
-        with them, or cannot fetch the package lists.
+        The key is read or fetched, and compared with its fingerprint. With `refresh`, the package manager first tries copies of
+        both files. Then the files are changed. They are restored if the package manager cannot read its configuration with
+        them, or cannot fetch the package lists.
 
         Raises:
-            PropertyError: It is not the key with the desired fingerprint.
+            PropertyError: The key does not have the desired fingerprint.
             DownloadError: The key cannot be fetched.
             CommandError: The package lists cannot be fetched.
         """
@@ -121,7 +124,8 @@ class RepositoryFiles:
                     f"{self._manager.name} cannot use the repository {wanted.name} beside the others, so its files were "
                     f"restored: {fault}"
                 )
-            # not while another file may be about the same lists with another key, which a fault may be about
+            # No refresh if the configuration was already faulty. Another file may define the same lists with another key, which
+            # may be the fault.
             if refresh and was_sound:
                 await self._manager.refresh(wanted.name, path)
         except BaseException as err:
@@ -131,10 +135,10 @@ class RepositoryFiles:
             raise
 
     async def remove(self, wanted: RepositoryProperties, found: RepositoryState) -> None:
-        """Remove the file of the repository, and its key if only that file names it."""
+        """Remove the file of the repository. Also remove its key if no other file refers to the key."""
         path, key_path = self._paths(wanted.name)
         drops_key = await self._drops_key(wanted, found)
-        # a repository without its key would be an error for apt
+        # remove the repository first, because a repository without its key is an error for apt
         await self._files.remove(path)
         if drops_key:
             await self._files.remove(key_path)
@@ -145,7 +149,9 @@ class RepositoryFiles:
         return self._format.path(name), self._format.key_path(name)
 
     async def _drops_key(self, wanted: RepositoryProperties, found: RepositoryState) -> bool:
-        """Whether a change removes the key: its repository no longer uses it, and no other file of the folder names it."""
+        """
+        Return whether a change removes the key: its repository no longer uses it, and no other file of the folder refers to it.
+        """
         path, key_path = self._paths(wanted.name)
         stays = wanted.ensure == PRESENT and (wanted.key != "" or wanted.signed_by == key_path)
         if stays or not found.uses_key:
@@ -156,7 +162,7 @@ class RepositoryFiles:
             (look,) = await self._files.inspect([main], digest=False)
             contents = [] if look.kind == "absent" else [await self._files.read(main, FOLDER_BYTES)]
         except FileError:
-            return False  # an unused key does no harm, but a repository without its key cannot be used
+            return False  # an unused key is harmless, but a repository without its key cannot be used
         own = posixpath.basename(path)
         contents += [one.content for one in tree.entries if one.path != own]
         return not any(key_path.encode() in one for one in contents)
@@ -186,7 +192,10 @@ class RepositoryFiles:
         state.uses_key = self._format.key_path(state.name) in text
 
     async def _desired_key(self, wanted: RepositoryProperties, state: RepositoryState) -> bytes:
-        """Return the desired key as it is written; b"" if there is none, if it has to be fetched, or if it cannot be used."""
+        """
+        Return the desired key in the form in which it is written. b"" if there is no key, or if it must be fetched or cannot be
+        used.
+        """
         if wanted.key_form not in (TEXT, FILE):
             return b""
         try:
@@ -208,7 +217,7 @@ class RepositoryFiles:
             state.keep_key(content.decode())
 
     async def _text(self, file: RepositoryFile, desired: bytes) -> bytes:
-        """Return the content of a file; b"" if there is none, or if it cannot be read, so that it is replaced."""
+        """Return the content of a file. b"" if the file does not exist or cannot be read, so that it is replaced."""
         if file.kind != "file":
             return b""
         if file.checksum == hashlib.sha256(desired).hexdigest():
@@ -219,19 +228,19 @@ class RepositoryFiles:
             return b""
 
     async def _key(self, wanted: RepositoryProperties, found: RepositoryState) -> bytes:
-        """Return the desired key as it is written; b"" if there is none."""
+        """Return the desired key in the form in which it is written. b"" if there is no key."""
         if wanted.key_form != URL:
             return await self._given_key(wanted) if wanted.key else b""
         if found.key:
             try:
                 return checked_key(found.key.encode(), wanted).armored()
             except InputError:
-                pass  # another key is there, and is replaced
+                pass  # the file contains another key, which is replaced
         got = await self._download().fetch(Transfer(url=wanted.key, limit_bytes=KEY_LIMIT_BYTES))
         return checked_key(got.content, wanted).armored()
 
     async def _given_key(self, wanted: RepositoryProperties) -> bytes:
-        """Return a key that is a text or a file, as it is written."""
+        """Return a key that is given as a text or a file, in the form in which it is written."""
         if wanted.key_form == TEXT:
             return checked_key(wanted.key.encode(errors="replace"), wanted).armored()
         path = posixpath.normpath(posixpath.join(self._directory, wanted.key))
@@ -256,11 +265,11 @@ class RepositoryFiles:
         await self._files.write(path, content, owner=_ROOT, group=_ROOT, mode=MODE)
 
     async def _content(self, file: RepositoryFile) -> bytes | None:
-        """Return the content that a file is restored to; None if it is not a file."""
+        """Return the content for restoring a file. None if it is not a file."""
         return await self._files.read(file.path, LIMIT_BYTES) if file.kind == "file" else None
 
     async def _restore(self, file: RepositoryFile, content: bytes | None) -> str:
-        """Restore a file if it was changed; why that failed, "" if it did not."""
+        """Restore a file if it was changed. Return the reason if that failed, otherwise ""."""
         try:
             (look,) = await self._files.inspect([file.path], follow=False)
             if _seen(look) == file:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 REFRESH_LIMIT_S = 300.0
-"""Fetching the package lists of one repository. A mirror that takes longer is down."""
+"""The time limit for fetching the package lists of one repository. A mirror that takes longer is assumed to be down."""
 
 
 class PackageLists(Protocol):
     """
-    apt or dnf.
+    The package lists of apt or dnf.
 
     Attributes:
         name: "apt" or "dnf".
@@ -22,35 +22,35 @@ class PackageLists(Protocol):
 
     async def try_out(self, repository: str, folder: str, file: bytes) -> None:
         """
-        Fetch the signed metadata of one repository, whose file is not in its place yet. No list of the host changes.
+        Fetch the signed metadata of one repository whose file has not been written yet. The host's lists do not change.
 
         Args:
-            repository: Its name.
+            repository: The name of the repository.
             folder: An empty directory that all users can read.
-            file: The content of its file.
+            file: The content of the repository's file.
 
         Raises:
-            CommandError: That failed.
+            CommandError: The metadata cannot be fetched.
         """
         ...
 
     async def refresh(self, repository: str, path: str) -> None:
         """
-        Fetch the package lists of one repository, if they are not fetched when they are used. Other lists stay as they are.
+        Fetch the package lists of one repository, unless they are fetched on use. Other lists do not change.
 
         Args:
-            repository: Its name.
-            path: Its file.
+            repository: The name of the repository.
+            path: The path of the repository's file.
 
         Raises:
-            CommandError: That failed.
+            CommandError: The package lists cannot be fetched.
         """
         ...
 
     async def fault(self) -> str:
-        """Return why the package manager cannot read its configuration; "" if it can."""
+        """Return the reason why the package manager cannot read its configuration; "" if it can."""
         ...
 
     async def places(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return files that do not have the name of a repository, but define it; by its name."""
+        """Return files with other names that define a repository of one of these names, by repository name."""
         ...

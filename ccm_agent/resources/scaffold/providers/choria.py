@@ -1,4 +1,4 @@
-"""Scaffolds as in Choria CCM, with one more engine."""
+"""Scaffolds as in Choria CCM, with one additional engine."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Choria:
         self._sources: dict[int, str] = {}
 
     async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
-        """Render the templates and compare the directory with the result; no `post` command runs."""
+        """Render the templates and compare the directory with the result. `post` commands are not run."""
         plan = await self._make_plan(wanted)
         state = _state(plan)
-        # rendered files are kept until they are written, and released if nothing must be written
+        # rendered files are kept until they are written, and released if there is nothing to write
         self._plan = plan if state.metadata.changed or state.metadata.purged else None
         return state
 
@@ -58,7 +58,7 @@ class Choria:
 
     async def render(self, wanted: ScaffoldProperties) -> None:
         """
-        Write the files that differ, each after its matching `post` commands, and purge if `purge` is set.
+        Write the files that differ, each after its matching `post` commands. With `purge`, remove other files.
 
         If nothing is rendered, the directory is still created, and nothing is purged.
         """
@@ -74,7 +74,7 @@ class Choria:
         await memory.keep(self._records, record)
 
     async def remove(self, wanted: ScaffoldProperties) -> None:
-        """Remove the scaffold's files, directories that become empty, and the directory itself if it becomes empty."""
+        """Remove the scaffold's files, directories that become empty, and the scaffold's directory itself if it becomes empty."""
         plan = await self._planned(wanted)
         await self._trees.remove(
             wanted.name, [path for path, state in plan.look.files.items() if state != "absent"]
@@ -126,13 +126,14 @@ class Choria:
 
     def _source_of(self, wanted: ScaffoldProperties) -> str:
         """
-        Return the source's absolute path. The property becomes the path relative to the working directory, as events show it.
+        Return the source's absolute path. The property is set to the path relative to the working directory, as shown in
+        events.
         """
         if (
             id(wanted) not in self._sources
-        ):  # an id is safe as a key here: the properties live as long as this object
+        ):  # an id is a safe key here, because the properties live as long as this object
             written = wanted.source
-            # an absolute path that ends with a slash means the directory behind a symlink, as in Choria CCM
+            # as in Choria CCM, a slash at the end of an absolute path means the directory that a symlink leads to
             end = "/" if written.startswith("/") and written.endswith("/") else ""
             self._sources[id(wanted)] = self._below(self._context.directory, written) + end
             wanted.source = self._below(self._context.shown_directory, written) + end
@@ -144,7 +145,8 @@ class Choria:
 
     async def _look_for_removal(self, plan: ScaffoldPlan, source: Tree | None) -> None:
         """
-        Return the files to remove: the rendered ones with all that commands made of them; without a source, those in the record.
+        Return the files to remove: the rendered files and all results of their commands. Without a source, return the recorded
+        files.
         """
         wanted = plan.wanted
         before = plan.record.made if plan.record is not None else {}
@@ -165,7 +167,7 @@ class Choria:
             )
 
     async def _finished(self, plan: ScaffoldPlan, record: ScaffoldRecord) -> list[TreeEntry]:
-        """Run the commands of the files to be written, and note the resulting files in the record."""
+        """Run the commands of the files that will be written, and record the resulting files."""
         finished: dict[str, TreeEntry] = {}
         pending = plan.pending
         worked = [path for path in pending if path in plan.commands]
@@ -194,7 +196,7 @@ class Choria:
         return made
 
     async def _note_failure(self, plan: ScaffoldPlan, path: str) -> None:
-        """Record that commands failed on this content, and what is known of the other files."""
+        """Record that commands failed on this content, and the known results of the other files."""
         record = plan.record or ScaffoldRecord(name=plan.wanted.name)
         files = record.made[path].files if path in record.made else {}
         record.made[path] = FileResult(key=plan.keys[path], files=files, failed=True)

@@ -1,4 +1,4 @@
-"""Names the files whose contents a diff of a scaffold compares."""
+"""Determines the files whose contents are compared for a diff of a scaffold."""
 
 from __future__ import annotations
 

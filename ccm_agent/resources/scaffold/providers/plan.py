@@ -12,17 +12,17 @@ from ccm_agent.templates.rendering import RenderedDirectory
 
 class ScaffoldPlan:
     """
-    The rendered files of a resource, and how the host compares with them.
+    The rendered files of a resource, and their differences from the host.
 
     Attributes:
         wanted: The resource.
-        rendered: The files that its source renders to.
+        rendered: The files rendered from the resource's source.
         record: The record of earlier runs.
-        commands: The `post` commands of each rendered file that has some.
-        made: The resulting files of each rendered file, as far as they are known: paths with content or its digest.
-        unknown: Rendered files whose result is known only after their commands run.
-        look: How the directory compares with `made`.
-        reason: Why nothing is rendered; "" if something is.
+        commands: The `post` commands of each rendered file that matches a command.
+        made: The known resulting files of each rendered file: paths with content or its digest.
+        unknown: Rendered files whose result is only known after their commands have run.
+        look: The differences between the directory and `made`.
+        reason: The reason why nothing is rendered; "" if something is.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class ScaffoldPlan:
 
     @property
     def expected(self) -> dict[str, bytes | Digest]:
-        """Return all files with their content or its digest. If two have the same path, the later one counts."""
+        """Return all files with their content or its digest. If two have the same path, the later one is used."""
         return {path: content for files in self.made.values() for path, content in files.items()}
 
     @property
     def pending(self) -> list[str]:
-        """Return the rendered files for which something must be written."""
+        """Return the rendered files that require a write."""
         owners = {path: source for source, files in self.made.items() for path in files}
         differing = {
             owners[path] for path, state in self.look.files.items() if state != "same" and path in owners
