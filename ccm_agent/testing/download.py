@@ -20,12 +20,12 @@ class _Served(Struct, frozen=True, kw_only=True):
 
 class FakeDownload:
     """
-    A `Download` that fetches what a test has put there.
+    A `Download` that returns the content that a test has set.
 
     Attributes:
         transfers: The requests, in order.
-        saved: What `save` wrote, by path; nothing is written to disk unless `write` does.
-        write: Takes path and content of what is saved, to put it where the test's files are.
+        saved: The contents that `save` received, by path. They are only written to disk if `write` is set.
+        write: Called with the path and content of a saved file, to add it to the test's files.
     """
 
     def __init__(self, write: Callable[[str, bytes], None] | None = None) -> None:

@@ -22,9 +22,9 @@ class FakeEntry(Struct, kw_only=True):
 
     Attributes:
         kind: "file", "directory", "symlink" or "other".
-        content: Of a file.
-        link: Where a symlink points.
-        mode, uid, gid, mtime_ns: As stat(2) has them.
+        content: The content of a file.
+        link: The target of a symlink.
+        mode, uid, gid, mtime_ns: The values that stat(2) returns.
     """
 
     kind: str
@@ -38,12 +38,12 @@ class FakeEntry(Struct, kw_only=True):
 
 class FakeFiles:
     """
-    A `Files` that is a dictionary, run by root.
+    A `Files` in memory, which acts as root.
 
     Attributes:
-        nodes: Entries by absolute path; the root directory exists from the start.
+        nodes: Entries by absolute path. The root directory always exists.
         users, groups: Numbers by name.
-        refuses: Errors by path; a change of the path fails with it.
+        refuses: Errors by path. Changing one of these paths raises its error.
         looked_at: The paths of each `inspect` call.
     """
 
@@ -252,7 +252,7 @@ class FakeFiles:
         return place
 
     def _place(self, path: str, *, changing: bool = True) -> str:
-        """The path with the symlinks in its directories resolved; its last part need not be there."""
+        """Return the path with the symlinks in its directories resolved. Its last part may be missing."""
         if changing and path in self.refuses:
             raise FileError(f"{path}: {self.refuses[path]}")
         if path == "/":

@@ -1,4 +1,4 @@
-"""Parameters of a kernel that is a dictionary."""
+"""Kernel parameters in memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class FakeKernel:
 
     Attributes:
         values: Values by path.
-        refuses: Errors by path; setting the parameter fails with it.
-        unreadable: Errors by path; reading the parameter fails with it.
-        is_read_only: As in a container.
+        refuses: Errors by path. Setting one of these parameters raises its error.
+        unreadable: Errors by path. Reading one of these parameters raises its error.
+        is_read_only: Whether parameters are read-only, as in a container.
         looked_at: The paths of each `read` call.
     """
 
@@ -41,7 +41,7 @@ class FakeKernel:
             raise FileError(f"{path} cannot be set: the kernel has no such parameter")
         if why := self.refuses.get(path):
             raise FileError(f"{path} cannot be set: {why}")
-        # the kernel separates numbers by tabs
+        # the kernel separates numbers with tabs
         self.values[path] = "\t".join(value.split())
 
     def _read(self, path: str) -> KernelValue:

@@ -10,12 +10,12 @@ from ccm_agent.model.ports import KeyFile, KeyPlace
 
 class FakeKeyFiles:
     """
-    A `KeyFiles` that is a dictionary.
+    A `KeyFiles` in memory.
 
     Attributes:
         files: The file of each home directory.
         looks: The homes of each `look` call.
-        writes: What was written, in order.
+        writes: The files that were written, in order.
     """
 
     def __init__(self) -> None:

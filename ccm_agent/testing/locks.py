@@ -15,7 +15,7 @@ class FakeLocks:
 
     Attributes:
         held: Names of the locks that were taken, in order.
-        foreign: Other holders by name; such a lock cannot be acquired.
+        foreign: Other holders by the lock's name. Such a lock cannot be acquired.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ MAX_PAYLOAD_BYTES = 1 << 20
 
 
 class Sent(Struct, frozen=True):
-    """A message that went over the broker by core delivery."""
+    """A message that was published over the broker by core delivery."""
 
     subject: str
     body: bytes
@@ -38,7 +38,7 @@ class Sent(Struct, frozen=True):
 
 
 class StoredWrite(Struct):
-    """One stored message of a bucket or of the stream of events."""
+    """A stored message of a bucket or of the event stream."""
 
     subject: str
     body: bytes
@@ -62,12 +62,12 @@ class MemorySubscription:
 
 class MemoryBroker:
     """
-    The broker.
+    The broker in memory.
 
     Attributes:
-        sent: Everything that was published, in order, notifications left out.
-        events: What the stream of events holds.
-        lost_acks: The number of further writes that are stored without an acknowledgement.
+        sent: All published messages in order, without notifications.
+        events: The messages in the event stream.
+        lost_acks: The number of further writes that are stored but not acknowledged.
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
@@ -89,25 +89,25 @@ class MemoryBroker:
         self._denied: list[tuple[str, str]] = []
 
     def link(self) -> MemoryConnection:
-        """The connection of one process."""
+        """Return the connection of one process."""
         link = MemoryConnection(self)
         self._links.append(link)
         return link
 
     def stop(self) -> None:
-        """Stop the broker; its streams stay."""
+        """Stop the broker. Its streams are kept."""
         self.is_running = False
         for link in self._links:
             link.changed()
 
     def start(self) -> None:
-        """Start the broker again; subscriptions still exist, and `on_connect` hooks are called."""
+        """Start the broker again. Subscriptions still exist, and `on_connect` hooks are called."""
         self.is_running = True
         for link in self._links:
             link.changed()
 
     def make_anew(self) -> None:
-        """Replace the broker by an empty one: connections and streams are lost, and sequences start at 1."""
+        """Replace the broker with an empty one. Connections and streams are lost, and sequences start at 1."""
         self.stop()
         for writes in (self.events, *self.buckets.values()):
             writes.clear()
@@ -119,11 +119,11 @@ class MemoryBroker:
         self.start()
 
     def deny(self, identity: str, pattern: str) -> None:
-        """Deny a user to publish on, read from or subscribe to subjects."""
+        """Forbid an identity to publish on, read from or subscribe to subjects that match the pattern."""
         self._denied.append((identity, pattern))
 
     def inject(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Deliver a message unchanged, without checking permissions; the header `Nats-Stream` marks the copy of a direct get."""
+        """Deliver a message unchanged, without checking permissions. The header `Nats-Stream` marks the copy of a direct get."""
         headers = {SENT: "1"} if headers is None else headers
         self.sent.append(Sent(subject, body, headers))
         copied = "Nats-Stream" in headers
@@ -135,7 +135,7 @@ class MemoryBroker:
         self.deliver(Sent(subject, body, headers))
 
     def fire(self, subject: str, body: bytes) -> None:
-        """Deliver a scheduled request that is due, as the broker republishes it, and index its own subject."""
+        """Deliver a scheduled request that is due in the same way as the broker republishes it, and index its own subject."""
         due = due_subject(subject)
         protocol, scope, token = parse_scheduled(subject)
         schedule = schedule_subject(protocol, scope, decode_token(token or "one") or token)
@@ -155,7 +155,7 @@ class MemoryBroker:
     # --- used by the ports below ---
 
     def check(self, identity: str, subject: str, size: int = 0) -> None:
-        """Raise the broker's error if it refuses this operation."""
+        """Raise the broker's error if the broker refuses this operation."""
         if not self.is_running:
             raise BusUnavailableError("memory: the broker is away")
         if any(identity == who and subject_matches(pattern, subject) for who, pattern in self._denied):
@@ -164,12 +164,12 @@ class MemoryBroker:
             raise ProtocolError(f"{subject}: a message of {size} bytes: the broker takes {MAX_PAYLOAD_BYTES}")
 
     def publish(self, message: Sent) -> None:
-        """Deliver to all subscribers, later on the loop and in order."""
+        """Deliver to all subscribers in order, in a later iteration of the loop."""
         self.sent.append(message)
         self.deliver(message)
 
     def deliver(self, message: Sent) -> None:
-        """As `publish`, without keeping it in `sent`."""
+        """Deliver as `publish` does, but do not add the message to `sent`."""
         loop = asyncio.get_running_loop()
         for interest in list(self._interests):
             if subject_matches(interest.pattern, message.subject):
@@ -224,11 +224,11 @@ class MemoryBroker:
         return write
 
     def newest_sequence(self, stream: str) -> int:
-        """The sequence of the newest message that a stream ever held; 0 when there was none."""
+        """Return the sequence of the newest message that a stream has ever contained; 0 if there was none."""
         return self._sequences.get(stream, 0)
 
     def acknowledge(self) -> None:
-        """Tell the writer, unless this acknowledgement is to be lost."""
+        """Acknowledge a write, unless this acknowledgement must be lost."""
         if self.lost_acks:
             self.lost_acks -= 1
             raise BusUnavailableError("memory: no answer from the broker in 5 s")
@@ -261,7 +261,7 @@ class MemoryConnection:
         return lambda: self._hooks.pop(key, None) and None
 
     def changed(self) -> None:
-        """The broker started or stopped."""
+        """Notify the connection that the broker has started or stopped."""
         if self._broker.is_running == self.connected:
             return
         self.since = time.monotonic()

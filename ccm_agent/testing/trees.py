@@ -1,4 +1,4 @@
-"""Whole directories in memory."""
+"""Whole directory trees in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FakeTrees:
     A `Trees` on the nodes of a `FakeFiles`.
 
     Args:
-        files: The files in memory; changes are made there, and its `refuses` applies.
+        files: The files in memory. Changes are made there, and its `refuses` applies.
 
     Attributes:
         written: The calls of `write`: directory, and paths of the files.
@@ -110,7 +110,7 @@ class FakeTrees:
             raise FileError(f"{failures[0].message}{more}", errno=failures[0].errno)
 
     def _inside(self, path: str) -> list[str]:
-        """Paths below a directory, in the order of a walk."""
+        """Return the paths below a directory, in the order of a walk."""
         start = f"{path}/"
         found = [one.removeprefix(start) for one in self._files.nodes if one.startswith(start)]
         return sorted(found, key=lambda one: one.split("/"))

@@ -1,4 +1,4 @@
-"""Decides the steps of a scaffold resource: pure, no I/O."""
+"""Decides the steps of a scaffold resource. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JINJA_MARKS = ("{%", "%}", "{#", "#}")
 
 
 def check(wanted: ScaffoldProperties) -> None:
-    """Refuse invalid properties; fill in engine and delimiters."""
+    """Refuse invalid properties, and fill in engine and delimiters."""
     check_each(wanted, _check_name, _check_purge, _check_source, _check_engine, _check_post, _check_timeout)
 
 
@@ -100,12 +100,12 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def reach(wanted: ScaffoldProperties) -> HostAccess:
-    """Return what the resource touches. Templates and commands decide what is below the directory."""
+    """Return the host objects that the resource accesses. Templates and commands determine the content below the directory."""
     return HostAccess(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
 def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionContext) -> Decision:
-    """The stability table of the scaffold type; see docs/resources/scaffold.md."""
+    """Decide the steps with the stability table of the scaffold type; see docs/resources/scaffold.md."""
     metadata = found.metadata
     if wanted.ensure == ABSENT:
         return _decide_absent(wanted, metadata)
@@ -143,7 +143,7 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
 def _decide_nothing(
     wanted: ScaffoldProperties, metadata: ScaffoldMetadata, context: DecisionContext
 ) -> Decision:
-    """Steps if nothing is rendered: a failure, but as in Choria CCM the directory is created first."""
+    """Return the steps if nothing is rendered. This is a failure, but as in Choria CCM the directory is created first."""
     reason = metadata.reason or "no rendered file exists"
     if context.noop:
         return Decision(error=DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}"))

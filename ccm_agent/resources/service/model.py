@@ -33,8 +33,8 @@ class ServiceMetadata(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         name: The service's name.
         provider: The provider that read the state.
-        enabled, running: Whether it starts at boot, and whether it runs now.
-        said: Output of the last command that failed on it; "" if none did.
+        enabled, running: Whether the service starts at boot, and whether it is running now.
+        said: Output of the last command that failed on the service; "" if none failed.
     """
 
     name: str
@@ -45,6 +45,6 @@ class ServiceMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ServiceState(CommonState, kw_only=True):
-    """The current state; `ensure` is "running" or "stopped"."""
+    """The current state. `ensure` is "running" or "stopped"."""
 
     metadata: ServiceMetadata

@@ -1,4 +1,4 @@
-"""Decides the steps of a service resource: pure, no I/O."""
+"""Decides the steps of a service resource. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
 def check(wanted: ServiceProperties) -> None:
-    """Refuse names that are not those of units, or that systemctl could misread."""
+    """Refuse names that are not unit names, or that systemctl could misread."""
     if DANGEROUS.search(wanted.name):
         raise PropertyError(
             f"service name contains dangerous characters: {wanted.name!r}", place=Place(path="$.name")
@@ -38,17 +38,17 @@ def check_when_applied(wanted: ServiceProperties, written: Mapping[str, Any]) ->
 
 
 def reach(wanted: ServiceProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(services=(wanted.name,))
 
 
 def decide(wanted: ServiceProperties, found: ServiceState, context: DecisionContext) -> Decision:
-    """The decision tables of the service type; see docs/resources/service.md."""
+    """Decide the steps with the decision tables of the service type; see docs/resources/service.md."""
     steps: list[Step] = []
     reasons: list[str] = []
     name = wanted.name
     is_running = found.ensure == RUNNING
-    # a service that must be stopped is not restarted, and one that does not run is only started
+    # a service that must be stopped is not restarted, and a stopped service is only started
     refreshed = (
         bool(context.triggered_by) and wanted.ensure == RUNNING and is_running and not context.verifying
     )

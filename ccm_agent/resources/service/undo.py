@@ -1,4 +1,4 @@
-"""What undoes the change of a service: whether it ran, and whether it started at boot."""
+"""Undoes the change of a service by restoring whether it was running, and whether it started at boot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def earlier(
 ) -> EarlierState:
     """Return the state before a change; see `UndoRules`."""
     if decision.refreshed:
-        # an undo begins with what changed last, so the files are not back yet when it reaches the service
+        # an undo starts with the last change, so the earlier files are not restored yet when it reaches the service
         return EarlierState(why_not=RESTARTED)
     properties: dict[str, Any] = {"ensure": found.ensure}
     if wanted.enable is not None:
@@ -25,5 +25,5 @@ async def earlier(
 
 
 def identify(state: ServiceState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {"ensure": state.ensure, "enabled": str(state.metadata.enabled).lower()}

@@ -35,14 +35,14 @@ class SymlinkProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
 class SymlinkState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "present" for a symlink, "absent", or what else is at its path.
+    The current state. `ensure` is "present" for a symlink, "absent", or the kind of another entry at its path.
 
     Attributes:
-        target: The text of the symlink; "" if there is none.
-        owner, group: Names of the owners of what is there, or numbers if the system has no name for them.
-        uid, gid: Their numbers; -1 if nothing is there.
-        is_empty: Whether an empty directory is there.
-        error: Why the state cannot be read.
+        target: The text of the symlink; "" if the entry is not a symlink.
+        owner, group: Names of the owner and group of the entry, or numbers if the system has no name for them.
+        uid, gid: The numbers of owner and group; -1 if there is no entry.
+        is_empty: Whether the entry is an empty directory.
+        error: The reason why the state cannot be read.
     """
 
     target: str = ""

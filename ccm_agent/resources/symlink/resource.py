@@ -1,4 +1,4 @@
-"""Decides the steps of a symlink resource: pure, no I/O."""
+"""Decides the steps of a symlink resource. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccm_agent.resources.owners import is_same_owner
 from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 
 REPLACEABLE = ("file", "directory")
-"""What `force` may replace or remove."""
+"""The kinds of entries that `force` may replace or remove."""
 
 
 def check(wanted: SymlinkProperties) -> None:
@@ -54,12 +54,12 @@ def is_own_target(name: str, target: str) -> bool:
 
 
 def reach(wanted: SymlinkProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(paths=(wanted.name,))
 
 
 def decide(wanted: SymlinkProperties, found: SymlinkState, context: DecisionContext) -> Decision:
-    """The decision table of the symlink type; see docs/resources/symlink.md."""
+    """Decide the steps with the decision table of the symlink type; see docs/resources/symlink.md."""
     if found.error:
         return Decision(error=FileError(f"{wanted.name} cannot be read: {found.error}"))
     if why := _why_kept(wanted, found):
@@ -94,7 +94,7 @@ def _absent(wanted: SymlinkProperties, found: SymlinkState) -> Decision:
 
 
 def _why_kept(wanted: SymlinkProperties, found: SymlinkState) -> str:
-    """Return why what is in the place of the symlink must stay; "" if it may be replaced."""
+    """Return the reason why the entry at the symlink's path must be kept; "" if it may be replaced."""
     kind = found.ensure
     if kind in (PRESENT, ABSENT):
         return ""

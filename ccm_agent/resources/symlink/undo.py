@@ -1,4 +1,4 @@
-"""What undoes the change of a symlink: its earlier target and owners."""
+"""Undoes the change of a symlink by restoring the earlier target and owners."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def earlier(
 
 
 def identify(state: SymlinkState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {
         "ensure": state.ensure,
         "target": state.target,

@@ -13,12 +13,14 @@ from ccm_agent.resources.sysctl.model import parameter_path
 
 
 def read_values(lines: Sequence[str]) -> Mapping[str, str]:
-    """Return the values in a file by the path of their parameter; of several lines the last one takes effect."""
+    """Return the values in a file by the path of their parameter. If there are several lines, the last one takes effect."""
     return {path: value for path, value in map(_parse, lines) if path}
 
 
 def with_value(lines: Sequence[str], name: str, value: str) -> list[str]:
-    """Return the lines with one for the parameter: its first one with the new value, otherwise a new one at the end."""
+    """
+    Return the lines with the parameter's first line set to the new value. Without such a line, a new one is added at the end.
+    """
     path = parameter_path(name)
     own = [index for index, one in enumerate(lines) if _parse(one)[0] == path]
     if not own:
@@ -34,14 +36,14 @@ def without(lines: Sequence[str], name: str) -> list[str]:
 
 
 def _with_value(line: str, value: str) -> str:
-    """Return a line with another value, and the name and spaces as they were."""
+    """Return a line with another value, but the same name and spaces."""
     name, _, before = line.partition("=")
     return f"{name}={before[: len(before) - len(before.lstrip())]}{value}"
 
 
 @lru_cache(maxsize=8192)  # a file is read again for each parameter that is written
 def _parse(line: str) -> tuple[str, str]:
-    """Return path and value of a line; "" for a comment, a pattern or anything else."""
+    """Return path and value of a line. Both are "" for other lines, such as a comment or a pattern."""
     key, equals, value = line.strip().partition("=")
     # a leading hyphen means that errors are ignored
     key = key.strip().removeprefix("-")

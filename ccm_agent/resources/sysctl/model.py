@@ -14,7 +14,7 @@ _SWAPPED = str.maketrans("./", "/.")
 
 
 class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A parameter of the kernel: its live value, and its line in a file that is read at boot."""
+    """A kernel parameter: its live value, and its line in a file that is read at boot."""
 
     name: Annotated[
         str,
@@ -57,21 +57,21 @@ class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def wanted_live(self) -> str:
-        """The desired live value; "" if it is not managed."""
+        """The desired live value; "" if the live value is not managed."""
         return (self.live_value or self.value) if self.apply else ""
 
 
 class SysctlState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "present" if the file has a line for the parameter.
+    The current state. `ensure` is "present" if the file has a line for the parameter.
 
     Attributes:
         file: The file that was read.
-        value: The value in it; "" if it has none.
-        live_value: The value of the running kernel; "" if it has none, or if it cannot be read.
+        value: The value in the file; "" if the file has none.
+        live_value: The value of the running kernel; "" if there is none or it cannot be read.
         exists: Whether the kernel has the parameter.
         is_read_only: Whether the file system of the parameter is mounted read-only, as in most containers.
-        error: Why the live value cannot be read; "" if it can, or if there is none.
+        error: The reason why the live value cannot be read; "" if it can be read or does not exist.
     """
 
     file: str = ""
@@ -86,7 +86,7 @@ def parameter_path(name: str) -> str:
     """
     Return the path of a parameter below /proc/sys.
 
-    If the first separator is a slash, the name is a path. Otherwise dots separate its parts, and a slash is written for a dot.
+    If the first separator is a slash, the name is a path. Otherwise dots separate its parts, and a slash stands for a dot.
 
     Source: sysctl.d(5).
     """
@@ -101,5 +101,5 @@ def parameter_name(path: str) -> str:
 
 
 def normal(value: str) -> str:
-    """Return a value as it is compared: the kernel separates numbers by tabs."""
+    """Return a value in a form for comparison, because the kernel separates numbers by tabs."""
     return " ".join(value.split())

@@ -1,4 +1,4 @@
-"""Decides the steps of a sysctl resource: pure, no I/O."""
+"""Decides the steps of a sysctl resource. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@+-]*")
 FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]*\.conf|/etc/sysctl\.conf")
 NAME_LENGTH = 255
 VALUE_BYTES = 4000
-"""The kernel takes at most one page in a write, with the newline."""
+"""The maximum size of a value. The kernel accepts at most one page per write, including the newline."""
 
 
 def check(wanted: SysctlProperties) -> None:
@@ -68,13 +68,14 @@ def _check_file(wanted: SysctlProperties) -> None:
 
 
 def reach(wanted: SysctlProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
-    # also with `apply: false`: the line takes effect at the next boot, and kernel.core_pattern runs programs as root
+    """Return the host objects that the resource accesses; see `ResourceType`."""
+    # this also applies with `apply: false`: the line takes effect at the next boot, and kernel.core_pattern runs programs as
+    # root
     return HostAccess(paths=(wanted.file, parameter_path(wanted.name)))
 
 
 def decide(wanted: SysctlProperties, found: SysctlState, context: DecisionContext) -> Decision:
-    """The decision table of the sysctl type; see docs/resources/sysctl.md."""
+    """Decide the steps with the decision table of the sysctl type; see docs/resources/sysctl.md."""
     sets_live = _sets_live(wanted, found)
     if problem := _problem(wanted, found, sets_live=sets_live):
         return Decision(error=FileError(problem))
@@ -82,7 +83,7 @@ def decide(wanted: SysctlProperties, found: SysctlState, context: DecisionContex
     reasons: list[str] = []
     changes: list[PropertyChange] = []
     if sets_live:
-        # first, because a value that the kernel refuses must not be set at each boot
+        # set the live value first, because a value that the kernel refuses must not be set at each boot
         live = wanted.wanted_live
         steps.append(
             Step(noop=f"Would have set the live value to {live}", action=lambda p: p.set_live(wanted))
@@ -108,7 +109,7 @@ def _sets_live(wanted: SysctlProperties, found: SysctlState) -> bool:
 
 
 def _problem(wanted: SysctlProperties, found: SysctlState, *, sets_live: bool) -> str:
-    """Why the parameter cannot be managed here; "" if it can."""
+    """Return the reason why the parameter cannot be managed here; "" if it can."""
     name, live = wanted.name, wanted.wanted_live
     if not found.exists and (live or wanted.ensure == PRESENT) and not wanted.ignore_missing:
         return (

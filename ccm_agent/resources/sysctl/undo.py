@@ -1,4 +1,4 @@
-"""What undoes the change of a kernel parameter: the line in the file, and the live value before."""
+"""Undoes the change of a kernel parameter by restoring the earlier line in the file and the earlier live value."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ async def earlier(
 
 
 def identify(state: SysctlState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {"ensure": state.ensure, "value": normal(state.value), "live_value": normal(state.live_value)}

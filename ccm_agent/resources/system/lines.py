@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 1000
-"""What follows in a value is not read."""
+"""The maximum length of a value. The rest is not read."""
 _LANG = re.compile(r"\s*(?:export\s+)?LANG=(.*)", re.DOTALL)
 
 
@@ -20,18 +20,18 @@ def read_value(lines: Sequence[str]) -> str:
 
 
 def with_value(lines: Sequence[str], value: str) -> list[str]:
-    """Return the comments, and one line with the value; "" for none."""
+    """Return the comments and one line with the value. With "", return only the comments."""
     return [*(line for line in lines if _is_blank(line)), *([value] if value else [])]
 
 
 def read_lang(lines: Sequence[str]) -> str:
-    """Return the value of LANG; of several lines the last one takes effect."""
+    """Return the value of LANG. If there are several lines, the last one takes effect."""
     values = [found[1] for line in lines if (found := _LANG.fullmatch(line))]
     return _unquoted(values[-1].strip()[:LONGEST]) if values else ""
 
 
 def with_lang(lines: Sequence[str], value: str) -> list[str]:
-    """Return the lines with one for LANG in the place of the first one, otherwise at the end; none with the value ""."""
+    """Return the lines with LANG set: in place of its first line, otherwise at the end. With the value "", LANG is removed."""
     own = [index for index, line in enumerate(lines) if _LANG.fullmatch(line)]
     new = [f"LANG={value}"] if value else []
     at = own[0] if own else len(lines)

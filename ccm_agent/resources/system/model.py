@@ -15,7 +15,7 @@ HOSTNAME_FILE = "/etc/hostname"
 KERNEL_HOSTNAME = "/proc/sys/kernel/hostname"
 ZONE_LINK = "/etc/localtime"
 ZONE_FILE = "/etc/timezone"
-"""Also names the zone on Debian 12 and earlier. It is managed where it exists."""
+"""A file that also contains the zone's name on Debian 12 and earlier. It is managed if it exists."""
 ZONES = "/usr/share/zoneinfo"
 LOCALE_FILE = "/etc/locale.conf"
 DEBIAN_LOCALE_FILE = "/etc/default/locale"
@@ -41,10 +41,11 @@ class SystemProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
 class SystemState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "present" if the setting has a value.
+    The current state. `ensure` is "present" if the setting has a value.
 
     Attributes:
-        values: The value in each place where the setting is, by path, in the order in which they are set; "" for none.
+        values: The value in each location of the setting, by path, in the order in which they are set; "" if a location has no
+            value.
         is_available: Whether the host has the desired time zone or locale.
     """
 
@@ -53,7 +54,7 @@ class SystemState(CommonState, kw_only=True):
 
     @property
     def differing(self) -> str:
-        """The value in each place, for people; "" if all places have the same."""
+        """The value in each location, for people; "" if all locations have the same value."""
         if len(set(self.values.values())) == 1:
             return ""
         return ", ".join(f"{value or 'none'} in {place}" for place, value in self.values.items())

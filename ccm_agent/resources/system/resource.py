@@ -1,4 +1,4 @@
-"""Decides the steps of a system resource: pure, no I/O."""
+"""Decides the steps of a system resource. No I/O."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLACES = {
     TIMEZONE: (ZONE_LINK, ZONE_FILE),
     LOCALE: (LOCALE_FILE, DEBIAN_LOCALE_FILE),
 }
-"""Where a setting may be."""
+"""The possible locations of each setting."""
 
 
 def check(wanted: SystemProperties) -> None:
@@ -82,15 +82,15 @@ def _check_value(wanted: SystemProperties) -> None:
 
 
 def reach(wanted: SystemProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(paths=_PLACES.get(wanted.name, ()))
 
 
 def decide(wanted: SystemProperties, found: SystemState, context: DecisionContext) -> Decision:
-    """The decision table of the system type; see docs/resources/system.md."""
+    """Decide the steps with the decision table of the system type; see docs/resources/system.md."""
     if not found.is_available:
         return Decision(error=FileError(_problem(wanted)))
-    # without a value for `absent`
+    # no value is desired for `absent`
     changes = tuple(
         PropertyChange(property=place, before=value, after=wanted.value)
         for place, value in found.values.items()
@@ -107,7 +107,7 @@ def _step(change: PropertyChange) -> Step:
 
 
 def _problem(wanted: SystemProperties) -> str:
-    """Why the host cannot have the desired value."""
+    """Return the reason why the host does not support the desired value."""
     if wanted.name == TIMEZONE:
         return f"there is no time zone {wanted.value} in {ZONES}: install `tzdata`, or correct the name"
     return (

@@ -1,4 +1,4 @@
-"""What undoes the change of a setting: its value before."""
+"""Undoes the change of a setting by restoring the earlier value."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ async def earlier(
 
 
 def identify(state: SystemState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return dict(state.values)

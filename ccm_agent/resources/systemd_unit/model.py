@@ -19,7 +19,7 @@ DIRECTORY = "/etc/systemd/system"
 MODE = 0o644
 SECRET_MODE = 0o600
 LIMIT_BYTES = 1 << 20
-"""A larger file is not a unit."""
+"""The maximum size of a unit file."""
 
 
 class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,12 +53,12 @@ class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_field
 
     @property
     def unit_name(self) -> str:
-        """The unit."""
+        """The name of the unit."""
         return self.unit or self.name
 
     @property
     def path(self) -> str:
-        """The file: the unit's own, or its drop-in."""
+        """The path of the file: the unit's own file or its drop-in."""
         if self.drop_in:
             return f"{DIRECTORY}/{self.unit_name}.d/{self.drop_in}"
         return f"{DIRECTORY}/{self.unit_name}"
@@ -71,18 +71,18 @@ class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_field
 
 class SystemdUnitState(CommonState, kw_only=True):
     """
-    The current state; `ensure` is "present" if there is something at the path of the file.
+    The current state. `ensure` is "present" if anything exists at the path of the file.
 
     Attributes:
-        path: The file.
-        kind: "absent", "file", "symlink" or anything else that is there.
-        link: The target of a symlink; "" if it is not one.
-        checksum: SHA-256 of the file; "" if there is none, or if it cannot be read.
-        mode: Permissions as four octal digits; "" if there is no file.
-        uid, gid: Numbers of owner and group; -1 if there is no file.
-        desired_checksum, desired_size: SHA-256 and size of the desired content; "" and 0 if there is none.
-        error: Why the desired content or the file cannot be read; "" if it can.
-        needs_reload: systemd runs with an earlier version of the unit.
+        path: The path of the file.
+        kind: "absent", "file", "symlink" or another kind of entry.
+        link: The target of a symlink; "" if the entry is not a symlink.
+        checksum: SHA-256 of the file; "" if it does not exist or cannot be read.
+        mode: Permissions as four octal digits; "" if the file does not exist.
+        uid, gid: Numbers of owner and group; -1 if the file does not exist.
+        desired_checksum, desired_size: SHA-256 and size of the desired content; "" and 0 if there is no desired content.
+        error: The reason why the desired content or the file cannot be read; "" if both can be read.
+        needs_reload: Whether systemd uses an earlier version of the unit.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Decides the steps of a systemd_unit resource: pure, no I/O."""
+"""Decides the steps of a systemd_unit resource. No I/O."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ _KINDS = "service|socket|timer|path|mount|automount|swap|target|slice|device"
 UNIT = re.compile(rf"[A-Za-z0-9_]{_CHARS}(?:@{_CHARS})?\.(?:{_KINDS})")
 DROP_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@-]*\.conf")
 NAME_LENGTH = 200
-"""systemd allows 255, which must also hold the names of temporary files and of `UNIT.d`."""
+"""
+The maximum length of a name. systemd allows 255, which must also be enough for the names of temporary files and of `UNIT.d`.
+"""
 SHOWN = 100
 _MASKED = "the content is empty, and systemd takes an empty file as masked"
 
 
 def check(wanted: SystemdUnitProperties) -> None:
-    """Refuse what would be no unit, another file, or a unit that systemd does not read."""
+    """Refuse values that are not a unit, refer to another file, or are a unit that systemd does not read."""
     check_each(wanted, _check_name, _check_unit, _check_drop_in, _check_given, _check_content, _check_source)
 
 
@@ -84,7 +86,7 @@ def _check_source(wanted: SystemdUnitProperties) -> None:
 
 
 def reach(wanted: SystemdUnitProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     return HostAccess(
         paths=(wanted.path,),
         reads=(wanted.source,) if wanted.source else (),
@@ -93,7 +95,7 @@ def reach(wanted: SystemdUnitProperties) -> HostAccess:
 
 
 def decide(wanted: SystemdUnitProperties, found: SystemdUnitState, context: DecisionContext) -> Decision:
-    """The decision table of the systemd_unit type; see docs/resources/systemd_unit.md."""
+    """Decide the steps with the decision table of the systemd_unit type; see docs/resources/systemd_unit.md."""
     if problem := _problem(wanted, found):
         return Decision(error=FileError(problem))
     if difference := _difference(wanted, found):
@@ -113,7 +115,7 @@ def decide(wanted: SystemdUnitProperties, found: SystemdUnitState, context: Deci
 
 
 def _problem(wanted: SystemdUnitProperties, found: SystemdUnitState) -> str:
-    """Why the file cannot be managed; "" if it can."""
+    """Return the reason why the file cannot be managed; "" if it can."""
     if found.kind == "symlink":
         if found.link == "/dev/null":
             return f"{wanted.path} is a symlink to /dev/null: the unit is masked; `systemctl unmask` it first"

@@ -1,4 +1,4 @@
-"""What undoes the change of a unit: the file that it had before."""
+"""Undoes the change of a unit by restoring the earlier file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def earlier(
 
 
 def identify(state: SystemdUnitState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {
         "kind": state.kind,
         "content": state.checksum,

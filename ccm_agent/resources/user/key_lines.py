@@ -18,7 +18,7 @@ from ccm_agent.model.records.host_import import printable
 
 LINE_LENGTH = 16_384
 FILE_BYTES = 1 << 20
-"""The largest file that is read or written."""
+"""The maximum size of a file that is read or written."""
 
 _TYPE = re.compile(r"(?:sk-)?(?:ssh|ecdsa|rsa)-[a-z0-9@.-]+", re.ASCII)
 _BLANKS = re.compile(r"[ \t]+")
@@ -30,10 +30,10 @@ class KeyLine(Struct, frozen=True, kw_only=True):
     A line with a key.
 
     Attributes:
-        options: Before the key, such as `from="10.0.0.0/8"`; "" for none.
+        options: The options before the key, such as `from="10.0.0.0/8"`; "" if there are none.
         kind: The key's type.
         blob: The key in base64.
-        comment: After the key.
+        comment: The text after the key.
     """
 
     options: str
@@ -43,16 +43,16 @@ class KeyLine(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The key for people: type, fingerprint as ssh-keygen prints it, and comment."""
+        """The key for people: type, fingerprint as printed by ssh-keygen, and comment."""
         digest = base64.b64encode(sha256(base64.b64decode(self.blob)).digest()).decode().rstrip("=")
         restricted = "restricted " if self.options else ""
-        # a user may write anything there, such as escape sequences of terminals, or bytes that are not UTF-8
+        # a user may write any text there, such as escape sequences of terminals, or bytes that are not UTF-8
         comment = printable(self.comment)
         return f"{restricted}{self.kind} SHA256:{digest} {comment}".strip()
 
 
 def parse_line(line: str) -> KeyLine | None:
-    """Return the parts of a line; None if it contains no valid key, as a comment."""
+    """Return the parts of a line. None if it contains no valid key, for example if it is a comment."""
     rest = line.strip(" \t")
     if not rest or rest.startswith("#"):
         return None
@@ -69,13 +69,13 @@ def parse_line(line: str) -> KeyLine | None:
 
 
 def _divided(text: str) -> tuple[str, str]:
-    """Divide a text at its first blanks. For sshd they may be tabs, too."""
+    """Split a text at its first blanks. For sshd, blanks include tabs."""
     first, *rest = _BLANKS.split(text, maxsplit=1)
     return first, "".join(rest)
 
 
 def _end_of_options(text: str) -> int:
-    """Return where the first blank outside of quotes is."""
+    """Return the position of the first blank outside quotes."""
     is_quoted = False
     for index, character in enumerate(text):
         if character == '"' and text[index - 1 : index] != "\\":
@@ -86,7 +86,7 @@ def _end_of_options(text: str) -> int:
 
 
 def _is_blob(blob: str, kind: str) -> bool:
-    """Whether a key in base64 begins with its own type."""
+    """Whether a key in base64 begins with the name of its type."""
     try:
         data = base64.b64decode(blob, validate=True)
     except (binascii.Error, ValueError):
@@ -96,22 +96,22 @@ def _is_blob(blob: str, kind: str) -> bool:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a file without empty ones."""
+    """Return the non-empty lines of a file."""
     return [line for line in text.split("\n") if line.strip()]
 
 
 def valid_lines(content: bytes | None) -> list[str]:
-    """Return the lines of a file that can be written again: keys and comments, not what sshd ignores."""
+    """Return the lines of a file that can be written again: keys and comments. Lines that sshd ignores are left out."""
     lines = lines_of((content or b"").decode(errors="replace"))
     return [line for line in lines if line.isprintable() and (line.startswith("#") or parse_line(line))]
 
 
 def merge_lines(found: Sequence[str], wanted: Sequence[str], *, is_exclusive: bool) -> list[str]:
     """
-    Return the lines that a resource wants.
+    Return the desired lines of a resource.
 
-    A line with a wanted key but other options is replaced: a key that is wanted with restrictions must not stay without them.
-    Comments of keys may differ.
+    A line with a desired key but other options is replaced, because a key that is desired with restrictions must not be kept
+    without them. Comments of keys may differ.
     """
     if is_exclusive:
         return list(dict.fromkeys(wanted))

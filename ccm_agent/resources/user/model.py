@@ -75,11 +75,11 @@ class UserMetadata(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         name: The user's name.
         provider: The provider that read the state.
-        uid, gid: Numbers of the user and of the primary group; -1 if it does not exist.
+        uid, gid: Numbers of the user and of the primary group; -1 if the user does not exist.
         group: Name of the primary group; "" if no local group has its number.
         groups: Other local groups that list the user as a member, sorted.
-        home, shell, comment: As in /etc/passwd.
-        locked: Whether the password is locked or the account expired at the beginning.
+        home, shell, comment: The values in /etc/passwd.
+        locked: Whether the password is locked or the account was expired in order to lock it.
         expires: The day from which the account is disabled, or "never"; "" if /etc/shadow cannot be read.
         has_password: Whether there is a password hash. None if /etc/shadow cannot be read.
         authorized_keys: Number of lines with keys; None if they were not read.
@@ -102,13 +102,13 @@ class UserMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class UserSecrets(Struct, frozen=True, kw_only=True):
     """
-    What a provider read of a user and no event may contain.
+    Values of a user that a provider has read and that must not be in events.
 
     Attributes:
         password: The second field in /etc/shadow; None if the file cannot be read or has no entry.
         keys: The user's authorized_keys; None if it was not read.
         home: The state of the home directory; None if it was not read.
-        home_users: Other users whose home directory is this one or is below it; only read for a removal with `purge_home`.
+        home_users: Other users whose home directory is this one or is below it. Only read for a removal with `purge_home`.
     """
 
     password: str | None = None
@@ -119,7 +119,7 @@ class UserSecrets(Struct, frozen=True, kw_only=True):
 
 class UserState(CommonState, kw_only=True, dict=True):
     """
-    The current state; `ensure` is "present" or "absent".
+    The current state. `ensure` is "present" or "absent".
 
     `secrets` is not a field, so no event, output or schema contains it.
     """
@@ -128,13 +128,13 @@ class UserState(CommonState, kw_only=True, dict=True):
 
     @property
     def secrets(self) -> UserSecrets:
-        """The values that no event may contain."""
+        """The values that must not be in events."""
         secrets: UserSecrets = self.__dict__.get("secrets") or UserSecrets()
         return secrets
 
 
 class UserChange(Struct, frozen=True, kw_only=True):
-    """New values for an existing user; None keeps a value. `expires` is a date, or "" for never."""
+    """New values for an existing user. None keeps a value. `expires` is a date, or "" for never."""
 
     uid: int | None = None
     group: str | None = None

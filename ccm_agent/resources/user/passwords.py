@@ -11,7 +11,7 @@ from datetime import date
 
 NEVER = "never"
 LOCKED_DAY = 1
-"""The day of expiry of a locked account, as usermod(8) recommends: an empty field or 0 would be ambiguous."""
+"""The expiry day of a locked account, as usermod(8) recommends. An empty field or 0 would be ambiguous."""
 
 LENGTH = 1000
 
@@ -22,25 +22,26 @@ _NONE = re.compile(r"[!*]{1,2}")
 
 
 def is_hash(field: str) -> bool:
-    """Whether a text is a crypt(5) hash, which may be locked, or means that there is no password (`*` or `!`)."""
+    """Whether a text is a crypt(5) hash, which may be locked, or a mark for no password (`*` or `!`)."""
     return len(field) <= LENGTH and bool(_HASH.fullmatch(field) or _NONE.fullmatch(field))
 
 
 def has_password(field: str) -> bool:
-    """Whether a field contains a hash, also a locked one."""
+    """Whether a field contains a hash. The hash may be locked."""
     return field.lstrip("!") not in ("", "*")
 
 
 def locks_of(field: str) -> int:
-    """Return how many marks lock the hash in a field; 0 if it is not locked or there is none."""
+    """Return the number of marks that lock the hash in a field; 0 if it is not locked or there is no hash."""
     return len(field) - len(field.lstrip("!")) if has_password(field) else 0
 
 
 def is_same(wanted: str, found: str) -> bool:
     """
-    Whether a field is as wanted. A hash that is wanted without a lock may be locked: that is another property.
+    Whether a field has the desired value. If the desired hash has no lock, the current one may be locked, because locks are
+    another property.
 
-    A field without a hash only has to be one that no password matches.
+    If no hash is desired, any field that no password matches is accepted.
     """
     if not has_password(wanted):
         return found != "" and not has_password(found)
@@ -55,7 +56,7 @@ def day_of(field: str) -> str:
 
 
 def is_expired_by_lock(expires: str) -> bool:
-    """Whether a date of expiry is one that locks an account."""
+    """Whether an expiry date is one that locks an account."""
     return expires in _LOCK_DAYS
 
 

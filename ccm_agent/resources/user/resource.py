@@ -1,4 +1,4 @@
-"""Decides the steps of a user resource: pure, no I/O."""
+"""Decides the steps of a user resource. No I/O."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from ccm_agent.resources.user.model import UserChange, UserProperties, UserState
 
 
 def reach(wanted: UserProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`. A home directory that is not named may be anywhere."""
+    """
+    Return the host objects that the resource accesses; see `ResourceType`. If `home` is not given, the home directory may be
+    anywhere.
+    """
     is_purged = wanted.purge_home and wanted.ensure == ABSENT
-    # usermod gives what the user owns in the home directory to the new number; `decide` refuses another directory
+    # usermod changes the owner of the user's files in the home directory to the new number; `decide` refuses another directory
     gives_home = wanted.ensure != ABSENT and any(
         value not in (None, "") and field not in wanted.ignore
         for field, value in (("uid", wanted.uid), ("gid", wanted.gid), ("group", wanted.group))
     )
     trees: tuple[str, ...] = (_usual_home(wanted.name),) if gives_home else ()
     paths: tuple[str, ...] = (PASSWD, SHADOW, GROUP, GSHADOW)
-    # with an ignored `home`, the user's own counts
+    # if `home` is ignored, the user's current home directory is used
     if wanted.home and "home" not in wanted.ignore:
         paths = (*paths, wanted.home)
         trees = (wanted.home,) if is_purged or gives_home else ()
@@ -44,7 +47,7 @@ def _usual_home(name: str) -> str:
 
 
 def decide(wanted: UserProperties, found: UserState, context: DecisionContext) -> Decision:
-    """The decision table of the user type; see docs/resources/user.md."""
+    """Decide the steps with the decision table of the user type; see docs/resources/user.md."""
     if why := _why_refused(wanted, found):
         return Decision(error=DesiredStateError(why))
     steps = _Steps(wanted, found)
@@ -60,7 +63,7 @@ def decide(wanted: UserProperties, found: UserState, context: DecisionContext) -
 
 
 def _why_refused(wanted: UserProperties, found: UserState) -> str:
-    """Why a user is left alone; "" if it is not."""
+    """Return the reason why a user is not changed; "" if it may be changed."""
     name, metadata, secrets = wanted.name, found.metadata, found.secrets
     if found.ensure == ABSENT:
         return ""
@@ -82,7 +85,7 @@ def _why_refused(wanted: UserProperties, found: UserState) -> str:
 
 
 def _why_not_renumbered(wanted: UserProperties, found: UserState) -> str:
-    """Why a user keeps its numbers: the node's policy was asked about another home directory."""
+    """Return the reason why a user keeps its numbers: the node's policy has checked another home directory."""
     home = found.metadata.home
     is_same = wanted.uid in (None, found.metadata.uid) and _has_same_group(wanted, found)
     if is_same or wanted.home or home == _usual_home(wanted.name):
@@ -103,7 +106,7 @@ def _why_not_purged(wanted: UserProperties, found: UserState) -> str:
     if home is None or (home.kind == "absent" and not home.link):
         return ""
     if wanted.home not in ("", path):
-        # the node's policy was asked about the home directory that is named
+        # the node's policy has checked the home directory that `home` gives
         return f"the home directory {path} is not removed, because `home` names {wanted.home}"
     if others:
         return (
@@ -183,9 +186,9 @@ class _Steps:
 
     def _create_home(self, is_moved: bool) -> None:
         """
-        Create a missing home directory, only if the manifest says so explicitly: system users often have none.
+        Create a missing home directory, but only if the manifest requests it explicitly, because system users often have none.
 
-        Whether a new one exists is not known; creating it leaves an existing one as it is.
+        If `home` changes, it is unknown whether the new directory exists. Creating it does not change an existing directory.
         """
         name, home = self._wanted.name, self._found.secrets.home
         is_missing = is_moved or (home is not None and home.kind == "absent" and not home.link)
@@ -201,7 +204,7 @@ class _Steps:
             return
         is_locked = passwords.locks_of(found) > 0 and wanted.locked is None
         if (is_locked or wanted.locked) and not field.startswith("!"):
-            field = f"!{field}"  # the hash alone would unlock the account, if only until the next step
+            field = f"!{field}"  # without the lock, the new hash would unlock the account until the next step
         value = field
         self._add("Would have set the password hash", lambda p: p.set_password(name, value))
         self.changes.append(PropertyChange(property="password_hash", before=MASK, after=MASK))
@@ -217,7 +220,7 @@ class _Steps:
         elif wanted.locked is False and not self._is_absent and (is_expired or locks):
             clears = is_expired and not wanted.expires
             if wanted.password_hash is not None and not passwords.is_same(wanted.password_hash, field):
-                locks = 0  # the new hash has none
+                locks = 0  # the new hash has no locks
             self._add("Would have unlocked the user", lambda p: p.unlock(name, locks, is_expired=clears))
         else:
             return
@@ -233,7 +236,7 @@ class _Steps:
             return
         self._change("groups", ",".join(found), ",".join(after))
         if self._is_absent:
-            return  # it is created with them
+            return  # the user is created with these groups
         missing = [group for group in after if group not in found]
         if wanted.groups_exclusive:
             self._add("Would have set the groups", lambda p: p.set_groups(name, after))

@@ -20,8 +20,9 @@ async def earlier(
     """
     Return the state before a change; see `UndoRules`.
 
-    Of a user that is removed that is everything, also the hash: the record of an undo is readable only for root, as /etc/shadow.
-    Of one that is changed it is what the resource manages. The home directory of a removed user is not kept here.
+    For a removed user, the state contains all properties including the hash. Only root can read the record of an undo, as with
+    /etc/shadow. For a changed user, the state contains the managed properties. The home directory of a removed user is not kept
+    here.
     """
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
@@ -51,7 +52,10 @@ async def earlier(
 
 
 def _why_not(name: str, properties: dict[str, Any]) -> str:
-    """Why a state is not restored: the user had something that this type does not write, such as an old form of hash."""
+    """
+    Return the reason why a state is not restored: the user had a value that this type does not write, such as an old form of
+    hash.
+    """
     try:
         check(UserProperties(name=name, **properties))
     except InputError as err:
@@ -61,7 +65,7 @@ def _why_not(name: str, properties: dict[str, Any]) -> str:
 
 
 def identify(state: UserState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`. Hash and keys are digests."""
+    """Return the identity of a state; see `UndoRules`. Hash and keys are digests."""
     if state.ensure == ABSENT:
         return {"ensure": ABSENT}
     metadata, secrets = state.metadata, state.secrets

@@ -88,7 +88,7 @@ class UtilLinux:
         await run_tool(self._runner, f"{wanted.name} cannot be remounted", *argv)
 
     async def unmount(self, wanted: MountProperties) -> None:
-        """Unmount the file system. The `lazy` and `force` modes are not used."""
+        """Unmount the file system, without the lazy and force options."""
         await run_tool(self._runner, f"{wanted.name} cannot be unmounted", "umount", "--", wanted.name)
 
     async def write_entry(self, wanted: MountProperties) -> None:

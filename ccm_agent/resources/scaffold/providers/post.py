@@ -1,9 +1,9 @@
 """
 Runs commands on rendered files.
 
-They run on a copy, in a directory that only the user of this process can enter, before anything is written. So a command that
-fails leaves all files unchanged. All regular files that are there afterwards belong to the scaffold: a command can change the
-file, remove it, or create others beside it.
+The commands run on a copy before anything is written. The copy is in a directory that only the user of this process can enter.
+A command that fails therefore leaves all files unchanged. All regular files in the directory afterwards belong to the scaffold.
+A command can change the file, remove it, or create other files next to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ccm_agent.resources.globs import compile_glob
 PLACEHOLDER = "{}"
 OUTPUT_BYTES = 16 * 1024
 RESULT_BYTES = 256 << 20
-"""The size limit of all files that commands make of one rendered file."""
+"""The maximum total size of the files that commands create from one rendered file."""
 
 
 class PostCommands:
@@ -39,7 +39,7 @@ class PostCommands:
         rules: Globs and command lines, as in the manifest.
 
     Raises:
-        PropertyError: One is not a glob, or has a quote that is not closed.
+        PropertyError: A glob is invalid, or a command has an unclosed quote.
     """
 
     def __init__(self, rules: list[dict[str, str]]) -> None:
@@ -50,13 +50,16 @@ class PostCommands:
         ]
 
     def commands(self, path: str) -> list[tuple[str, ...]]:
-        """Return the commands for a file in order, each as words."""
+        """Return the commands for a file in order, each split into words."""
         name = posixpath.basename(path)
         return [words for pattern, words in self._rules if pattern.fullmatch(name)]
 
 
 _OURS = ("CCM_", "NATS_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY")
-"""Environment variables that commands must not see: passwords, paths of credentials, and the agent's connection to systemd."""
+"""
+Prefixes of environment variables that are hidden from commands: passwords, paths of credentials, and the agent's connection to
+systemd.
+"""
 
 
 class PostCommandDir:
@@ -66,8 +69,8 @@ class PostCommandDir:
     Args:
         trees, files, runner: The ports.
         environ: The environment of the commands.
-        data: The data of the templates. Values of it are not quoted from a command's output.
-        limit_s: How long each command may take.
+        data: The data of the templates. Its values are removed from quoted output of commands.
+        limit_s: The time limit of each command, in seconds.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class PostCommandDir:
         await self._files.remove(self._path, recursive=True)
 
     async def _refuse_shared(self, directory: str) -> None:
-        """Refuse a temporary directory that other users can move: they could put their own content into the result."""
+        """Refuse a temporary directory that other users can move, because they could put their own content into the result."""
         (seen,) = await self._files.inspect([directory], digest=False)
         is_shared = seen.mode & 0o022 and not seen.mode & 0o1000
         if seen.kind == "directory" and (is_shared or seen.uid not in (0, os.geteuid())):
@@ -110,10 +113,10 @@ class PostCommandDir:
 
     async def work(self, path: str, content: bytes, commands: list[tuple[str, ...]]) -> list[TreeEntry]:
         """
-        Run commands on a file. Returns the files that exist afterwards: the file itself, unless it was removed, and others.
+        Run commands on a file. Return the files that exist afterwards: the file itself, unless it was removed, and other files.
 
         Raises:
-            CommandError: A command cannot be started, takes too long, or exits with another code than 0.
+            CommandError: A command cannot be started, exceeds the time limit, or exits with a code other than 0.
         """
         self._boxes += 1
         box = f"{self._path}/{self._boxes}"
@@ -152,7 +155,7 @@ class PostCommandDir:
         return f"ended with exit status {done.code}"
 
     def _without_content(self, output: str, content: bytes) -> str:
-        """Return a command's output without the lines that it quotes, because rendered content may be secret."""
+        """Return a command's output without lines that quote the rendered content, because the content may be secret."""
         masker = Masker(
             [content.decode(errors="replace"), *map(str.strip, content.decode(errors="replace").splitlines())]
         )
@@ -182,7 +185,7 @@ def _prefixes(path: str) -> list[tuple[str, str]]:
 
 
 def _made(entry: TreeEntry) -> TreeEntry:
-    """Return an entry to be written: with an owner only if a command changed it, and without setuid."""
+    """Return an entry to write. It has an owner only if a command changed the owner, and never the setuid bit."""
     return replace(
         entry,
         mode=entry.mode & 0o777,
@@ -192,7 +195,7 @@ def _made(entry: TreeEntry) -> TreeEntry:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return every text in a value."""
+    """Return all texts in a value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):

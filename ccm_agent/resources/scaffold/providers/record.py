@@ -1,7 +1,7 @@
 """
-The record of a scaffold: which files it wrote, and what `post` commands made of them.
+The record of a scaffold: the files that it wrote, and the results of `post` commands.
 
-Without it, a file that a command changed would look like drift in every run, and a scaffold without its source could not be
+Without the record, a file that a command changed would look like drift in every run. A scaffold without its source could not be
 removed. See docs/adr/0050-scaffold-post.md.
 """
 
@@ -24,10 +24,10 @@ class FileResult(Struct, kw_only=True, omit_defaults=True):
     The result of one rendered file.
 
     Attributes:
-        key: Digest of the rendered content and of the commands that ran on it; "" if none did.
-        files: Paths of the files written for it; with commands also the SHA-256 of each.
-        sizes: With commands, the size of each in bytes; missing in records of earlier versions.
-        failed: A command failed, so nothing was written.
+        key: The digest of the rendered content and of the commands that ran on it; "" if no command ran.
+        files: Paths of the files written for the rendered file. With commands, each path has its SHA-256.
+        sizes: With commands, the size of each file in bytes. Missing in records of earlier versions.
+        failed: Whether a command failed, so that nothing was written.
     """
 
     key: str = ""
@@ -36,16 +36,16 @@ class FileResult(Struct, kw_only=True, omit_defaults=True):
     failed: bool = False
 
     def digest(self, path: str) -> Digest:
-        """Return what is known of one of the files."""
+        """Return the known digest of one of the files."""
         return Digest(self.files[path], self.sizes.get(path, -1))
 
 
 class ScaffoldRecord(Struct, kw_only=True, omit_defaults=True):
     """
-    What is stored about a scaffold.
+    The stored data of a scaffold.
 
     Attributes:
-        name: Its directory, for people who read the file.
+        name: The scaffold's directory, for people who read the file.
         made: Results by path of the rendered file, relative to the directory.
     """
 
@@ -66,20 +66,20 @@ def key_of(content: bytes, commands: list[tuple[str, ...]]) -> str:
 
 
 async def recall(records: Records, name: str) -> ScaffoldRecord | None:
-    """Return the record of a directory's scaffold; None if there is none or it cannot be decoded."""
+    """Return the record of a directory's scaffold. None if there is no record or it cannot be decoded."""
     document = await records.recall(KIND, name)
     if document is None:
         return None
     try:
         record = _with_paths(msgspec.json.decode(document, type=ScaffoldRecord), _from_json)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None  # like no record: commands run once more
-    # these paths will be removed one day, so they must not lead out of the directory
+        return None  # treated as a missing record: commands are run once more
+    # these paths will be removed later, so they must not lead out of the directory
     return record if all(map(_is_inside, record.files)) else None
 
 
 async def keep(records: Records, record: ScaffoldRecord) -> None:
-    """Store the record. An empty one is stored too: it says that nothing is left to remove."""
+    """Store the record. An empty record is also stored, to show that there is nothing left to remove."""
     await records.keep(KIND, record.name, msgspec.json.encode(_with_paths(record, _to_json)))
 
 
@@ -105,7 +105,7 @@ def _with_paths(record: ScaffoldRecord, change: Callable[[str], str]) -> Scaffol
 
 
 def _to_json(path: str) -> str:
-    """Encode a path for JSON: its bytes may not be UTF-8, so each byte becomes a character."""
+    """Encode a path for JSON. Each byte becomes a character, because the path may not be UTF-8."""
     return path if path.isascii() else path.encode(errors="surrogateescape").decode("latin-1")
 
 

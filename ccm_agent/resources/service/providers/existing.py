@@ -1,4 +1,4 @@
-"""The services that are not as the distribution presets them, for `ccm import service`."""
+"""Finds the services whose state differs from the distribution's presets, for `ccm import service`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIST = (
 
 
 async def find_with_systemd(context: ResourceContext, argument: str) -> ExistingResources:
-    """Return the services that are enabled or disabled other than the distribution presets them."""
+    """Return the services that are enabled or disabled contrary to the distribution's presets."""
     refuse_argument("service", argument)
     listed = await context.runner.run(Command(argv=LIST, time_limit_s=LOOK_LIMIT_S))
     if listed.code:
@@ -52,7 +52,7 @@ async def find_with_systemd(context: ResourceContext, argument: str) -> Existing
 
 
 def parse_changed(output: str) -> list[str]:
-    """Return the services that `systemctl list-unit-files` shows in another state than their preset, without `.service`."""
+    """Return the services whose state in `systemctl list-unit-files` differs from their preset, without `.service`."""
     rows = [line.split() for line in output.splitlines()]
     return sorted(
         row[0].removesuffix(".service")

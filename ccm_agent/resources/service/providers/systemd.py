@@ -25,16 +25,18 @@ DISABLED = frozenset({"linked", "linked-runtime", "masked", "masked-runtime", "d
 ACTIVE = "active"
 INACTIVE = frozenset({"inactive", "failed", "activating"})
 WAITING = "auto-restart"
-"""Sub-state of a failed unit that systemd will restart by itself."""
+"""The sub-state of a failed unit that systemd will restart by itself."""
 
 PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
 PLAIN = frozenset({"enabled", "disabled", "static", "indirect", "masked", "enabled-runtime"})
-"""Values of `UnitFileState` that `is-enabled` would also answer. For others `is-enabled` is called."""
+"""Values of `UnitFileState` that `is-enabled` would also print. For other values, `is-enabled` is called."""
 
 NO_RELOAD = "--no-reload"
 LOOK_LIMIT_S = 60
 CHANGE_LIMIT_S = 15 * 60
-"""Units have time limits of their own (by default 90 s to start and to stop). This one is for units without."""
+"""
+The time limit for units without their own time limits. By default, systemd limits the start and stop of a unit to 90 s each.
+"""
 SAID_BYTES = 1000
 
 
@@ -42,8 +44,9 @@ class Systemd:
     """
     Services managed by systemd.
 
-    The state afterwards decides whether a verb worked, not its exit status: init systems report failure for things they did, and
-    success for things they did not. Output of a failed verb is in the next state's `said`.
+    The success of a command is judged by the state afterwards, not by its exit status. Init systems may report failure for
+    actions that they performed, and success for actions that they did not perform. The output of a failed command is in the
+    next state's `said`.
     """
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
@@ -51,10 +54,12 @@ class Systemd:
         self._locks = locks
         self._said: dict[str, str] = {}
         self._unread: set[str] = set()
-        """Services that were enabled or disabled since systemd read that; `systemctl show` may tell their earlier state."""
+        """
+        Services that were enabled or disabled since systemd last read this. `systemctl show` may report their earlier state.
+        """
 
     async def status(self, wanted: ServiceProperties) -> ServiceState:
-        """Return whether the service runs and is enabled; CommandError if it does not exist."""
+        """Return whether the service is running and enabled. Raises CommandError if it does not exist."""
         name = wanted.name
         shown = await self._show([name])
         state = None
@@ -68,7 +73,7 @@ class Systemd:
         return self._state(name, is_active, await self._is_enabled(name))
 
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
-        """Return what `status` would for each, if one call of the init system's tool tells it."""
+        """Return the result of `status` for each service, if a single call of the init system's tool provides it."""
         names = [properties.name for properties in wanted]
         if not self._unread.isdisjoint(names):
             await self._reload()
@@ -103,7 +108,9 @@ class Systemd:
         self._unread.add(name)
 
     async def finish(self) -> None:
-        """Let systemd read which services are enabled: once for all, because that takes longer than all else."""
+        """
+        Make systemd read which services are enabled. This is done once for all services, because it is the slowest operation.
+        """
         if self._unread:
             await self._reload()
 
@@ -130,7 +137,7 @@ class Systemd:
         done = await self._run("is-active", "--system", "--", name)
         word = done.stdout.decode(errors="replace").strip()
         if word == "activating":
-            # a unit that waits for its automatic restart counts as running
+            # a unit that waits for its automatic restart is treated as running
             shown = await self._show([name])
             return bool(shown) and shown[0].get("SubState") == WAITING
         if word == ACTIVE:
@@ -154,7 +161,9 @@ class Systemd:
         )
 
     def _from_show(self, name: str, unit: dict[str, str]) -> ServiceState | None:
-        """Return the state if `systemctl show` tells the same as `is-active` and `is-enabled` would."""
+        """
+        Return the state if `systemctl show` gives the same information as `is-active` and `is-enabled`. Otherwise return None.
+        """
         own = unit.get("Id") in (name, f"{name}.service")
         active, file_state = unit.get("ActiveState", ""), unit.get("UnitFileState", "")
         if not own or unit.get("LoadState") not in ("loaded", "masked") or file_state not in PLAIN:
@@ -183,17 +192,19 @@ class Systemd:
 
 
 def parse_show(output: str) -> list[dict[str, str]]:
-    """Parse the output of `systemctl show`: the properties of each unit, in the order asked. An empty line separates units."""
+    """
+    Parse the output of `systemctl show`: the properties of each unit, in the requested order. An empty line separates units.
+    """
     blocks = output.strip("\n").split("\n\n") if output.strip() else []
     return [dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line) for block in blocks]
 
 
 def needs_reload(unit: dict[str, str]) -> bool:
-    """Whether systemd reports that the unit's files changed since it read them."""
+    """Whether systemd reports that the unit's files have changed since it read them."""
     return unit.get("NeedDaemonReload") == "yes"
 
 
 def complaint(done: Completed, question: str, word: str) -> str:
-    """Return why an answer of systemctl cannot be used."""
+    """Return the reason why the output of systemctl cannot be used."""
     said = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:]
     return f"invalid systemctl {question} output: {word!r}{'; ' + said if said else ''}"

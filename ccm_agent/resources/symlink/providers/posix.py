@@ -12,9 +12,9 @@ from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 
 class PosixSymlink:
     """
-    The provider for Unix-like systems: reads and changes symlinks, and never follows one.
+    The provider for Unix-like systems. It reads and changes symlinks, and never follows them.
 
-    All methods raise HostError if the operating system refuses.
+    All methods raise HostError if the operating system refuses an operation.
 
     Args:
         files: The port.
@@ -28,18 +28,18 @@ class PosixSymlink:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[SymlinkProperties]) -> list[SymlinkState]:
-        """Return what `status` would for each."""
+        """Return the result of `status` for each symlink."""
         looks = await self._files.inspect([one.name for one in wanted], digest=False, follow=False)
         return [await self._state(one, look) for one, look in zip(wanted, looks, strict=True)]
 
     async def link(self, wanted: SymlinkProperties) -> None:
-        """Make or replace the symlink atomically; with `force` also replace a file or an empty directory."""
+        """Create or replace the symlink atomically. With `force`, also replace a file or an empty directory."""
         await self._files.link(
             wanted.name, wanted.target, owner=wanted.owner, group=wanted.group, force=wanted.force
         )
 
     async def remove(self, wanted: SymlinkProperties) -> None:
-        """Remove what is at the path, but no directory with content."""
+        """Remove the entry at the path, unless it is a directory with content."""
         await self._files.remove(wanted.name)
 
     async def _state(self, wanted: SymlinkProperties, look: FileInfo) -> SymlinkState:
@@ -60,13 +60,16 @@ class PosixSymlink:
         )
 
     async def _names(self, wanted: SymlinkProperties, look: FileInfo) -> tuple[str, str]:
-        """Return the current owners, by their desired names if those have the same numbers: a user may have several names."""
+        """
+        Return the current owner and group. The desired names are used if they have the same numbers, because a user may have
+        several names.
+        """
         if look.uid < 0 or (wanted.owner in ("", look.owner) and wanted.group in ("", look.group)):
             return look.owner, look.group
         try:
             uid, gid = await self._files.ids(wanted.owner, wanted.group)
         except FileError:
-            return look.owner, look.group  # an unknown name: the change will report it
+            return look.owner, look.group  # the name is unknown, so the change will report it
         return (
             wanted.owner if uid == look.uid else look.owner,
             wanted.group if gid == look.gid else look.group,

@@ -1,4 +1,4 @@
-"""The kernel parameters in files that no package installed, for `ccm import sysctl`."""
+"""Finds the kernel parameters in files that no package installed, for `ccm import sysctl`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FOLDER, LAST_FILE = "/etc/sysctl.d", "/etc/sysctl.conf"
 
 async def find_parameters(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the parameters of the files in /etc/sysctl.d, and of /etc/sysctl.conf.
+    Return the parameters in the files of /etc/sysctl.d, and in /etc/sysctl.conf.
 
-    A parameter that several files set has the file that is read last.
+    If several files set a parameter, `file` is the file that is read last.
 
     Source: sysctl.d(5), sysctl(8).
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: A file cannot be read.
     """
     refuse_argument("sysctl", argument)
@@ -54,7 +54,9 @@ async def find_parameters(context: ResourceContext, argument: str) -> ExistingRe
 
 
 def _secret_sign(name: str, value: str, mode: int) -> str:
-    """Return why a parameter may hold a secret, such as `net.ipv4.tcp_fastopen_key`; "" if nothing says so."""
+    """
+    Return the reason why a parameter may contain a secret, such as `net.ipv4.tcp_fastopen_key`; "" if there is no sign of one.
+    """
     if name.endswith(("_secret", "_key")):
         return "is a secret"
     return find_sign(f"{name} = {value}".encode(), mode)

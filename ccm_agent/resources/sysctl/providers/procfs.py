@@ -17,12 +17,13 @@ from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState, norm
 
 class Procfs:
     """
-    The provider `procfs`: reads and sets parameters of the kernel. All methods raise HostError if the operating system refuses.
+    The provider `procfs`: reads and sets kernel parameters. All methods raise HostError if the operating system refuses an
+    operation.
 
     Args:
         files: Reads and writes the files that are read at boot.
         kernel: Reads and sets live values.
-        locks: Gives the lock of these files.
+        locks: Provides the lock of these files.
     """
 
     def __init__(self, files: Files, kernel: Kernel, locks: Locks) -> None:
@@ -34,7 +35,7 @@ class Procfs:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[SysctlProperties]) -> list[SysctlState]:
-        """Return what `status` would for each: each file is read once, and all live values in one call."""
+        """Return the result of `status` for each parameter. Each file is read once, and all live values are read in one call."""
         values = {
             file: read_values(await self._shared.read(file)) for file in sorted({one.file for one in wanted})
         }
@@ -63,9 +64,9 @@ class Procfs:
         await self._kernel.set(parameter_path(wanted.name), wanted.wanted_live)
 
     async def write_line(self, wanted: SysctlProperties) -> None:
-        """Write the parameter's line into the file, atomically; other lines are kept."""
+        """Write the parameter's line to the file atomically. Other lines are kept."""
         await self._shared.edit(wanted.file, lambda lines: with_value(lines, wanted.name, wanted.value))
 
     async def remove_line(self, wanted: SysctlProperties) -> None:
-        """Remove the parameter's line from the file, and the file if nothing else is in it."""
+        """Remove the parameter's line from the file. If no other lines are left, remove the file."""
         await self._shared.edit(wanted.file, lambda lines: without(lines, wanted.name))

@@ -1,7 +1,7 @@
 """
 Settings of the machine: files below /etc, and the host name of the kernel.
 
-No service of systemd is needed: hostnamed, timedated and localed read the same files.
+No service of systemd is needed, because hostnamed, timedated and localed read the same files.
 
 Source: hostname(5), localtime(5), locale.conf(5); timezone and default/locale of Debian 12.
 """
@@ -31,22 +31,22 @@ from ccm_agent.resources.system.model import (
 
 DEBIAN = "/etc/debian_version"
 MAGIC = b"TZif"
-"""Begins each file of a zone, and no other file in the directory; tzfile(5)."""
+"""The beginning of each time zone file, and of no other file in the directory; tzfile(5)."""
 ZONE_BYTES = 1 << 20
 LIMIT_S = 30
 _LINKS = (f"..{ZONES}/", f"{ZONES}/")
-"""Beginnings of the link to a zone: those that systemd and Debian make."""
+"""The beginnings of links to a zone, in the forms that systemd and Debian create."""
 
 
 class Etc:
     """
-    The provider `etc`. All methods raise HostError if the operating system refuses.
+    The provider `etc`. All methods raise HostError if the operating system refuses an operation.
 
     Args:
         runner: Runs hostname and locale.
         files: Reads and writes files below /etc.
         kernel: Reads the host name of the kernel.
-        locks: Gives the lock of the files.
+        locks: Provides the lock of the files.
     """
 
     def __init__(self, runner: Runner, files: Files, kernel: Kernel, locks: Locks) -> None:
@@ -64,19 +64,19 @@ class Etc:
         return _state(wanted, await self._locale(), is_available=await self._has_locale(wanted.value))
 
     async def look_ahead(self, wanted: Sequence[SystemProperties]) -> list[SystemState]:
-        """Return what `status` would for each. A manifest has each of the three settings at most once."""
+        """Return the result of `status` for each setting. A manifest has each of the three settings at most once."""
         return [await self.status(one) for one in wanted]
 
     async def set(self, place: str, value: str) -> None:
         """
-        Set a value. Files are written atomically; their other lines are kept.
+        Set a value. Files are written atomically, and their other lines are kept.
 
         Args:
             place: A path in `SystemState.values`.
             value: The value; "" removes it.
         """
         if place == KERNEL_HOSTNAME:
-            # not through the kernel port: /proc/sys is read-only in containers that may set their host name
+            # the kernel port is not used, because /proc/sys is read-only in containers that may set their host name
             await run_tool(
                 self._runner, "the host name of the kernel cannot be set", "hostname", value, limit_s=LIMIT_S
             )
@@ -89,7 +89,7 @@ class Etc:
 
     async def _hostname(self) -> dict[str, str]:
         (live,) = await self._kernel.read([KERNEL_HOSTNAME])
-        # the kernel first: a container that may not set its host name keeps its file
+        # The kernel is set first, so that a container that may not set its host name keeps its file.
         return {
             KERNEL_HOSTNAME: live.value,
             HOSTNAME_FILE: read_value(await self._shared.read(HOSTNAME_FILE)),
@@ -104,7 +104,7 @@ class Etc:
 
     async def _locale(self) -> dict[str, str]:
         debian, file = await self._files.inspect([DEBIAN, DEBIAN_LOCALE_FILE], digest=False, follow=False)
-        # since Debian 13 it is a symlink to the other one
+        # since Debian 13, this file is a symlink to the other one
         is_debian = debian.kind == "file" and file.kind != "symlink"
         place = DEBIAN_LOCALE_FILE if is_debian else LOCALE_FILE
         return {place: read_lang(await self._shared.read(place))}
@@ -145,7 +145,10 @@ def _state(wanted: SystemProperties, values: dict[str, str], *, is_available: bo
 
 
 def _zone(look: FileInfo) -> str:
-    """Return the zone that a link points to; a description, which is no name of a zone, for anything else; "" for nothing."""
+    """
+    Return the name of the zone that a link points to. For other entries, return a description that is not a valid name. "" if
+    there is no entry.
+    """
     if look.kind == "absent":
         return ""
     link = look.link.encode(errors="surrogateescape").decode(errors="replace")

@@ -13,15 +13,15 @@ INSTALLED = {
     TIMEZONE: {"", "UTC", "Etc/UTC"},
     LOCALE: {"", "C", "POSIX", "C.UTF-8", "C.utf8"},
 }
-"""The values that a distribution installs."""
+"""The default values of distributions."""
 
 
 async def find_settings(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the settings that are not as a distribution installs them.
+    Return the settings that differ from the defaults of distributions.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         HostError: A setting cannot be read.
     """
     refuse_argument("system", argument)

@@ -1,4 +1,4 @@
-"""The units and drop-ins in /etc/systemd/system that no package installed, for `ccm import systemd_unit`."""
+"""Finds the units and drop-ins in /etc/systemd/system that no package installed, for `ccm import systemd_unit`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ccm_agent.resources.systemd_unit.resource import check
 
 FOLDER_BYTES = 64 << 20
 ENABLED = (".wants", ".requires", ".upholds")
-"""The folders of symlinks that `systemctl enable` makes."""
+"""The suffixes of the folders in which `systemctl enable` creates symlinks."""
 MASK = "/dev/null"
 
 
 async def find_units(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the files, without the symlinks that `systemctl enable` makes: `ccm import service` has their state.
+    Return the files, without the symlinks that `systemctl enable` creates. `ccm import service` covers their state.
 
-    Left out by name are masked units, symlinks to files elsewhere, and files with signs of a secret.
+    Masked units, symlinks to files in other locations, and files with signs of a secret are left out and reported by name.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: The directory cannot be read, or its files are too large.
     """
     refuse_argument("systemd_unit", argument)
@@ -54,7 +54,9 @@ async def find_units(context: ResourceContext, argument: str) -> ExistingResourc
         if path in usual or _is_of_enable(name, link):
             continue
         if posixpath.dirname(name) in closed:
-            builder.leave_out(name, "is in a private directory")  # a new one would be open to all
+            builder.leave_out(
+                name, "is in a private directory"
+            )  # a new directory would be readable by all users
         elif reason := _why_left_out(path, entry, link):
             builder.leave_out(name, reason)
         else:
@@ -63,13 +65,13 @@ async def find_units(context: ResourceContext, argument: str) -> ExistingResourc
 
 
 def _place(name: str) -> dict[str, str]:
-    """Return the properties that name the file: none for a unit's own, whose name is enough."""
+    """Return the properties that identify the file. Empty for a unit's own file, because the name is enough."""
     folder, _, drop_in = name.rpartition("/")
     return {"unit": folder.removesuffix(".d"), "drop_in": drop_in} if folder else {}
 
 
 def _is_of_enable(name: str, link: str) -> bool:
-    """Whether it is a symlink that `systemctl enable` made: to a unit, in a folder of its own or as an alias."""
+    """Whether the symlink was created by `systemctl enable`: it leads to a unit, and is in a suitable folder or is an alias."""
     folder = posixpath.dirname(name)
     target = posixpath.normpath(posixpath.join(DIRECTORY, folder, link))
     return bool(link) and (folder.endswith(ENABLED) or not folder) and posixpath.dirname(target) in FOLDERS

@@ -1,8 +1,8 @@
 """
-What systemd runs with, compared with the files: whether it must read a unit again.
+Compares the units that systemd has loaded with the files, to decide whether systemd must read a unit again.
 
-`NeedDaemonReload` does not show everything: systemd 252 sees neither a new file that replaces one of the distribution, nor the
-first drop-in of a unit. So the paths that it read are compared, too.
+`NeedDaemonReload` does not detect every change. systemd 252 does not detect a new file that replaces a file of the
+distribution, or the first drop-in of a unit. Therefore the paths that systemd read are compared, too.
 
 Source: systemctl(1), systemd.unit(5), org.freedesktop.systemd1(5); systemd 252 (Debian 12).
 """
@@ -22,18 +22,18 @@ _STRONGER = (
     "/run/systemd/system.control/",
     "/run/systemd/generator.early/",
 )
-"""Directories whose files take precedence over those of the distribution, and partly over those of this type."""
+"""Directories whose files take precedence over those of the distribution. Some also take precedence over those of this type."""
 
 Unit = Mapping[str, str]
-"""Properties of a unit that systemd has in memory."""
+"""The properties of a unit that systemd has loaded."""
 
 
 def pattern(wanted: SystemdUnitProperties) -> str:
     """
-    Return what `systemctl show` is asked for.
+    Return the argument for `systemctl show`.
 
-    A pattern finds only units in memory: others need no reload, and loading one takes 20 ms. But a pattern finds no aliases, so
-    the unit of a drop-in is asked for by its name.
+    A pattern only matches loaded units. Other units need no reload, and loading a unit takes 20 ms. However, a pattern does not
+    match aliases, so the unit of a drop-in is requested by name.
     """
     unit = wanted.unit_name
     stem, suffix = posixpath.splitext(unit)
@@ -43,7 +43,9 @@ def pattern(wanted: SystemdUnitProperties) -> str:
 
 
 def by_name(output: str) -> dict[str, list[Unit]]:
-    """Return the units of `systemctl show` by each name whose files they read: instances also by their template."""
+    """
+    Return the units from `systemctl show` by each name whose files they read. Instances are also listed under their template.
+    """
     units: dict[str, list[Unit]] = {}
     for block in output.strip("\n").split("\n\n"):
         unit = dict(line.partition("=")[::2] for line in block.splitlines())
@@ -54,7 +56,9 @@ def by_name(output: str) -> dict[str, list[Unit]]:
 
 
 def _names(name: str) -> Iterator[str]:
-    """A unit `a-b@c.service` also reads files of `a-b@.service`, and drop-ins of `a-.service`."""
+    """
+    Yield the names whose files a unit reads. `a-b@c.service` also reads files of `a-b@.service`, and drop-ins of `a-.service`.
+    """
     yield name
     stem, suffix = posixpath.splitext(name)
     template, at, _ = stem.partition("@")
@@ -71,8 +75,8 @@ def must_reload(wanted: SystemdUnitProperties, is_there: bool, units: Iterable[U
 
     Args:
         wanted: The resource.
-        is_there: Whether its file exists.
-        units: The units in memory that read the file.
+        is_there: Whether the resource's file exists.
+        units: The loaded units that read the file.
     """
     return any(_is_outdated(wanted, is_there, unit) for unit in units)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.changes import FileChange
 
 RUNNING = "/run/systemd/system"
-"""It exists if systemd manages this host; see sd_booted(3)."""
+"""This path exists if systemd manages the host; see sd_booted(3)."""
 LOOK_LIMIT_S = 60
 RELOAD_LIMIT_S = 5 * 60
 OUTPUT_BYTES = 64 << 20
@@ -38,9 +38,9 @@ class SystemdUnits:
     Args:
         runner: Runs systemctl and systemd-analyze.
         files: Reads and writes the files.
-        locks: Gives the lock of services.
+        locks: Provides the lock of services.
         directory: The base of relative sources.
-        asks_systemd: Whether systemctl may run. In a restricted plan it may not, and the look compares only files.
+        asks_systemd: Whether systemctl may run. In a restricted plan it may not run, and only files are compared.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class SystemdUnits:
         self._asks_systemd = asks_systemd
         self._verifier = UnitVerifier(runner, files, locks)
         self._differing: dict[str, NewUnitFile] = {}
-        """What a look found to differ, by path: it is verified together with the first file that is written."""
+        """Files that differ, by path. They are verified together with the first file that is written."""
         self._verified: set[tuple[str, str]] = set()
-        """Path and digest of valid contents."""
+        """Paths and digests of valid contents."""
         self._changed: dict[str, SystemdUnitProperties] = {}
-        """What systemd may have to read again, by path."""
+        """Units that systemd may have to read again, by path."""
         self._fault = ""
-        """Why it could not."""
+        """The reason why systemd could not read the units."""
 
     async def status(self, wanted: SystemdUnitProperties) -> SystemdUnitState:
         """Return the state of one unit."""
         return (await self._look([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[SystemdUnitProperties]) -> Sequence[SystemdUnitState | None]:
-        """Return what `status` would for each, with one question to systemd."""
+        """Return the result of `status` for each unit, with one call of systemctl."""
         try:
             return await self._look(wanted)
         except CommandError:
@@ -84,7 +84,7 @@ class SystemdUnits:
         Write the file atomically.
 
         Raises:
-            FileError: systemd would ignore or refuse a part of the content; the file stays as it was.
+            FileError: systemd would ignore or refuse a part of the content. The file was not changed.
         """
         path, content = wanted.path, await self._content(wanted)
         await self._verify(NewUnitFile(wanted=wanted, content=content))
@@ -96,7 +96,7 @@ class SystemdUnits:
         await self._has_changed(wanted)
 
     async def remove(self, wanted: SystemdUnitProperties) -> None:
-        """Remove the file, and the directory of drop-ins if it is empty then."""
+        """Remove the file. If its drop-in directory is then empty, remove the directory."""
         if not self._asks_systemd:
             raise FileError(
                 f"{wanted.path} is not removed: systemd must be reloaded then, and the node's policy forbids commands"
@@ -111,14 +111,14 @@ class SystemdUnits:
         await self._has_changed(wanted)
 
     async def reload(self, wanted: SystemdUnitProperties) -> None:
-        """Let systemd read the unit again. That is put off to `finish`, as after a change."""
+        """Make systemd read the unit again. This is deferred to `finish`, as after a change."""
         await self._has_changed(wanted)
 
     async def finish(self) -> None:
-        """Reload systemd once for all changed units, if one of them needs it."""
+        """Reload systemd once for all changed units, if one of them requires it."""
         if not self._changed or not self._asks_systemd:
             return
-        if self._fault:  # what follows needs the reload, too
+        if self._fault:  # later resources need the reload, too
             raise CommandError(self._fault)
         try:
             await self._reload_if_needed(list(self._changed.values()))
@@ -154,7 +154,7 @@ class SystemdUnits:
     async def _find_outdated(
         self, wanted: Sequence[SystemdUnitProperties], states: Sequence[SystemdUnitState]
     ) -> None:
-        """Set `needs_reload` of units whose file is as desired; the others are read again after their change."""
+        """Set `needs_reload` for units whose file has the desired content. Other units are read again after their change."""
         reloaded = {one.unit_name for one in self._changed.values()}
         asked = [
             (one, state)
@@ -167,7 +167,7 @@ class SystemdUnits:
                 state.needs_reload = must_reload(one, state.kind == "file", units.get(one.unit_name, ()))
 
     async def _loaded(self, wanted: Sequence[SystemdUnitProperties]) -> dict[str, list[Unit]]:
-        """Return the units that systemd has in memory, by name."""
+        """Return the units that systemd has loaded, by name."""
         patterns = dict.fromkeys(pattern(one) for one in wanted)
         done = await self._systemctl("show", "--system", f"--property={PROPERTIES}", "--", *patterns)
         _refuse_failure(done, "systemd does not show its units")
@@ -207,7 +207,7 @@ class SystemdUnits:
         return await self._files.read(path, LIMIT_BYTES)
 
     async def _verify(self, new: NewUnitFile) -> None:
-        """Verify a content, the first time together with all that a look found to differ."""
+        """Verify a content. The first call verifies it together with all other files that differ."""
         own = (new.wanted.path, _digest(new.content))
         if own not in self._verified:
             others = [one for path, one in self._differing.items() if path != own[0] and one.content]
@@ -215,7 +215,7 @@ class SystemdUnits:
             if others:
                 await self._verify_together([new, *others])
         if own not in self._verified:
-            # alone, because another new file may be the reason
+            # verify this file separately, because another new file may cause the error
             (complaint,) = await self._verifier.complaints([new])
             refuse_complaint(new.wanted, complaint)
             self._verified.add(own)
@@ -224,7 +224,7 @@ class SystemdUnits:
         try:
             complaints = await self._verifier.complaints(new)
         except CommandError:
-            return  # each is verified alone then
+            return  # each file is then verified separately
         self._verified |= {
             (one.wanted.path, _digest(one.content))
             for one, complaint in zip(new, complaints, strict=True)
@@ -234,7 +234,7 @@ class SystemdUnits:
     async def _has_changed(self, wanted: SystemdUnitProperties) -> None:
         self._changed[wanted.path] = wanted
         if wanted.health_checks:
-            await self.finish()  # they come before the next resource
+            await self.finish()  # health checks run before the next resource, so the reload cannot wait
 
     async def _systemctl(self, *argv: str, limit_s: float = LOOK_LIMIT_S) -> Completed:
         return await self._runner.run(

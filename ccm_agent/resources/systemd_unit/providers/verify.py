@@ -1,8 +1,8 @@
 """
-Lets `systemd-analyze verify` read new files before they replace others.
+Makes `systemd-analyze verify` read new files before they replace existing ones.
 
-The files are copied into a private folder, which is the first one in which systemd-analyze looks for units. Programs and units
-that do not exist are accepted, because a later resource may install them.
+The files are copied to a private folder, which systemd-analyze searches first for units. Programs and units that do not exist
+are accepted, because a later resource may install them.
 
 Source: systemd-analyze(1), systemd.unit(5); systemd 252 (Debian 12).
 """
@@ -33,11 +33,11 @@ FOLDERS = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-"""Where a unit's own file is, the first one that exists."""
+"""The folders that may contain a unit's own file. The first existing file is used."""
 _REFUSED = re.compile(
     r"[iI]gnoring|Refusing|absolute path|Invalid section header|fatal error|bad unit file setting|failed to load"
 )
-"""What systemd writes about a part of a unit that it does not read."""
+"""systemd's messages about a part of a unit that it does not use."""
 _UNVERIFIED = "the unit cannot be verified, so nothing was written"
 _STUB = "[Service]\nExecStart=/bin/true\n"
 
@@ -54,9 +54,9 @@ class _Placed(Struct, frozen=True, kw_only=True):
     A new file in the private folder.
 
     Attributes:
-        path: The file.
+        path: The path of the file.
         unit: The unit that is verified.
-        is_stub: The unit of this drop-in does not exist, so another one takes its place.
+        is_stub: Whether the unit of this drop-in does not exist and a placeholder is used.
     """
 
     path: str
@@ -71,7 +71,7 @@ class UnitVerifier:
     Args:
         runner: Runs systemd-analyze.
         files: Writes the copies.
-        locks: Gives the lock of the folder for copies.
+        locks: Provides the lock of the folder for copies.
     """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
@@ -81,10 +81,10 @@ class UnitVerifier:
 
     async def complaints(self, new: Sequence[NewUnitFile]) -> list[str]:
         """
-        Return for each file what systemd refuses or ignores in it; "" if it reads all of it.
+        Return for each file the parts that systemd refuses or ignores; "" if it accepts the whole file.
 
         Raises:
-            CommandError: systemd-analyze cannot be run, or hangs.
+            CommandError: systemd-analyze cannot be run or hangs.
         """
         async with trial_folder(self._files, self._locks, FOLDER, lock=LOCK, why=_UNVERIFIED):
             placed = [await self._place(FOLDER, one) for one in new]
@@ -105,14 +105,14 @@ class UnitVerifier:
         return _Placed(path=path, unit=unit, is_stub=not await self._copy_unit(folder, wanted.unit_name))
 
     async def _copy_unit(self, folder: str, unit: str) -> bool:
-        """Copy the file of a drop-in's unit, or write another unit in its place; returns whether it exists."""
+        """Copy the file of a drop-in's unit, or write a placeholder unit. Return whether the unit exists."""
         copy = f"{folder}/{_instance(unit)}"
         stem, suffix = posixpath.splitext(unit)
         template = f"{stem.partition('@')[0]}@{suffix}" if "@" in stem else unit
         candidates = [f"{parent}/{name}" for name in dict.fromkeys((unit, template)) for parent in FOLDERS]
         looks = await self._files.inspect([copy, *candidates], digest=False)
         if looks[0].kind == "file":
-            return True  # the unit changes, too
+            return True  # the unit itself also changes
         found = next((look.path for look in looks[1:] if look.kind == "file"), "")
         content = await self._files.read(found, LIMIT_BYTES) if found else _STUB.encode()
         await self._files.write(copy, content, mode=0o600)
@@ -141,7 +141,7 @@ class UnitVerifier:
 
 
 def refuse_complaint(wanted: SystemdUnitProperties, complaint: str) -> None:
-    """Raise the error of a file that systemd would not read as it is written."""
+    """Raise the error for a file that systemd would not read as written."""
     if complaint:
         raise FileError(f"{wanted.path} is not valid, so nothing was written: {complaint[:SAID_BYTES]}")
 

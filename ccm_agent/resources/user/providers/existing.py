@@ -1,4 +1,4 @@
-"""The users that no package created, for `ccm import user`."""
+"""Finds the users that no package created, for `ccm import user`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ccm_agent.resources.user.providers.reading import AccountReader
 
 async def find_users(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the users whose numbers are those of people, see login.defs(5), with their groups and SSH keys.
+    Return the users with numbers of regular users (see login.defs(5)), with their groups and SSH keys.
 
-    Their password hashes are only named.
+    Their password hashes are only reported as left out.
 
     Raises:
-        UsageError: There is an argument.
+        UsageError: An argument was given.
         FileError: /etc/passwd cannot be read.
     """
     refuse_argument("user", argument)
@@ -59,7 +59,7 @@ def _properties(
 ) -> dict[str, Any]:
     metadata = state.metadata
     properties: dict[str, Any] = {"uid": metadata.uid}
-    # with `gid`, the user's own group is created with the user
+    # with `gid`, the user's own group is created together with the user
     if metadata.group in ("", state.name):
         properties["gid"] = metadata.gid
     else:
@@ -81,7 +81,7 @@ def _properties(
 
 
 def _keys(state: UserState, builder: ExistingBuilder[UserProperties]) -> list[str]:
-    """Return the lines with keys. Their options may run commands, with secrets in them."""
+    """Return the lines with keys. The options of keys may run commands that contain secrets."""
     keys = state.secrets.keys
     if keys is None:
         return []

@@ -25,7 +25,7 @@ from ccm_agent.resources.user.passwords import LOCKED_DAY, NEVER
 from ccm_agent.resources.user.providers.reading import AccountReader, key_home
 
 HOME_LIMIT_S = 15 * 60
-"""usermod changes the owner of each file in a home directory."""
+"""The time limit for changes of a home directory, because usermod changes the owner of each file in it."""
 
 IN_USE = "is currently"
 
@@ -34,8 +34,8 @@ class ShadowUsers:
     """
     Local users of a system with the shadow tools.
 
-    All methods raise HostError if the host refuses; nothing of that verb is done then. A hash is never an argument of a program,
-    because other users can read those.
+    All methods raise HostError if the host refuses an operation. In that case, the method has changed nothing. A hash is never
+    an argument of a program, because other users can read arguments.
     """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks, keys: KeyFiles) -> None:
@@ -49,11 +49,11 @@ class ShadowUsers:
         return (await self._reader.read([wanted], all_keys=True))[0]
 
     async def look_ahead(self, wanted: Sequence[UserProperties]) -> list[UserState]:
-        """Return what `status` would for each, with one read of each file. Keys are read only where they are managed."""
+        """Return the result of `status` for each user, with one read of each file. Keys are only read if they are managed."""
         return await self._reader.read(wanted)
 
     async def create(self, wanted: UserProperties) -> None:
-        """Create the user with its groups and without a password. It gets a group of its own if none is named."""
+        """Create the user with its groups and without a password. If no primary group is given, the user gets its own group."""
         name = wanted.name
         options = await self._group_options(wanted)
         options += ["-m" if wanted.creates_home else "-M"]
@@ -94,7 +94,7 @@ class ShadowUsers:
         return ["-g", name] if entries(text, {name}, GROUP_FIELDS) else ["-U"]
 
     async def modify(self, name: str, change: UserChange) -> None:
-        """Change an existing user. A new uid also becomes the owner of the files in the home directory."""
+        """Change an existing user. The files in the home directory also get the user's new uid."""
         options: list[str] = []
         for option, value in (
             ("-u", None if change.uid is None else str(change.uid)),
@@ -113,17 +113,17 @@ class ShadowUsers:
             raise _explained(err) from err
 
     async def add_groups(self, name: str, groups: Sequence[str]) -> None:
-        """Make the user a member of groups that exist."""
+        """Add the user to existing groups."""
         what = f"could not add the user {name} to groups"
         await self._tools.run(what, "usermod", "-a", "-G", ",".join(groups), "--", name)
 
     async def set_groups(self, name: str, groups: Sequence[str]) -> None:
-        """Make the user a member of exactly these groups, besides the primary one."""
+        """Make the user a member of exactly these groups, in addition to the primary group."""
         what = f"could not set the groups of the user {name}"
         await self._tools.run(what, "usermod", "-G", ",".join(groups), "--", name)
 
     async def create_home(self, name: str) -> None:
-        # it does nothing if the directory exists
+        # the program does nothing if the directory exists
         """Create the missing home directory of an existing user, with the files in /etc/skel."""
         await self._tools.run(
             f"could not create the home directory of the user {name}", "mkhomedir_helper", name
@@ -140,7 +140,7 @@ class ShadowUsers:
         await self._tools.run(what, "usermod", "-L", "-e", str(LOCKED_DAY), "--", name)
 
     async def unlock(self, name: str, locks: int, *, is_expired: bool) -> None:
-        """Remove the locks from the password, and with `is_expired` the expiry of the account."""
+        """Remove the locks from the password. With `is_expired`, also remove the expiry of the account."""
         what = f"could not unlock the user {name}"
         if is_expired:
             await self._tools.run(what, "usermod", "-e", "", "--", name)
@@ -148,15 +148,15 @@ class ShadowUsers:
             await self._tools.run(what, "usermod", "-U", "--", name)
 
     async def add_keys(self, name: str, lines: Sequence[str]) -> None:
-        """Add SSH keys to those in the user's file."""
+        """Add SSH keys to the keys in the user's file."""
         await self._write_keys(name, lines, is_exclusive=False)
 
     async def set_keys(self, name: str, lines: Sequence[str]) -> None:
-        """Replace the user's SSH keys; without any, the file is removed."""
+        """Replace the user's SSH keys. If there are none, the file is removed."""
         await self._write_keys(name, lines, is_exclusive=True)
 
     async def _write_keys(self, name: str, lines: Sequence[str], *, is_exclusive: bool) -> None:
-        """Write keys, with the home directory and the numbers that the user has by now."""
+        """Write keys, using the current home directory and numbers of the user."""
         entry = entries(await read_accounts(self._files, PASSWD), {name}, PASSWD_FIELDS).get(name)
         if entry is None or not entry[5].startswith("/"):
             raise FileError(f"the user {name} has no home directory, so its SSH keys cannot be written")
@@ -170,7 +170,7 @@ class ShadowUsers:
         await self._keys.write(home, text.encode(errors="surrogateescape") if merged else None)
 
     async def remove(self, name: str) -> None:
-        """Remove the user, not its home directory. A user who is logged in or has running processes is refused."""
+        """Remove the user, but not its home directory. A user who is logged in or has running processes is not removed."""
         try:
             await self._tools.run(f"could not remove the user {name}", "userdel", "--", name)
         except CommandError as err:
@@ -182,7 +182,7 @@ class ShadowUsers:
 
 
 def _explained(err: CommandError) -> CommandError:
-    """Add what to do if a user is in use."""
+    """Return the error with an instruction if a user is in use."""
     if IN_USE not in err.output:
         return err
     return CommandError(f"{err}; end its sessions and processes first", output=err.output)
