@@ -38,7 +38,7 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
 
     Args:
         packed: The gzipped tar.
-        folder: The path of the new folder, which must not exist yet. Its parent must exist, and only this user may write to the parent.
+        folder: The new folder, which must not exist yet. Its parent must exist, and only this user may write to the parent.
         limits: The largest bundle that is accepted.
         name: The bundle's name in error messages.
 

@@ -193,7 +193,7 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
     Attributes:
         resources: The number of resources.
         changed, failed: The number of resources that changed (under noop: would change), and that failed or had unmet
-        requirements.
+            requirements.
         noop: Whether the child ran under noop.
     """
 
@@ -291,7 +291,7 @@ class HostAccess(Struct, frozen=True, kw_only=True):
         paths: Absolute paths that the resource manages.
         trees: Absolute paths of directories that the resource manages with their content.
         reads, reads_trees: Files and URLs, and directories, from which the resource reads content; relative to the manifest's
-        directory.
+            directory.
         packages, services: Names of packages and services that the resource manages.
         commands: Parts that run a program, other than properties with `RunsCommand`, as the beginning of a message: "`helper`".
     """
@@ -409,7 +409,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         name: The type's name in manifests, `[a-z][a-z0-9_]*`. This is also the name of its folder.
         summary: One line for help and docs.
         properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`. The rules of a
-        field are in markers next to it (`ccm_agent/model/formats/field_rules.py`).
+            field are in markers next to it (`ccm_agent/model/formats/field_rules.py`).
         decide: Compares the properties, with all templates rendered, with the state from `status`.
         providers: The available providers of the type.
         ensure: The valid values of `ensure`. If empty, any text (a version) is valid.

@@ -65,7 +65,7 @@ class EditedFile(Struct, kw_only=True, omit_defaults=True):
         link: The target of a symlink; "" if the file is not a symlink.
         checksum, size: SHA-256 in hex and size of the content; "" if the file does not exist or cannot be read.
         desired_checksum, desired_size: The same values for the content with the change; "" if the file does not exist and is
-        not created.
+            not created.
         is_missing: Whether the file does not exist.
         error: The reason why the content cannot be read or changed.
     """

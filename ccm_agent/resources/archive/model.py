@@ -100,7 +100,7 @@ class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ArchiveState(CommonState, kw_only=True):
-    """The current state. `ensure` shows whether the archive file exists."""
+    """The current state of an archive. `ensure` shows whether the archive file exists."""
 
     metadata: ArchiveMetadata
 

@@ -65,7 +65,7 @@ class CronJob(Struct, frozen=True, kw_only=True):
 
 class CronState(CommonState, kw_only=True, dict=True):
     """
-    The current state. `ensure` is "present" if anything exists at the path of the job's file.
+    The current state of a cron job. `ensure` is "present" if anything exists at the path of the job's file.
 
     Attributes:
         path: The path of the job's file.

@@ -144,6 +144,6 @@ class DirectoryMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class DirectoryState(CommonState, kw_only=True):
-    """The current state. `ensure` is "present", "absent", or "unknown" if the state cannot be read."""
+    """The current state of a directory. `ensure` is "present", "absent", or "unknown" if the state cannot be read."""
 
     metadata: DirectoryMetadata

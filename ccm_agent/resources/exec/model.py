@@ -104,7 +104,7 @@ class ExecState(CommonState, kw_only=True):
         exitcode: The command's exit code; unset if it did not run.
         creates_satisfied: Whether the path of `creates` exists.
         onlyif_satisfied, unless_satisfied: Whether the guard exited with 0. False without a guard and after the command has
-        run.
+            run.
     """
 
     exitcode: int | UnsetType = UNSET

@@ -152,7 +152,7 @@ def parse_mode(mode: str, kept: int = 0) -> int:
 
 class FileMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    The current state at the path. For a symlink, this is the state of its target.
+    The current state at the path of a file or directory. For a symlink, this is the state of its target.
 
     Attributes:
         name: The path.
@@ -201,7 +201,9 @@ class SourceFile(Struct, kw_only=True, omit_defaults=True):
 
 class FileState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present", "absent" or "directory". A path whose state cannot be read is reported as present.
+    The current state of a file or directory. `ensure` is "present", "absent" or "directory".
+
+    A path whose state cannot be read is reported as present.
     """
 
     metadata: FileMetadata

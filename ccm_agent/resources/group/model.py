@@ -46,6 +46,6 @@ class GroupMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class GroupState(CommonState, kw_only=True):
-    """The current state. `ensure` is "present" or "absent"."""
+    """The current state of a group. `ensure` is "present" or "absent"."""
 
     metadata: GroupMetadata

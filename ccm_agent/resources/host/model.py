@@ -54,7 +54,7 @@ class HostProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
 class HostState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present" if a line has the canonical name.
+    The current state of a host. `ensure` is "present" if a line has the canonical name.
 
     Attributes:
         entries: The lines with the canonical name, in the order of the file.

@@ -87,7 +87,9 @@ class ModuleFile(Struct, frozen=True, kw_only=True):
 
 class KernelModuleState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present" if the kernel has the module, if it is loaded at boot, or if it has options.
+    The current state of a kernel module. `ensure` is "present" if the kernel has the module.
+
+    It is also "present" if the module is loaded at boot or has options.
 
     Attributes:
         loaded: Whether the module is loaded.

@@ -76,7 +76,7 @@ class MountProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True
 
 class MountState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "mounted", "unmounted" if there is only an entry, or "absent".
+    The current state of a file system. `ensure` is "mounted", "unmounted" if there is only an entry, or "absent".
 
     Attributes:
         entry: The entry in /etc/fstab; None if there is none.

@@ -132,7 +132,7 @@ class RepositoryFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RepositoryState(CommonState, kw_only=True, dict=True):
     """
-    The current state. `ensure` is "present" if the file of the repository exists.
+    The current state of a repository. `ensure` is "present" if the file of the repository exists.
 
     Attributes:
         manager: "apt" or "dnf".

@@ -45,6 +45,6 @@ class ServiceMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ServiceState(CommonState, kw_only=True):
-    """The current state. `ensure` is "running" or "stopped"."""
+    """The current state of a service. `ensure` is "running" or "stopped"."""
 
     metadata: ServiceMetadata

@@ -35,7 +35,7 @@ class SymlinkProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
 class SymlinkState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present" for a symlink, "absent", or the kind of another entry at its path.
+    The current state of a symlink. `ensure` is "present" for a symlink, "absent", or the kind of another entry at its path.
 
     Attributes:
         target: The text of the symlink; "" if the entry is not a symlink.

@@ -63,7 +63,7 @@ class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
 class SysctlState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present" if the file has a line for the parameter.
+    The current state of a kernel parameter. `ensure` is "present" if the file has a line for the parameter.
 
     Attributes:
         file: The file that was read.

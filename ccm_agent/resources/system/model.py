@@ -41,7 +41,7 @@ class SystemProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
 class SystemState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present" if the setting has a value.
+    The current state of a setting. `ensure` is "present" if the setting has a value.
 
     Attributes:
         values: The value in each location of the setting, by path, in the order in which they are set; "" if a location has no

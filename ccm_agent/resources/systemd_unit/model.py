@@ -71,7 +71,7 @@ class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_field
 
 class SystemdUnitState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is "present" if anything exists at the path of the file.
+    The current state of a unit or drop-in. `ensure` is "present" if anything exists at the path of the file.
 
     Attributes:
         path: The path of the file.

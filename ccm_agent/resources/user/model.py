@@ -79,7 +79,7 @@ class UserMetadata(Struct, kw_only=True, omit_defaults=True):
         group: Name of the primary group; "" if no local group has its number.
         groups: Other local groups that list the user as a member, sorted.
         home, shell, comment: The values in /etc/passwd.
-        locked: Whether the password is locked or the account was expired in order to lock it.
+        locked: Whether the password is locked, or the account is locked by an expiry date in 1970.
         expires: The day from which the account is disabled, or "never"; "" if /etc/shadow cannot be read.
         has_password: Whether there is a password hash. None if /etc/shadow cannot be read.
         authorized_keys: Number of lines with keys; None if they were not read.
@@ -119,7 +119,7 @@ class UserSecrets(Struct, frozen=True, kw_only=True):
 
 class UserState(CommonState, kw_only=True, dict=True):
     """
-    The current state. `ensure` is "present" or "absent".
+    The current state of a user. `ensure` is "present" or "absent".
 
     `secrets` is not a field, so no event, output or schema contains it.
     """

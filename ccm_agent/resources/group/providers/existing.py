@@ -21,7 +21,7 @@ from ccm_agent.resources.group.resource import check
 
 async def find_groups(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the groups with numbers of regular users (see login.defs(5)), except the primary groups of users.
+    Return the groups with numbers of regular users (see login.defs(5)), except primary groups with the name of their user.
 
     The members only include users that `ccm import user` does not return, because a user's resource lists the user's groups.
 
