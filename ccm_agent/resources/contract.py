@@ -57,8 +57,7 @@ class DecisionContext(Struct, frozen=True, kw_only=True):
         triggered_by: The subscribed resource (`type#name`) that changed before; "" if none did.
         verifying: Whether the steps have run and the state was read again. Return the steps that are still needed. Leave out
             steps that run every time, such as asking for the latest version.
-        is_restricted: Whether this is a plan that runs no command of the manifest. Results of commands that `status` could not
-            run are unknown.
+        is_restricted: Whether this is a plan without commands. Results of commands that `status` could not run are unknown.
     """
 
     noop: bool = False
@@ -92,8 +91,7 @@ class Step(Struct, frozen=True, kw_only=True):
     One change.
 
     Attributes:
-        noop: The text printed under noop, such as "Would have created the file". The texts of several steps are joined by the
-            type's `noop_separator`.
+        noop: The noop text, such as "Would have created the file". The type's `noop_separator` joins the texts of several steps.
         action: Makes the change with the provider's verbs. Returns None if `status` must read the resulting state, the state if
             the step has read it, or a StepResult if there is also output.
     """
@@ -109,15 +107,12 @@ class Decision(Struct, frozen=True, kw_only=True):
     Attributes:
         steps: The steps to run, in order. Empty if the resource is in its desired state.
         error: The reason why the desired state cannot be reached, such as a directory in the place of a file. No step runs.
-        reason: The difference, for the error if the difference remains after the steps: "mode mismatch: found 0600, wanted
-            0644".
+        reason: The difference, for the error if it remains: "mode mismatch: found 0600, wanted 0644".
         refreshed: Whether the steps run because of a subscription.
         stable: Whether the state reports `stable`. With None, it does if there are no steps.
-        unknown: Under `is_restricted`, the commands that were not run although the decision depends on them. The rest of the
-            decision is then ignored.
+        unknown: Under `is_restricted`, skipped commands that the decision depends on. The rest of the decision is then ignored.
         changes: The properties that the steps change, for a diff. If empty, the diff shows `ensure`.
-        contents: Reads the contents of files that the steps change, using the provider. It is only called for a diff, before
-            the first step. None if no content changes.
+        contents: Reads changed file contents with the provider, for a diff, before the first step. None if no content changes.
         command: The command that the steps run.
     """
 
@@ -145,13 +140,11 @@ class Provider(Protocol[P_contra, S_co]):
 
         async def look_ahead(self, wanted: Sequence[P]) -> Sequence[S | None]
 
-    which returns the result of `status` for each resource, in order, or None if a result is not known yet. It MUST NOT raise
-    for a single resource. After None the flow calls `status`, which raises. The results are used until something on the host is
-    changed.
+    which returns the result of `status` for each resource, in order, or None if a result is not known yet. It MUST NOT raise for
+    a single resource. After None the flow calls `status`, which raises. The results are used until the host changes.
 
     A provider whose changes share a last step, such as a reload, MAY defer this step to `async def finish(self) -> None`. The
-    flow calls it before a resource of another provider and after the last resource. If it raises, that resource or the run
-    fails.
+    flow calls it before a resource of another provider and after the last one. If it raises, that resource or the run fails.
     """
 
     async def status(self, wanted: P_contra) -> S_co:
@@ -192,8 +185,7 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
 
     Attributes:
         resources: The number of resources.
-        changed, failed: The number of resources that changed (under noop: would change), and that failed or had unmet
-            requirements.
+        changed, failed: The number of resources that changed or would change, and that failed or had unmet requirements.
         noop: Whether the child ran under noop.
     """
 
@@ -205,8 +197,7 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
 
 class ResourceContext(Protocol):
     """
-    The interface that a provider may use, for one manifest in one run. `ProviderSpec.make` passes the required parts to the
-    provider.
+    The interface that a provider may use, for one manifest in one run. `ProviderSpec.make` passes on the required parts.
 
     Attributes:
         runner, files, clock: Ports. They are the only ways to access the host.
@@ -290,8 +281,7 @@ class HostAccess(Struct, frozen=True, kw_only=True):
     Attributes:
         paths: Absolute paths that the resource manages.
         trees: Absolute paths of directories that the resource manages with their content.
-        reads, reads_trees: Files and URLs, and directories, from which the resource reads content; relative to the manifest's
-            directory.
+        reads, reads_trees: Files and URLs, and directories, that are read as content; relative to the manifest's directory.
         packages, services: Names of packages and services that the resource manages.
         commands: Parts that run a program, other than properties with `RunsCommand`, as the beginning of a message: "`helper`".
     """
@@ -318,11 +308,9 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         make: Creates the provider. It imports the provider's module, so that the module is only loaded when needed.
         rank: If several providers can work on a host, the provider with the lowest rank is used.
         is_usable: Whether the provider can work on this host. Called once per run, in a thread. It must be fast.
-        fits: Whether the provider is meant for a host with these facts. Usable providers that fit are preferred. None fits any
-            host.
+        fits: Whether the provider is meant for a host with these facts. Usable ones that fit are preferred. None fits all hosts.
         takes: Whether the provider can manage a resource with these properties. None accepts all properties.
-        find_existing: Lists the existing resources of the host, for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`.
-            None if there is no import.
+        find_existing: Lists existing resources for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`. None: no import.
     """
 
     name: str
@@ -408,8 +396,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     Attributes:
         name: The type's name in manifests, `[a-z][a-z0-9_]*`. This is also the name of its folder.
         summary: One line for help and docs.
-        properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`. The rules of a
-            field are in markers next to it (`ccm_agent/model/formats/field_rules.py`).
+        properties, state: The desired and current state. Rules are markers on fields; see `model/formats/field_rules.py`.
         decide: Compares the properties, with all templates rendered, with the state from `status`.
         providers: The available providers of the type.
         ensure: The valid values of `ensure`. If empty, any text (a version) is valid.
@@ -417,30 +404,24 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         check: Raises PropertyError for invalid properties. Called when templates are resolved and before anything is changed.
             Deferred fields may still contain expressions. May set defaults.
         check_in_manifest: Further checks for properties in a manifest, which do not apply to a request. Called after `check`.
-        check_when_applied: Checks for errors that Choria CCM reports only when it applies the resource. They use the properties
-            and the values as written. In a manifest, the PropertyError fails only this resource. Otherwise it is raised
-            immediately.
+        check_when_applied: Checks for errors that Choria CCM reports only when it applies the resource, with the values as
+            written. In a manifest, the PropertyError fails only this resource. Otherwise it is raised immediately.
         check_by_lint: Checks that only `ccm lint`, `ccmctl` and requests make. In a manifest, the resource itself fails later.
         finalize: Called once when no template is left. This happens while the manifest is loaded if no field is deferred,
             otherwise just before the resource is applied. May normalize. A PropertyError aborts the run.
-        has_changed: Whether the resource changed, based on the states before and after. None means that it changed if steps
-            ran.
+        has_changed: Whether the resource changed, based on both states. None means that it changed if steps ran.
         is_extension: Whether Choria CCM lacks this type. `ccm lint --strict-ccm` reports it.
-        find_extensions: Finds extensions of Choria CCM in the properties as written, if the markers `Extension` and
-            `ExtensionValues` are not enough. Returns pairs of the field and the missing feature ("does not support `x` in a
-            `mode`").
+        find_extensions: Finds extensions of Choria CCM that the markers `Extension` and `ExtensionValues` do not cover. Returns
+            pairs of the field and the missing feature ("does not support `x` in a `mode`").
         verify: Whether reading the state again shows that the steps worked.
         why_unverified: The reason if `verify` is False.
-        stable_when_changed: Whether a resource that was changed and verified reports `stable` in its state, as Choria CCM's
-            `file` does.
-        contains_manifest: Whether the type's step is a separate run. The step also runs under noop and for health checks, and
-            passes these modes on.
+        stable_when_changed: Whether a changed and verified resource reports `stable`, as Choria CCM's `file` does.
+        contains_manifest: Whether the step is a separate run. It also runs under noop and for health checks, with these modes.
         noop_separator: Joins the noop texts of several steps. After a comma, the next text begins in lower case.
         can_status: Whether `ccm status TYPE NAME` works with only a name. If not, `why_no_status` gives the reason.
         status_name: Converts the name given to `ccm status` to a name that the type accepts. None leaves it unchanged.
-        reach: Returns the host objects that a resource accesses, for the node's policy. If None, they are unknown. A policy
-            that limits paths, packages or services then allows the type only by name. A restricted plan does not read its
-            state.
+        reach: Returns the host objects that a resource accesses, for the node's policy. With None, a policy that limits paths,
+            packages or services allows the type only by name. A restricted plan then does not read its state.
         undo: The rules for undoing its changes. None if they cannot be undone.
         ignorable: The properties that `ignore` accepts, each with the values that leave it unmanaged in an existing resource.
         command: The command line of `ccm ensure TYPE`.
