@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,30 @@ def program() -> str:
     """Path of `ccm`, the same here and in a machine."""
     return str(Path(sys.executable).parent / "ccm")
 
+
+@pytest.fixture(scope="module")
+def podman_machine(
+    base: Path, program_binds: dict[str, str], request: pytest.FixtureRequest
+) -> Iterator[testenv.Node]:
+    """A machine of Debian 13 with podman and quadlet, and with the image `localhost/box`, which is busybox."""
+    binds = dict(program_binds)
+    if sys.base_prefix == "/usr":
+        # Debian 13 has another Python than this host
+        python, library = sysconfig.get_config_var("BINDIR"), sysconfig.get_path("stdlib")
+        binds |= {str(Path(sys.executable).resolve()): f"{python}/python3", library: library}
+    with testenv.Lab(testenv.ensure_base(script="build-podman.sh")) as lab:
+        node = lab.create(request.module.__name__.rpartition(".")[2][-20:].replace("_", "-"), binds).start()
+        node.run("sh", "-c", MAKE_BOX)
+        yield node
+
+
+MAKE_BOX = """\
+mkdir -p /root/box/bin /root/box/tmp && cp /usr/bin/busybox /root/box/bin
+for name in sh sleep test cat id env httpd; do ln -s busybox /root/box/bin/$name; done
+printf '#!/bin/sh\\ntrap "exit 0" TERM\\nsleep infinity & wait\\n' > /root/box/bin/serve
+chmod 755 /root/box/bin/serve
+tar -C /root/box -c . | podman import - localhost/box:1
+"""
 
 HIDDEN = {"apt": ["dnf", "rpm"], "dnf": ["apt-get", "apt-cache", "apt-mark", "dpkg-query"]}
 """Programs that a machine of a kind does not have; the base holds both package managers."""

@@ -75,6 +75,11 @@ def sources(wanted: ContainerProperties) -> Iterator[tuple[str, bool]]:
             yield source, "ro" not in options or not _CHANGING.isdisjoint(options)
 
 
+def opened_paths(wanted: ContainerProperties) -> list[str]:
+    """Return the host's paths that podman opens as root."""
+    return [*(path for path, _ in sources(wanted)), *wanted.environment_files]
+
+
 def _check_name(wanted: ContainerProperties) -> None:
     name = wanted.name
     if len(name) > NAME_LENGTH or not NAME.fullmatch(name):

@@ -119,6 +119,9 @@ class ContainerState(CommonState, kw_only=True, dict=True):
         health: podman's word for the health, such as "healthy"; "" without `health_command`, or if it does not run.
         needs_reload: systemd has an earlier version of the quadlet, or none.
         has_quadlet: Whether the host has podman's generator of units.
+        is_foreign: Another hand wrote the quadlet.
+        unsafe_link: A symlink in the path of a volume or of a file of variables that another user could replace; "" if there is
+            none.
         error: Why a file cannot be read; "" if it can.
     """
 
@@ -136,6 +139,8 @@ class ContainerState(CommonState, kw_only=True, dict=True):
     health: str = ""
     needs_reload: bool = False
     has_quadlet: bool = True
+    is_foreign: bool = False
+    unsafe_link: str = ""
     error: str = ""
 
     @property

@@ -38,6 +38,11 @@ def render_variables(wanted: ContainerProperties) -> bytes:
     return "".join(f"{one}\n" for one in wanted.environment).encode()
 
 
+def is_written_by_us(quadlet: bytes) -> bool:
+    """Whether a quadlet begins as this type begins each one."""
+    return quadlet.startswith(_HEAD.encode())
+
+
 def parse(name: str, quadlet: bytes, variables: bytes) -> ContainerProperties | None:
     """Return the properties in a quadlet and its variables; None if this type would write them differently."""
     found = ContainerProperties(name=name, enable=b"\n[Install]\n" in quadlet)

@@ -54,6 +54,8 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
     # under noop, an earlier resource of the same run may install podman
     if not found.has_quadlet and not context.noop:
         return Decision(error=FileError(_NO_QUADLET))
+    if found.unsafe_link and wanted.ensure != STOPPED:
+        return Decision(error=FileError(describe_unsafe_link(found.unsafe_link)))
     difference = _difference(wanted, found)
     if not difference and not found.active and context.is_restricted and wanted.ensure != PRESENT:
         return Decision(unknown=_NOT_ASKED)
@@ -69,7 +71,21 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
     )
 
 
+def describe_unsafe_link(path: str) -> str:
+    """Return the error for a symlink in the path of a volume."""
+    return (
+        f"{path} is a symlink that another user than root can replace, and podman would follow it as root: write the path that "
+        "it leads to"
+    )
+
+
 def _decide_absent(wanted: ContainerProperties, found: ContainerState) -> Decision:
+    if found.is_foreign:
+        return Decision(
+            error=FileError(
+                f"{wanted.path} was not written by the type `container`, so it stays: remove it by hand"
+            )
+        )
     steps = []
     if found.active not in ("", "inactive") and found.kind == "file":
         steps.append(Step(noop="Would have stopped the container", action=lambda p: p.stop(wanted)))

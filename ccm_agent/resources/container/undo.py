@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.contract import Decision
 
 FOREIGN = "its files were not as this type writes them"
+UNKNOWN_VARIABLES = "it had variables that the run did not set: they may be secret, so they are not kept"
 RESTARTED = "it was restarted; restart it again, so that it reads its earlier files"
 
 
@@ -30,6 +31,9 @@ async def earlier(
     back = found.earlier
     if back is None or (found.mode, found.uid) != (f"{MODE:04o}", 0):
         return EarlierState(why_not=FOREIGN)
+    if not set(wanted.environment).issuperset(back.environment):
+        # they may have been a secret when they were written, and this run does not know that secret
+        return EarlierState(why_not=UNKNOWN_VARIABLES)
     back.ensure = found.ensure
     back.allow_tag = "@" not in back.image
     properties = to_builtins(back)

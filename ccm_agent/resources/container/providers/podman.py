@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Clock, Command, Completed, FileInfo, Files, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.container.checks import opened_paths
 from ccm_agent.resources.container.model import (
     DIRECTORY,
     RUNNING,
@@ -23,8 +24,15 @@ from ccm_agent.resources.container.model import (
     ContainerProperties,
     ContainerState,
 )
-from ccm_agent.resources.container.quadlet import START_LIMIT_S, parse, render, render_variables
-from ccm_agent.resources.container.resource import ACTIVE, UNHEALTHY, digest
+from ccm_agent.resources.container.quadlet import (
+    START_LIMIT_S,
+    is_written_by_us,
+    parse,
+    render,
+    render_variables,
+)
+from ccm_agent.resources.container.resource import ACTIVE, UNHEALTHY, describe_unsafe_link, digest
+from ccm_agent.resources.container.source_links import find_unsafe_link
 from ccm_agent.resources.host_tools import run_tool, trial_folder
 from ccm_agent.resources.registry import SEARCH_PATH
 
@@ -71,6 +79,7 @@ class Podman:
         self._clock = clock
         self._asks_systemd = asks_systemd
         self._must_reload = False
+        self._fetched: set[str] = set()
 
     async def status(self, wanted: ContainerProperties) -> ContainerState:
         """Return the state of one container."""
@@ -100,12 +109,14 @@ class Podman:
 
     async def store(self, wanted: ContainerProperties) -> None:
         """
-        Write both files, each atomically.
+        Fetch the image if the container is to run, and write both files, each atomically.
 
         Raises:
+            CommandError: The image cannot be fetched; the files stay as they were.
             FileError: podman's generator refuses the quadlet; the files stay as they were.
         """
         await self._verify(wanted)
+        await self._fetch(wanted)
         await self._files.set_attributes(DIRECTORY, owner="root", group="root", mode=0o755, directory=True)
         variables = render_variables(wanted)
         # The quadlet first: a later run sees that the variables differ, and after them, that systemd has not read the quadlet.
@@ -139,12 +150,12 @@ class Podman:
 
     async def start(self, wanted: ContainerProperties) -> None:
         """Start the container and wait until it is healthy; CommandError if it does not start or is not healthy in time."""
-        await self._change("start", wanted)
+        await self._run("start", wanted)
         await self._wait_until_healthy(wanted)
 
     async def restart(self, wanted: ContainerProperties) -> None:
         """Stop and start the container, like `start`."""
-        await self._change("restart", wanted)
+        await self._run("restart", wanted)
         await self._wait_until_healthy(wanted)
 
     async def stop(self, wanted: ContainerProperties) -> None:
@@ -178,6 +189,9 @@ class Podman:
         ]
         for state in states:
             state.has_quadlet = tools[1].kind == "file"
+        for one, state in zip(wanted, states, strict=True):
+            if opened := opened_paths(one):
+                state.unsafe_link = await find_unsafe_link(self._files, opened)
         if self._asks_systemd and tools[0].kind != "absent":
             # quadlet names its files after it resolved symlinks
             folder = posixpath.join(posixpath.dirname(parent), tools[2].link or parent, "systemd")
@@ -218,6 +232,7 @@ class Podman:
         quadlet = await self._files.read(wanted.path, LIMIT_BYTES)
         has_variables = state.variables_kind == "file"
         variables = await self._files.read(wanted.variables_path, LIMIT_BYTES) if has_variables else b""
+        state.is_foreign = not is_written_by_us(quadlet)
         if earlier := parse(wanted.name, quadlet, variables):
             state.keep(earlier)
 
@@ -255,7 +270,7 @@ class Podman:
             "container",
             "inspect",
             "--format",
-            "{{.Name}} {{.State.Health.Status}}",
+            "{{.Name}} {{if .State.Health}}{{.State.Health.Status}}{{end}}",
             "--",
             *names,
         )
@@ -311,6 +326,33 @@ class Podman:
             )
         except CommandError as err:
             raise CommandError(f"{why}: {err.message}") from err
+
+    async def _fetch(self, wanted: ContainerProperties) -> None:
+        """Fetch the image before anything is changed. systemd would only report that a start failed."""
+        image = wanted.image
+        if wanted.ensure != RUNNING or not self._asks_systemd or image in self._fetched:
+            return
+        exists = ("podman", "image", "exists", "--", image)
+        done = await self._runner.run(
+            Command(argv=exists, search_path=SEARCH_PATH, time_limit_s=LOOK_LIMIT_S)
+        )
+        if done.timed_out or done.code:
+            what = f"the image {image} cannot be fetched, so nothing was changed"
+            await run_tool(
+                self._runner, what, "podman", "pull", "--quiet", "--", image, limit_s=START_LIMIT_S
+            )
+        self._fetched.add(image)
+
+    async def _run(self, verb: str, wanted: ContainerProperties) -> None:
+        """Start or restart a container, unless another user has replaced one of its paths since the policy was asked."""
+        await self._fetch(wanted)
+        opened = opened_paths(wanted)
+        if link := await find_unsafe_link(self._files, opened):
+            raise FileError(describe_unsafe_link(link))
+        await self._change(verb, wanted)
+        if link := await find_unsafe_link(self._files, opened):  # replaced meanwhile
+            await self._change("stop", wanted)
+            raise FileError(f"the container {wanted.name} was stopped: {describe_unsafe_link(link)}")
 
     async def _change(self, verb: str, wanted: ContainerProperties) -> None:
         await self.finish()

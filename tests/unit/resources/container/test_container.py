@@ -15,8 +15,9 @@ from ccm_agent.resources.container.model import ContainerProperties, ContainerSt
 from ccm_agent.resources.container.providers import podman
 from ccm_agent.resources.container.providers.podman import GENERATOR, Podman
 from ccm_agent.resources.container.quadlet import parse, render, render_variables
-from ccm_agent.resources.container.resource import decide, digest, reach
-from ccm_agent.resources.container.undo import FOREIGN, RESTARTED, earlier, identify
+from ccm_agent.resources.container.resource import decide, describe_unsafe_link, digest, reach
+from ccm_agent.resources.container.source_links import find_unsafe_link
+from ccm_agent.resources.container.undo import FOREIGN, RESTARTED, UNKNOWN_VARIABLES, earlier, identify
 from ccm_agent.resources.contract import Decision, DecisionContext
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.files import FakeFiles
@@ -70,6 +71,7 @@ class Host:
         for verb in ("daemon-reload", "reset-failed", "start", "stop", "restart"):
             self.runner.when("systemctl", verb)
         self.runner.when(GENERATOR, stdout="---web.service---\n[Service]\n")
+        self.runner.when("podman", "image", "exists")
         self.provider = Podman(self.runner, self.files, self.locks, self.clock)
 
     async def manage(self, one: ContainerProperties) -> Any:
@@ -82,7 +84,11 @@ class Host:
 
     @property
     def verbs(self) -> list[str]:
-        return [" ".join(one.argv[:2]).removeprefix("systemctl ") for one in self.runner.commands]
+        return [
+            " ".join(one.argv[:2]).removeprefix("systemctl ")
+            for one in self.runner.commands
+            if one.argv[:3] != ("podman", "image", "exists")
+        ]
 
     def text(self, path: str = PATH) -> str | None:
         node = self.files.nodes.get(path)
@@ -464,6 +470,130 @@ async def test_a_unit_of_the_same_name_is_not_taken_over(shown: dict[str, str], 
     assert (host.text(), host.verbs) == (None, ["show"])
 
 
+@pytest.mark.parametrize("text", ["[Container]\nImage=x\n", "", "# Managed by another program\n"])
+async def test_a_quadlet_of_another_hand_is_not_removed(text: str) -> None:
+    host = Host(unit("active"))
+    host.files.put(PATH, text)
+
+    event = await manage(TYPE, host.provider, wanted(ensure="absent", image=""))
+
+    assert event.error == [f"{PATH} was not written by the type `container`, so it stays: remove it by hand"]
+    assert (host.text(), host.verbs) == (text, ["show"])
+
+
+@pytest.mark.parametrize("text", [render(wanted()).decode(), render(wanted()).decode() + "# by hand\n"])
+async def test_a_quadlet_of_this_type_is_removed_also_when_it_was_edited(text: str) -> None:
+    host = Host(unit(), quadlet=wanted())
+    host.files.put(PATH, text)
+
+    event = await manage(TYPE, host.provider, wanted(ensure="absent", image=""))
+
+    assert (event.error, host.text()) == ([], None)
+
+
+async def test_an_image_is_fetched_before_anything_is_written() -> None:
+    host = Host()
+    host.runner.when("podman", "image", "exists", "--", code=1)
+    seen: list[str | None] = []
+    host.runner.when("podman", "pull", effect=lambda: seen.append(host.text()))
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert (event.error, seen) == ([], [None])
+    assert host.verbs.count("podman pull") == 1
+    pull = next(one for one in host.runner.commands if one.argv[1] == "pull")
+    assert pull.argv == ("podman", "pull", "--quiet", "--", IMAGE)
+
+
+async def test_an_image_that_cannot_be_fetched_changes_nothing() -> None:
+    before = wanted(ports=["1:1"])
+    host = Host(unit("active"), quadlet=before)
+    host.runner.when("podman", "image", "exists", "--", code=1)
+    host.runner.when("podman", "pull", code=125, stderr="manifest unknown")
+
+    event = await manage(TYPE, host.provider, wanted())
+
+    assert event.error == [f"the image {IMAGE} cannot be fetched, so nothing was changed: manifest unknown"]
+    assert host.text() == render(before).decode()
+    assert "restart" not in host.verbs
+
+
+async def test_only_a_container_that_is_to_run_needs_its_image() -> None:
+    host = Host(NONE, unit())
+
+    event = await manage(TYPE, host.provider, wanted(ensure="present"))
+
+    assert event.error == []
+    assert not [one for one in host.runner.commands if one.argv[0] == "podman"]
+
+
+LINKED = {"volumes": ["/home/eve/data/site:/www:ro"]}
+
+
+def swap(host: Host, owner: int = 1000, path: str = "/home/eve/data", mode: int = 0o755) -> None:
+    """Put a symlink in the path of a volume."""
+    host.files.put_directory("/home/eve", mode=mode, uid=owner)
+    host.files.put_symlink(path, "/etc")
+    host.files.nodes[path].uid = owner
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "is_refused"),
+    [
+        pytest.param(1000, 0o755, True, id="of another user"),
+        pytest.param(0, 0o777, True, id="in a folder that everyone can write"),
+        pytest.param(0, 0o775, True, id="in a folder that a group can write"),
+        pytest.param(0, 0o755, False, id="of root"),
+    ],
+)
+@pytest.mark.parametrize("properties", [LINKED, {"environment_files": ["/home/eve/data/x.env"]}])
+async def test_a_symlink_that_another_user_can_replace_is_not_followed(
+    properties: dict[str, Any], owner: int, mode: int, is_refused: bool
+) -> None:
+    host = Host()
+    swap(host, owner, mode=mode)
+
+    event = await manage(TYPE, host.provider, wanted(**properties))
+
+    assert event.error == ([describe_unsafe_link("/home/eve/data")] if is_refused else [])
+    assert (host.text() is None) == is_refused
+
+
+async def test_a_path_that_is_replaced_after_the_look_is_not_mounted() -> None:
+    host = Host()
+    host.runner.when("podman", "image", "exists", "--", code=1)
+    host.runner.when("podman", "pull", effect=lambda: swap(host))
+
+    event = await manage(TYPE, host.provider, wanted(**LINKED))
+
+    assert event.error == [describe_unsafe_link("/home/eve/data")]
+    assert "start" not in host.verbs
+
+
+async def test_a_container_whose_path_is_replaced_while_it_starts_is_stopped() -> None:
+    host = Host()
+    host.runner.when("systemctl", "start", "--system", effect=lambda: swap(host))
+
+    event = await manage(TYPE, host.provider, wanted(**LINKED))
+
+    assert event.error == [f"the container web was stopped: {describe_unsafe_link('/home/eve/data')}"]
+    assert host.verbs[-2:] == ["start", "stop"]
+
+
+async def test_symlinks_of_root_are_followed_to_one_of_another_user_and_not_forever() -> None:
+    files = FakeFiles()
+    files.put_symlink("/var/run", "/run")
+    files.put_symlink("/run/data", "../home/eve/data")
+    files.put_directory("/home/eve", uid=1000)
+    files.put_symlink("/home/eve/data", "/etc")
+    files.nodes["/home/eve/data"].uid = 1000
+    files.put_symlink("/loop", "/loop")
+
+    assert await find_unsafe_link(files, ["/srv", "/var/run/data/x"]) == "/home/eve/data"
+    assert await find_unsafe_link(files, ["/var/run/docker.sock", "/", "/none/there"]) == ""
+    assert await find_unsafe_link(files, ["/loop/x"]) == "/loop/x"
+
+
 @pytest.mark.parametrize("path", [PATH, VARIABLES])
 async def test_variables_of_a_run_that_ended_between_two_writes_reach_the_container(path: str) -> None:
     host = Host(unit("active"), quadlet=wanted(environment=["A=1"]))
@@ -575,12 +705,23 @@ async def test_an_undo_brings_the_earlier_properties_back() -> None:
     host = Host(unit("active"), quadlet=before)
     found = await host.provider.status(wanted())
 
-    back = await earlier(wanted(), found, Decision(), keep)
+    back = await earlier(wanted(environment=["A=1", "B=2"]), found, Decision(), keep)
 
     assert back.why_not == ""
     again = ContainerProperties(name="web", **back.properties)
     assert (again.ensure, render(again), again.environment) == ("running", render(before), ["A=1"])
     check(again)
+
+
+@pytest.mark.parametrize("environment", [[], ["PASSWORD=other"], ["OTHER=1"]])
+async def test_an_undo_does_not_keep_variables_that_the_run_does_not_know(environment: list[str]) -> None:
+    host = Host(unit("active"), quadlet=wanted(environment=["PASSWORD=s3cr3t", "OTHER=1"]))
+    now = wanted(environment=environment)
+
+    back = await earlier(now, await host.provider.status(now), Decision(), keep)
+
+    assert back.why_not == UNKNOWN_VARIABLES
+    assert "s3cr3t" not in repr(back)
 
 
 async def test_an_undo_leaves_alone_what_it_cannot_bring_back() -> None:
