@@ -1,4 +1,4 @@
-"""The JSON documents that `ccm` prints with `--json`, apart from records: their classes, with their schemas."""
+"""The JSON documents that `ccm` prints with `--json`, except records: their classes and schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tables import plain, table
 
 
 def documents() -> dict[str, tuple[str, Any]]:
-    """The command and the type of each document, by the name of its schema."""
+    """Return the command and the type of each document, by the name of its schema."""
     from ccm_agent.agent.desired.loop import ConvergenceResult
     from ccm_agent.app_policy import PolicyExplanation
     from ccm_agent.cli import output_types as shown
@@ -36,7 +36,7 @@ def documents() -> dict[str, tuple[str, Any]]:
 
 
 def ccm_json() -> str:
-    """Each document: the command, and what it is."""
+    """Return a description of each document, with its command."""
     rows = []
     for command, kind in documents().values():
         is_list = typing.get_origin(kind) is list

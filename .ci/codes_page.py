@@ -1,4 +1,4 @@
-"""The error codes, in Markdown: those of error classes from their docstrings, the others from the table here."""
+"""The error codes, in Markdown: those of error classes from their docstrings, and the others from the table in this module."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ OTHER_CODES = {
     "run.unreceived": "The run was stopped before the node received its request.",
     "target.mismatch": "The node no longer matches the target of the request.",
 }
-"""Codes that are written where they arise, not in a class of errors."""
+"""Codes that do not belong to an error class."""
 
 
 def error_codes() -> str:
-    """Every code with its meaning, in the order of the codes."""
+    """Return every code with its meaning, in the order of the codes."""
     found = {**OTHER_CODES, **dict(_class_codes())}
     rows = [[f"`{code}`", plain(text)] for code, text in sorted(found.items())]
     return table(["Code", "Meaning"], rows)

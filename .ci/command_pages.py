@@ -1,7 +1,7 @@
 """
-The reference of the commands of `ccm` and `ccmctl`, in Markdown, from the same help screens as the man pages.
+The command reference of `ccm` and `ccmctl`, in Markdown, from the same help screens as the man pages.
 
-One page for each program, with the options that many of its commands take, and one for each of its commands, with those below it.
+There is one page for each program, with the common options, and one for each of its commands, with their subcommands.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ccm_ctl.commands.command_tree import TASKS as FLEET_TASKS
 
 EXIT_SENTENCE = re.compile(r"^Exit codes?: ")
 HELP = "-h, --help"
-"""Every command has it; the page of the program names it once."""
+"""Every command has this option, so only the page of the program describes it."""
 
 COMMON = 3
-"""An option that at least so many commands take, with the same meaning, is explained on the page of the program."""
+"""If at least this many commands have an option with the same meaning, the page of the program describes it."""
 
 EVERY_TYPE = "Properties of every resource"
 PROPERTIES = "Properties of "
-"""How the title of a section begins whose options are explained on the page of a resource type."""
+"""The beginning of section titles whose options are described on the page of a resource type."""
 
 TASKS = {title for tasks in (HOST_TASKS, FLEET_TASKS) for title in tasks} | {"Commands"}
 """Titles of sections that list commands."""
 
 SHARED_SECTIONS = ("Targets", "Rollout", EVERY_TYPE)
-"""Sections of a screen whose common options are one table, so that a page names the section if its command takes all of them."""
+"""Sections whose common options are in one table, so that a page names only the section if its command has all of them."""
 
 HEADS = {"Arguments": "Argument", "Options": "Option", "Commands": "Command"}
-"""The first column's head, where it is not the title of the section."""
+"""The heading of the first column, if it is not the title of the section."""
 
 Row = tuple[str, str]
 
@@ -44,12 +44,12 @@ Row = tuple[str, str]
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
     """
-    The options of several commands of a program, which the page of the program explains.
+    The options of several commands of a program, described on the page of the program.
 
     Attributes:
-        common: Those that have the same meaning everywhere.
-        by_all: Names of those that every command takes, apart from the one for help.
-        groups: Those of them that one section of several screens has, by its title.
+        common: The options that have the same meaning in all commands.
+        by_all: Names of the options that every command has, except the help option.
+        groups: The options in a section that occurs in several screens, by its title.
     """
 
     common: list[Row]
@@ -58,7 +58,7 @@ class SharedOptions:
 
 
 def command_pages() -> dict[str, str]:
-    """The text of each page, by its file name."""
+    """Return the text of each page, by its file name."""
     pages = {}
     for program, found in groupby(screens(), key=lambda screen: screen.path[0]):
         all_screens = list(found)
@@ -68,7 +68,7 @@ def command_pages() -> dict[str, str]:
             of_page = list(below)
             every = _every(of_page[1:], shared)
             if len(of_page) > 1:
-                of_page[0].examples = []  # those of the commands below show more
+                of_page[0].examples = []  # the commands below have more examples
             parts = [part for screen in of_page for part in _command(screen, shared, every)]
             if not verb:
                 parts += _of_program(program, shared)
@@ -77,7 +77,7 @@ def command_pages() -> dict[str, str]:
 
 
 def exit_codes(program: str) -> str:
-    """The exit codes of a program."""
+    """Return the exit codes of a program."""
     return table(["Exit code", "Meaning"], EXIT_CODES[program])
 
 
@@ -98,13 +98,13 @@ def _shared(all_screens: list[Screen]) -> SharedOptions:
 
 
 def _taken_by_all(all_screens: list[Screen]) -> list[str]:
-    """The options that every command takes, apart from the one for help."""
+    """Return the options that every command has, except the help option."""
     taken = [{name for rows in screen.sections.values() for name, _ in rows} for screen in all_screens]
     return sorted(name for name in set.intersection(*taken) if name.startswith("-") and name != HELP)
 
 
 def _every(below: list[Screen], shared: SharedOptions) -> list[str]:
-    """The common options that every command below a group takes, for a group that has several."""
+    """Return the common options that every command in a group has, if there are several."""
     taken = [
         [
             name
@@ -118,7 +118,7 @@ def _every(below: list[Screen], shared: SharedOptions) -> list[str]:
 
 
 def _groups(all_screens: list[Screen], common: list[Row]) -> dict[str, list[Row]]:
-    """The common options of each section that several commands share."""
+    """Return the common options of each section that several commands share."""
     found: dict[str, list[Row]] = {}
     for title in SHARED_SECTIONS:
         taken = [row for screen in all_screens for row in screen.sections.get(title, ())]
@@ -169,19 +169,21 @@ def _command(screen: Screen, shared: SharedOptions, every: list[str]) -> Iterato
         page = f"{screen.path[0]}.md#common-options"
         yield f"[Common options]({page}): {_names(taken, shared, screen)}."
     if screen.examples:
-        # not `sh`, whose blocks are run in a test: what these name does not exist there
+        # not `sh`: tests run such blocks, but the files and nodes in these examples do not exist there
         yield "\n".join(["```text", *screen.examples, "```"])
     yield from (plain(text) for text in exits)
 
 
 def _usage(screen: Screen) -> str:
-    """How the command is typed, unless its name says so: without the word for options, which the tables list."""
+    """Return the usage of a command, unless its name contains it, without the word for options, which the tables list."""
     usage = screen.usage.replace(" [OPTIONS]", "").removesuffix(" COMMAND [ARGS]...")
     return "" if usage == screen.name else usage
 
 
 def _names(options: list[str], shared: SharedOptions, screen: Screen) -> str:
-    """The common options of a command: a section of them as a link, with those that it does not take."""
+    """
+    Return the common options of a command. A section of them becomes a link, with the options that the command does not have.
+    """
     parts = []
     left = list(options)
     for title, rows in shared.groups.items():
@@ -195,17 +197,17 @@ def _names(options: list[str], shared: SharedOptions, screen: Screen) -> str:
 
 
 def _spelling(name: str) -> str:
-    """An option without its value."""
+    """Return an option without its value."""
     return re.sub(r"(--[\w-]+) (?![-/]).*", r"\1", name)
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph; one of several lines keeps them."""
+    """Format a paragraph. Line breaks within it are kept."""
     return f"```text\n{text}\n```" if "\n" in text else plain(text)
 
 
 def _name(screen: Screen, title: str, name: str) -> str:
-    """The first cell of a row; a command is a link to its page, or to its part of this page."""
+    """Return the first cell of a row. A command becomes a link to its page, or to its section of this page."""
     if title not in TASKS:
         return f"`{name}`"
     path = [*screen.path, name]

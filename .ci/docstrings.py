@@ -1,4 +1,4 @@
-"""What docstrings say: their first sentence, and the fields of a class."""
+"""Extract from docstrings: the first sentence, and the fields of a class."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _FIELD = re.compile(r"(?P<names>[a-z_]+(?:, [a-z_]+)*): (?P<text>.*)")
 
 
 def first_sentence(thing: object) -> str:
-    """The first sentence of a docstring."""
+    """Return the first sentence of a docstring."""
     return _SENTENCE.split(" ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split()))[0]
 
 
 def attributes(kind: type) -> dict[str, str]:
-    """The text of each field in `Attributes:` of a class and its bases; fields that share a line share its text."""
+    """Return the text of each field in `Attributes:` of a class and its bases. Fields on the same line get the same text."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        # not inspect.getdoc, which takes a base's docstring for that of a class without one
+        # not inspect.getdoc, which returns a base's docstring for a class without one
         block = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
         names: list[str] = []
         for line in block.partition("\n\n")[0].splitlines():

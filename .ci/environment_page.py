@@ -119,11 +119,11 @@ VARIABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("NATS_SERVER", "`ccm_agent.testing`", "The nats-server program that tests start."),
     ),
 }
-"""Every variable by its section: name, program, meaning."""
+"""All variables, by section: name, program, meaning."""
 
 
 def environment() -> str:
-    """Each section with its table."""
+    """Return each section with its table."""
     parts = []
     for title, rows in VARIABLES.items():
         cells = [(f"`{name}`", program, plain(meaning)) for name, program, meaning in rows]

@@ -1,4 +1,4 @@
-"""The events of sessions and agents, in Markdown: their fields from the classes, their meaning from docstrings."""
+"""The events of sessions and agents, in Markdown: the fields from the classes, their meanings from docstrings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGENT_EVENTS = {
     "name and key of the operator, number, and the link of the decision before it.",
     "key": "The node signs its events with another key or certificate from here on. `details`: public key and certificate.",
 }
-"""What each word of `io.choria.ccm.v1.agent.WORD` says."""
+"""The meaning of each word in `io.choria.ccm.v1.agent.WORD`."""
 
 EVERY_EVENT = {
     "protocol": "The kind of the message: the title of its section.",
@@ -34,11 +34,11 @@ EVERY_EVENT = {
     "run": "The run; empty for a local apply.",
     "number": "Place within the run, from 1; 0 for a local apply.",
 }
-"""Fields that mean the same in every event; a docstring that says more is shown with its event."""
+"""Fields with the same meaning in every event. If a docstring contains more, it is shown with its event."""
 
 
 def events() -> str:
-    """Each event with its fields, then the structures in them, then the words of agents."""
+    """Return each event with its fields, then the structures in these fields, then the words of agents."""
     from ccm_agent.model import health, outcome, resource_diff, wire
 
     sections = {

@@ -28,7 +28,10 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 
 def messages() -> dict[str, type[msgspec.Struct]]:
-    """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
+    """
+    Return the types by file name (without extension): messages on the bus, documents that people write, records of `ccmctl
+    --json`.
+    """
     from ccm_agent.model import outcome, wire
     from ccm_agent.model.records import join, policy, rollout_records, run_records, stamped
     from ccm_ctl.fleet.doctor.results import CheckResult
@@ -67,19 +70,19 @@ def messages() -> dict[str, type[msgspec.Struct]]:
 
 
 def text(schema: dict[str, Any]) -> str:
-    """A schema as it is committed."""
+    """Return a schema in the committed format."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def identified(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its dialect and its `$id`."""
+    """Return a schema with its dialect and its `$id`."""
     from ccm_agent.resources.schema import DIALECT, ID_PREFIX
 
     return {"$schema": DIALECT, "$id": f"{ID_PREFIX}{name}.json", **schema}
 
 
 def message_schemas() -> dict[Path, str]:
-    """The schema of each message, by its file."""
+    """Return the schema of each message, by its file."""
     return {
         TOP / f"schemas/v1/{name}.json": text(identified(name, msgspec.json.schema(kind)))
         for name, kind in messages().items()
@@ -87,7 +90,7 @@ def message_schemas() -> dict[Path, str]:
 
 
 def host_record_schemas() -> dict[Path, str]:
-    """The schema of a line of `ccm apply --json`, `ccm ensure --json` and `ccm lint --json`."""
+    """Return the schema of a line of `ccm apply --json`, `ccm ensure --json` and `ccm lint --json`."""
     from ccm_agent.cli.record_types import HOST_RECORDS
 
     head = {
@@ -102,7 +105,7 @@ def host_record_schemas() -> dict[Path, str]:
 
 
 def host_document_schemas() -> dict[Path, str]:
-    """The schema of each JSON document of `ccm` that is not a record."""
+    """Return the schema of each JSON document of `ccm` that is not a record."""
     found = {}
     for name, (command, kind) in documents().items():
         head = {"description": f"The output of `{command} --json`."}
@@ -111,7 +114,7 @@ def host_document_schemas() -> dict[Path, str]:
 
 
 def record_schemas() -> dict[Path, str]:
-    """The schema of a line of `ccmctl --json`."""
+    """Return the schema of a line of `ccmctl --json`."""
     from ccm_ctl.render.record_types.catalog import record_schema
 
     head = {
@@ -124,7 +127,7 @@ def record_schemas() -> dict[Path, str]:
 
 
 def type_schemas() -> dict[Path, str]:
-    """The schemas of the manifest and of each resource type, by their files."""
+    """Return the schemas of the manifest and of each resource type, by their files."""
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.schema import manifest_schema, type_schema
 
@@ -135,7 +138,7 @@ def type_schemas() -> dict[Path, str]:
 
 
 def property_tables() -> dict[Path, str]:
-    """The pages of the types, with the tables of their properties renewed between the marks."""
+    """Return the pages of the types, with the property tables between the marks replaced."""
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.schema import type_schema
 
@@ -159,7 +162,7 @@ def property_tables() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write or check; the exit status."""
+    """Write or check, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -195,7 +198,7 @@ def main() -> int:
             print(f"wrote {name}")
     for path in stale:
         wrong += 1
-        print(f"{path.relative_to(TOP)}: belongs to nothing", file=sys.stderr)
+        print(f"{path.relative_to(TOP)}: nothing generates this file", file=sys.stderr)
         if not args.check:
             path.unlink()
     if wrong and args.check:

@@ -1,4 +1,4 @@
-"""The help of every command of `ccm` and `ccmctl`, in parts: man pages and the reference pages are made of it."""
+"""The help of every command of `ccm` and `ccmctl`, split into parts. Man pages and reference pages are made from them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ EXIT_CODES = {
         ("3", "No node failed, but one was offline, unreachable, lost, expired or superseded."),
     ],
 }
-"""The exit codes of each program, with their meaning."""
+"""The exit codes of each program, with their meanings."""
 
 
 class Screen(click.HelpFormatter):
     """
-    A help screen that is taken apart while it is written.
+    A help screen that is split into parts while it is written.
 
     Attributes:
         path: The command with its program, such as `("ccmctl", "run", "list")`.
-        sentence: What the list of commands says about it.
-        usage: Its usage, without the word.
-        paragraphs: Its text.
-        sections: Arguments, options by group, and commands: names with their text.
+        sentence: Its description in the list of commands.
+        usage: Its usage line, without the word `Usage`.
+        paragraphs: Its paragraphs.
+        sections: Arguments, options by group, and commands: names with their descriptions.
         examples: Command lines.
-        notes: What stands after the examples.
+        notes: The text after the examples.
     """
 
     def __init__(self, path: Sequence[str], sentence: str) -> None:
@@ -53,27 +53,27 @@ class Screen(click.HelpFormatter):
         self._title = ""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Keep the usage."""
+        """Store the usage."""
         self.usage = f"{prog} {args}".strip()
 
     def write_text(self, text: str) -> None:
-        """Keep the paragraphs; a `\\b` keeps the lines of one apart."""
+        """Store the paragraphs. A `\\b` keeps the line breaks of a paragraph."""
         for part in text.split("\n\n"):
             lines = part.removeprefix("\b").strip("\n")
             self.paragraphs.append(lines if part.startswith("\b") else " ".join(lines.split()))
 
     @contextlib.contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Keep the title for the rows that follow."""
+        """Store the title for the rows that follow."""
         self._title = name
         yield
 
     def write_dl(self, rows: Sequence[tuple[str, str]], *widths: Any, **settings: Any) -> None:
-        """Keep the rows."""
+        """Store the rows."""
         self.sections[self._title] = [(name.strip(), " ".join(text.split())) for name, text in rows]
 
     def write(self, string: str) -> None:
-        """Keep the examples, which are written as they are."""
+        """Store the examples, unchanged."""
         text = string.strip("\n")
         if text.startswith(EXAMPLES):
             self.examples = [line.strip() for line in text.removeprefix(EXAMPLES).splitlines()]
@@ -82,12 +82,12 @@ class Screen(click.HelpFormatter):
 
     @property
     def name(self) -> str:
-        """The command as it is typed."""
+        """The command as it is entered."""
         return " ".join(self.path)
 
 
 def screens() -> Iterator[Screen]:
-    """The help of every command of both programs, parents before children."""
+    """Return the help of every command of both programs, parents before children."""
     from ccm_agent.cli.program import program
     from ccm_ctl.__main__ import VERBS
     from ccm_ctl.commands.command_tree import CtlProgram

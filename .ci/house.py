@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """
-Print how large and how tangled the program is, from its source alone (`make house`).
+Print the size and the complexity of the program, from its source only (`make house`).
 
     house.py           the table
-    house.py --list    also the modules, protocols and arrows behind each figure
+    house.py --list    also the modules, protocols and arrows for each figure
     house.py FOLDER    the table of another checkout
 
-Tests are not counted. An import counts wherever it stands: at the top, in a function, or for the type checker only.
+Tests are excluded. All imports are counted: at the top, in a function, or only for the type checker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKAGES = ("ccm_agent", "ccm_ctl")
 FAKES = "ccm_agent.testing"
 AGENT = "ccm_agent/agent"
 LAYERS = ("events", "state", "trust", "cache", "runs", "desired", "requests", "node", "process")
-"""The agent's folders, from the bottom up; a module beside them is above all."""
+"""The agent's folders, from the bottom up. Modules outside these folders are above all of them."""
 
 LARGEST_FOLDERS = 5
 IGNORED_TOKENS = {
@@ -40,10 +40,10 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 @dataclass(frozen=True)
 class Module:
     """
-    One file.
+    A source file.
 
     Attributes:
-        name: Its dotted name; that of a package for its `__init__.py`.
+        name: Its dotted name. For `__init__.py`, the name of the package.
         folder: Its folder, from the top.
     """
 
@@ -63,7 +63,7 @@ class Figure:
 
 
 def read_modules(top: Path, folders: Sequence[str] = PACKAGES) -> list[Module]:
-    """All modules below the folders (both packages by default), in order of their paths."""
+    """Return all modules below the folders (both packages by default), in order of their paths."""
     found = []
     for path in sorted(path for folder in folders for path in (top / folder).rglob("*.py")):
         parts = path.relative_to(top).with_suffix("").parts
@@ -78,7 +78,7 @@ def _span(node: ast.stmt) -> range:
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
-    """The lines of docstrings, also of those below an attribute or a constant."""
+    """Return the lines of docstrings, including those below an attribute or a constant."""
     lines: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, DEFINITIONS):
@@ -93,7 +93,7 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def import_lines(tree: ast.Module) -> set[int]:
-    """The lines of import statements."""
+    """Return the lines of import statements."""
     return {
         line
         for node in ast.walk(tree)
@@ -103,7 +103,7 @@ def import_lines(tree: ast.Module) -> set[int]:
 
 
 def code_lines(module: Module) -> int:
-    """Lines with code: no blank lines, comments, docstrings or imports."""
+    """Count the lines with code. Blank lines, comments, docstrings and imports are excluded."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type not in IGNORED_TOKENS:
@@ -112,7 +112,7 @@ def code_lines(module: Module) -> int:
 
 
 def imports_in_functions(tree: ast.Module) -> int:
-    """How many import statements stand in a function."""
+    """Count the import statements in functions."""
     return len({
         child
         for node in ast.walk(tree)
@@ -123,7 +123,7 @@ def imports_in_functions(tree: ast.Module) -> int:
 
 
 def import_graph(modules: list[Module]) -> dict[str, set[str]]:
-    """Each module's name, and the modules of ours that it imports anywhere."""
+    """Return each module's name with our modules that it imports anywhere."""
     names = {module.name for module in modules}
     graph: dict[str, set[str]] = {}
     for module in modules:
@@ -141,7 +141,7 @@ def import_graph(modules: list[Module]) -> dict[str, set[str]]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that all import each other, directly or through others; the smallest first."""
+    """Return groups of modules that all import each other, directly or indirectly, the smallest first."""
     below = {name: reachable(graph, name) for name in graph}
     groups: set[frozenset[str]] = set()
     for name in graph:
@@ -151,7 +151,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def reachable(graph: Mapping[str, set[str]], name: str) -> set[str]:
-    """What a module imports, directly or through others."""
+    """Return the modules that a module imports, directly or indirectly."""
     found: set[str] = set()
     pending = [name]
     while pending:
@@ -162,7 +162,7 @@ def reachable(graph: Mapping[str, set[str]], name: str) -> set[str]:
 
 
 def arrows(modules: list[Module], graph: Mapping[str, set[str]]) -> dict[tuple[str, str], list[str]]:
-    """Imports between folders and own modules of the agent: from and to, with the imports that make each of them."""
+    """Return imports between folders and top-level modules of the agent: from and to, with the import statements."""
     room = AGENT.replace("/", ".") + "."
     folders = {
         module.name: module.name.removeprefix(room).split(".")[0]
@@ -178,13 +178,13 @@ def arrows(modules: list[Module], graph: Mapping[str, set[str]]) -> dict[tuple[s
 
 
 def is_upward(lower: str, upper: str) -> bool:
-    """Whether a folder imports one that is not below it; a folder that is in no layer is above all."""
+    """Whether a folder imports one that is not below it. A folder without a layer is above all."""
     floors = {folder: floor for floor, folder in enumerate(LAYERS)}
     return floors.get(lower, len(LAYERS)) < floors.get(upper, len(LAYERS))
 
 
 def members(node: ast.ClassDef) -> set[str]:
-    """Methods and attributes that a class declares, and what its constructor sets."""
+    """Return the methods and attributes that a class declares or its constructor sets."""
     found: set[str] = set()
     for child in node.body:
         if isinstance(child, FUNCTIONS):
@@ -200,12 +200,12 @@ def members(node: ast.ClassDef) -> set[str]:
 
 
 def base_names(node: ast.ClassDef) -> list[str]:
-    """The last part of each base's name."""
+    """Return the last part of each base's name."""
     return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
 
 
 def protocols(modules: list[Module], tests: list[Module]) -> dict[str, tuple[list[str], list[str]]]:
-    """Each protocol of the program: the classes with all its members, and the fakes among the tests and in `testing`."""
+    """Return, for each protocol, the classes with all its members, and the fakes in the tests and in `testing`."""
     classes: dict[str, tuple[str, ast.ClassDef]] = {}
     for module in (*modules, *tests):
         for node in ast.walk(module.tree):
@@ -243,9 +243,9 @@ def protocols(modules: list[Module], tests: list[Module]) -> dict[str, tuple[lis
 
 def untyped_options(modules: list[Module]) -> dict[str, tuple[int, int]]:
     """
-    Parameters that hold the options of a command as a dictionary, and reads of one by a text; by module.
+    Return the parameters that contain a command's options as a dictionary, and the lookups in them by string, by module.
 
-    The first is `**name` of a command, whatever its name. Arguments and assignments lead from it to the others.
+    The search begins with `**name` of a command, whatever its name, and follows arguments and assignments.
     """
     functions = [
         (module.name, node)
@@ -296,7 +296,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
 def _passed_on(
     node: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]
 ) -> Iterator[tuple[str, int | str]]:
-    """The functions that are called with one of the names, each with position or keyword. Adds names that are assigned one."""
+    """Return the functions that are called with one of the names, and its position or keyword. Adds assigned names to `names`."""
     for one in ast.walk(node):
         if isinstance(one, ast.Assign) and _holds(one.value, names):
             names |= {target.id for target in one.targets if isinstance(target, ast.Name)}
@@ -308,7 +308,7 @@ def _passed_on(
 
 
 def _holds(node: ast.expr, names: set[str]) -> bool:
-    """An expression is one of the dictionaries, or a copy with more keys."""
+    """Whether an expression is one of the dictionaries, or a copy with more keys."""
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, ast.BinOp):
@@ -319,7 +319,7 @@ def _holds(node: ast.expr, names: set[str]) -> bool:
 
 
 def _parameter(node: ast.FunctionDef | ast.AsyncFunctionDef, argument: int | str) -> str:
-    """The name of the parameter of an argument, if it is a dictionary of anything; "" otherwise."""
+    """Return the name of an argument's parameter if it is a dictionary with untyped values, or ""."""
     by_place = [one for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
     if argument == "**":
         return node.args.kwarg.arg if node.args.kwarg else ""
@@ -348,7 +348,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def figures(modules: list[Module], tests: list[Module]) -> Iterator[Figure]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     graph = import_graph(modules)
     yield Figure("lines", f"{sum(len(module.text.splitlines()) for module in modules):,}")
     yield Figure("lines of code, without imports and docstrings", f"{sum(map(code_lines, modules)):,}")
@@ -393,7 +393,7 @@ def figures(modules: list[Module], tests: list[Module]) -> Iterator[Figure]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="Print how large and how tangled the program is.")
+    parser = argparse.ArgumentParser(description="Print the size and the complexity of the program.")
     parser.add_argument("folder", nargs="?", type=Path, default=TOP, help="a checkout; this one otherwise")
     parser.add_argument("--list", action="store_true", help="also print the places behind each figure")
     given = parser.parse_args()

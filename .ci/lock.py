@@ -1,10 +1,10 @@
 """
-Write the lists of what CI installs: every distribution at one version, with the digests of all its files.
+Write the lists of packages that CI installs: each distribution in one version, with the digests of all its files.
 
-    make lock               after a change of pyproject.toml; other versions stay
-    make lock UPGRADE=1     take the newest versions
+    make lock               after a change of pyproject.toml; keeps the other versions
+    make lock UPGRADE=1     uses the newest versions
 
-uv resolves for every platform and for each supported version of Python at once, which pip does not.
+uv resolves for every platform and every supported Python version together, which pip cannot do.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 LISTS = {".ci/requirements-build.txt": [], ".ci/requirements.txt": ["pyproject.toml", "--all-extras"]}
-"""The lists, and what is resolved for each; nothing stands for what builds a source distribution."""
+"""The lists, and the inputs that are resolved for each. An empty input: the packages that build a source distribution."""
 
 UV = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
 FORM = ["--generate-hashes", "--no-annotate", "--custom-compile-command", "make lock"]
 
 
 def main() -> int:
-    """Write both lists; the exit status."""
+    """Write both lists, and return the exit status."""
     if not shutil.which("uv"):
         sys.stderr.write("there is no uv here; install it with: pipx install uv\n")
         return 1

@@ -1,6 +1,6 @@
 """
-The parts of the documentation that are generated from the code: text in Markdown, by the name in the page's mark, and whole
-pages for the commands.
+The generated parts of the documentation, from the code: Markdown text by the name in the page's mark, and complete pages for
+the commands.
 
     <!-- generated: NAME -->
     <!-- /generated -->
@@ -22,13 +22,13 @@ from settings_page import settings
 from tables import Row, field_table, fields, table
 
 COMMANDS = "reference/commands"
-"""The folder of the pages that are generated whole."""
+"""The folder of the pages that are fully generated."""
 
 COMMON = 3
-"""A field that at least so many records have, with the same meaning, is explained once."""
+"""A field that at least this many records have, with the same meaning, is explained once."""
 
 MANY = 8
-"""A record with so many fields of another one refers to it."""
+"""A record with at least this many fields of another record refers to that record."""
 
 BRIEF = {
     "audit",
@@ -48,13 +48,13 @@ BRIEF = {
     "token",
     "verification",
 }
-"""Records whose fields are named, and explained in the schema alone: their names say most."""
+"""Records whose fields are only named here and explained in the schema, because the names are mostly sufficient."""
 
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
 def pages(docs: Path) -> dict[Path, str]:
-    """The pages that are generated or have generated parts, as they should be."""
+    """Return the pages that are generated or have generated parts, with their expected text."""
     found = {docs / COMMANDS / name: text for name, text in command_pages().items()}
     for path in sorted(docs.rglob("*.md")):
         page = path.read_text()
@@ -65,7 +65,7 @@ def pages(docs: Path) -> dict[Path, str]:
 
 
 def records() -> str:
-    """The fields that many records of `ccmctl --json` have, then each record with its other fields."""
+    """Return the common fields of `ccmctl --json` records, then each record with its other fields."""
     from ccm_ctl.render.record_types.catalog import record_schema
 
     schema = record_schema()
@@ -108,7 +108,7 @@ def records() -> str:
 
 
 def _without_those_of_another(own: list[Row], told: dict[str, list[Row]]) -> tuple[list[str], list[Row]]:
-    """A link to the record above that has most of the same fields, if it has many, and the fields that remain."""
+    """Return a link to the earlier record with most of the same fields, if there are many, and the remaining fields."""
     for kind, rows in told.items():
         if len([row for row in rows if row in own]) >= MANY:
             lacks = ", ".join(name for name, *rest in rows if (name, *rest) not in own)
@@ -118,7 +118,7 @@ def _without_those_of_another(own: list[Row], told: dict[str, list[Row]]) -> tup
 
 
 def common_properties() -> list[tuple[str, str]]:
-    """The properties that every resource type has, with the meaning that most of them give: name and meaning."""
+    """Return the properties that every resource type has, with their most common meaning."""
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.schema import type_schema
 
@@ -136,7 +136,7 @@ def common_properties() -> list[tuple[str, str]]:
 
 
 def properties() -> str:
-    """The properties of every type."""
+    """Return the properties of every type."""
     from ccm_agent.resources.catalog import Catalog
 
     ours = {name for kind in Catalog().all() for name in kind.rules.extensions}
@@ -158,4 +158,4 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "ccm-exit-codes": lambda: exit_codes("ccm"),
     "ccmctl-exit-codes": lambda: exit_codes("ccmctl"),
 }
-"""What stands between the marks of each name."""
+"""The function that generates the text for each mark name."""

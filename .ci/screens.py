@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """
-Print the help screens of `ccm` and `ccmctl` and their common errors as one text, to be read from top to bottom.
+Print the help screens and the common errors of `ccm` and `ccmctl` as one text, for review.
 
-    screens.py    print it all (`make screens` writes it to .cache/screens.txt)
+    screens.py    print everything (`make screens` writes it to .cache/screens.txt)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDTH = "100"
 
 
 def help_screens() -> Iterator[list[str]]:
-    """The command line of every help screen, parents before children."""
+    """Return the command line of every help screen, parents before children."""
     from ccm_agent.cli.program import program
     from ccm_ctl.__main__ import VERBS
     from ccm_ctl.commands.command_tree import CtlProgram
@@ -43,14 +43,14 @@ def _below(command: click.Command, path: list[str]) -> Iterator[list[str]]:
 
 
 def failing_commands() -> Iterator[str]:
-    """Command lines that go wrong, one per line of errors.txt."""
+    """Return command lines that fail, one per line of errors.txt."""
     for line in ERRORS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield line
 
 
 def shown(command: list[str] | str, folder: Path) -> str:
-    """What a command prints, below the command line itself."""
+    """Return the output of a command, after the command line itself."""
     words = command if isinstance(command, list) else ["sh", "-c", command]
     environ = {
         "PATH": f"{BIN}:{os.environ['PATH']}",

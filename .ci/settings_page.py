@@ -12,7 +12,7 @@ from tables import plain, table, type_words
 
 
 def settings() -> str:
-    """Each setting: its key, with the keys of the mapping or list that holds it before it."""
+    """Return each setting: its key, after the keys of the mapping or list that contains it."""
     from ccm_agent.agent.state.settings import AgentConfig
     from ccm_agent.bus.signatures.trust import Signer
 
@@ -38,7 +38,7 @@ def _rows(definition: Mapping[str, Any], others: dict[str, Any], above: str) -> 
 
 
 def _references(field: Mapping[str, Any]) -> Iterator[str]:
-    """The structures that a field can hold."""
+    """Return the structures that a field can contain."""
     if "$ref" in field:
         yield field["$ref"]
     for one in (*field.get("anyOf", ()), *filter(None, [field.get("items")])):

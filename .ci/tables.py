@@ -1,4 +1,4 @@
-"""Tables, types of JSON in words, and escaped text, in Markdown."""
+"""Markdown output: tables, descriptions of JSON types, and escaped text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKUP = re.compile(r"([*<\[]|(?<!\w)_|_(?!\w))")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
+    """Format a table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines
@@ -22,7 +22,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def field_table(rows: Sequence[Sequence[str]]) -> str:
-    """A table of fields: name, with a `?` if it can be missing, and meaning; neighbors of the same meaning share a row."""
+    """
+    Format a table of fields: name, with a `?` if it can be missing, and meaning. Adjacent fields with the same meaning share a
+    row.
+    """
     shown: list[list[str]] = []
     for name, type_, text in rows:
         spelled = name + ("?" if type_.endswith("?") else "")
@@ -34,13 +37,13 @@ def field_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that is shown as it is written, except for the code in backticks."""
+    """Escape text so that it is shown unchanged, except for code in backticks."""
     parts = _CODE.split(text)
     return "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
 
 
 def fields(definition: dict[str, Any], others: dict[str, Any]) -> list[Row]:
-    """The fields of an object: name, type with a `?` if the field can be missing, description."""
+    """Return the fields of an object: name, type with a `?` if the field can be missing, description."""
     required = definition.get("required", ())
     return [
         (
@@ -53,7 +56,7 @@ def fields(definition: dict[str, Any], others: dict[str, Any]) -> list[Row]:
 
 
 def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
-    """A JSON type in words: `text`, `integer or text`."""
+    """Describe a JSON type: `text`, `integer or text`."""
     if "$ref" in field:
         return type_words(others[field["$ref"].rpartition("/")[2]], others)
     if "enum" in field:

@@ -36,12 +36,12 @@ SANDBOX = ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "--
 
 
 def anywhere() -> str:
-    """Why a tier that needs nothing cannot run: never."""
+    """Return "", because these tiers can run on any machine."""
     return ""
 
 
 def without_server() -> str:
-    """Why the tiers that need nats-server cannot run, or ""."""
+    """Return why the tiers that need nats-server cannot run, or ""."""
     probe = "from ccm_agent.testing.nats_server import find_server; print(find_server() or '')"
     done = subprocess.run([sys.executable, "-c", probe], cwd=TOP, capture_output=True, text=True, check=False)
     if done.stdout.strip():
@@ -50,7 +50,7 @@ def without_server() -> str:
 
 
 def without_machines() -> str:
-    """Why the tests that change a machine cannot run, or ""; they run in namespaces of their own making."""
+    """Return why the tests that change a machine cannot run, or "". They run in their own namespaces."""
     sys.path.insert(0, str(TESTENV))
     import testenv
 
@@ -60,7 +60,7 @@ def without_machines() -> str:
 
 
 def without_browser() -> str:
-    """Why the tests in a browser cannot run, or ""."""
+    """Return why the tests in a browser cannot run, or ""."""
     if not any(shutil.which(name) for name in ("chromium", "chromium-browser")):
         return "no chromium; on Debian: apt-get install chromium"
     return without_server()
@@ -68,7 +68,7 @@ def without_browser() -> str:
 
 @dataclass
 class Tier:
-    """One tier: what it holds, what it needs, how it is run."""
+    """One tier: its content, requirements and command."""
 
     name: str
     about: str
@@ -149,7 +149,8 @@ class Result:
     The result of a tier.
 
     Attributes:
-        cpu_s: CPU time of pytest and the processes that it waited for. Unlike the clock, it hardly depends on other work.
+        cpu_s: CPU time of pytest and the processes that it waited for. In contrast to elapsed time, it hardly depends on other
+            load.
     """
 
     passed: int = 0
@@ -163,12 +164,12 @@ class Result:
 
 
 def say(text: str) -> None:
-    """A line at once, also where output is collected."""
+    """Print a line immediately, even if the output is redirected."""
     print(text, flush=True)
 
 
 def run(tier: Tier, extra: list[str]) -> Result:
-    """Run one tier with pytest and read its counts from the report."""
+    """Run one tier with pytest, and read its counts from the report."""
     paths = [path for path in tier.paths if any((TOP / path).rglob("test_*.py"))]
     if not paths:
         return Result(status=5)
@@ -209,7 +210,7 @@ def run(tier: Tier, extra: list[str]) -> Result:
 
 
 def unstable_tests(report: ET.Element) -> list[str]:
-    """The tests that a JUnit report holds twice, first for the run that failed, and that did not fail in the second run."""
+    """Return the tests that are in a JUnit report twice, first for the failed run, and that did not fail in the second run."""
     runs: dict[str, list[ET.Element]] = {}
     for case in report.iter("testcase"):
         runs.setdefault(f"{case.get('classname')}::{case.get('name')}", []).append(case)
@@ -222,7 +223,7 @@ def unstable_tests(report: ET.Element) -> list[str]:
 
 
 def main() -> int:
-    """Run the chosen tiers; the exit status."""
+    """Run the chosen tiers, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -230,7 +231,7 @@ def main() -> int:
     parser.add_argument("--require-all", action="store_true", help="a skipped tier or test is a failure")
     parser.add_argument("--pytest", default="", help="further arguments for pytest")
     args = parser.parse_args()
-    # a shell has a command in the background ignore SIGINT, and so would the programs that tests interrupt
+    # a shell makes background commands ignore SIGINT, and programs that tests interrupt would inherit this
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if unknown := set(args.tiers) - {tier.name for tier in TIERS}:
         parser.error(f"no tier {', '.join(sorted(unknown))}")

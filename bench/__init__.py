@@ -1,1 +1,1 @@
-"""Measurements of the budgets: each beside what it is compared with, in one run, medians."""
+"""Measurements of the budgets. Each is compared with a reference in the same run, with medians."""

@@ -1,8 +1,8 @@
 """
-Run benchmarks: `python -m bench`, or `python -m bench startup fleet` for some; `--nodes N` is the size of `simulate` and `storm`.
+Run benchmarks: `python -m bench`, or `python -m bench startup fleet` for some. `--nodes N`: the size of `simulate` and `storm`.
 
-Each module here with a `measure()` is one. Exit status 1 when a benchmark fails or a budget does not hold, so that a person sees
-it; with `--no-budgets` only when one fails, because the machines of CI are noisy.
+Each module in this folder with a function `measure()` is a benchmark. The exit status is 1 if a benchmark fails or a budget is
+exceeded. With `--no-budgets`, it is 1 only if a benchmark fails, because the speed of CI machines varies.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import sys
 import bench
 
 SHELL_ONLY = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
-"""Without them a command reads compiled modules and writes its output in blocks, as it does where it is installed."""
+"""Without these variables, a command uses compiled modules and buffers its output, as in an installation."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run and print; the exit status."""
+    """Run and print the benchmarks, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Run benchmarks.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="Benchmarks to run. [all]")
     parser.add_argument(

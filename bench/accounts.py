@@ -1,4 +1,4 @@
-"""The broker's accounts: 10,000 nodes on one server, in three accounts as shipped, in one for all, and in one for each node."""
+"""Broker accounts: 10,000 nodes on one server, with the three accounts as shipped, one for all, and one for each node."""
 
 from __future__ import annotations
 
@@ -20,24 +20,21 @@ from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 NODES, PROCESSES, AT_ONCE, SINGLE = 10_000, 2, 16, 300
 OWN_ACCOUNTS = (250, 1_000)
-"""Counts of accounts of the third layout: memory grows with each, so 10,000 are estimated from the difference."""
+"""Numbers of accounts in the third layout. Memory grows with each, so 10,000 are estimated from the difference."""
 
 SETTLE_S = 3.0
 SPARE_FILES = 500
 
 
 def raise_file_limit() -> int:
-    """Open as many files as this user may; how many that is. The server inherits it."""
+    """Raise the limit on open files to the user's maximum, and return it. The server inherits it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
-# -- layouts
-
-
 def as_shipped() -> tuple[str, list[str]]:
-    """The configuration with three accounts, and the scoped key that signs nodes, before the key of its account."""
+    """Return the configuration with three accounts, and the scoped key that signs nodes, before its account's key."""
     from ccm_agent.bus.access.credentials import new_authority, public_key, server_configuration
 
     authority = new_authority()
@@ -46,12 +43,14 @@ def as_shipped() -> tuple[str, list[str]]:
 
 
 def one_for_all() -> tuple[str, list[str]]:
-    """The configuration with one account, which holds the streams and all users."""
+    """Return the configuration with one account for the streams and all users."""
     return _configuration([{"storage": True}])
 
 
 def one_for_each(count: int) -> tuple[str, list[str]]:
-    """An account for each node, which imports what the account of nodes does, beside the account of the streams."""
+    """
+    Return an account for each node, with the same imports as the account of nodes, in addition to the account of the streams.
+    """
     return _configuration([{"storage": True}, *({} for _ in range(count))])
 
 
@@ -91,11 +90,8 @@ def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]
     return text, seeds[1:] if is_several else seeds
 
 
-# -- connections, in processes of their own
-
-
 class Node:
-    """A node's connection as bytes: what it sends to be let in and to hear what an agent hears."""
+    """A node's connection as bytes: the messages with which an agent logs in and subscribes."""
 
     def __init__(self, issuer: str, name: str) -> None:
         import nkeys
@@ -118,7 +114,7 @@ class Node:
         self._pair: Any = nkeys.from_seed(bytearray(seed.encode()))
 
     def hello(self, nonce: str) -> bytes:
-        """CONNECT, the subscriptions of an agent with two routed facts, and PING."""
+        """Return CONNECT, the subscriptions of an agent with two routed facts, and PING."""
         signature = base64.urlsafe_b64encode(self._pair.sign(nonce.encode())).rstrip(b"=").decode()
         options = {
             "verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1, "lang": "bench",
@@ -145,7 +141,7 @@ class Node:
 
 
 async def connected(port: int, node: Node) -> tuple[float, Any]:
-    """Connect; how many seconds it took until the server had taken all subscriptions, and the connection."""
+    """Connect. Returns the seconds until the server had processed all subscriptions, and the connection."""
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 17)
     info = json.loads((await reader.readline()).removeprefix(b"INFO "))
@@ -159,7 +155,7 @@ async def connected(port: int, node: Node) -> tuple[float, Any]:
 
 
 async def serve(port: int, seeds: list[str], first: int, count: int, at_once: int) -> None:
-    """Connect nodes when a line comes, so many at once, and hold them until the end of our input."""
+    """Connect nodes when a line arrives on the input, `at_once` at the same time, and hold them until the input ends."""
     raise_file_limit()
     loop = asyncio.get_running_loop()
     nodes = [Node(seeds[i % len(seeds)], f"node{i:05}") for i in range(first, first + count)]
@@ -178,11 +174,8 @@ async def serve(port: int, seeds: list[str], first: int, count: int, at_once: in
     await loop.run_in_executor(None, sys.stdin.read)
 
 
-# -- measuring
-
-
 class Fleet:
-    """Connections that are held, and how long each took."""
+    """Open connections, and the time that each took."""
 
     def __init__(self, children: Sequence[subprocess.Popen[str]]) -> None:
         began = time.perf_counter()
@@ -202,7 +195,7 @@ def held(
     processes: int = PROCESSES,
     at_once: int = AT_ONCE,
 ) -> Iterator[Fleet]:
-    """Nodes that are connected while the context lasts."""
+    """Connect nodes for the duration of the context."""
     each = count // processes
     with ExitStack() as stack:
         children = []
@@ -248,7 +241,7 @@ def _close(child: subprocess.Popen[str]) -> None:
 
 
 def layout_lines(name: str, configuration: tuple[str, list[str]], count: int) -> list[Line]:
-    """Memory and times of one layout with so many nodes."""
+    """Measure memory and times of one layout with this many nodes."""
     text, seeds = configuration
     with temporary_server(text) as server:
         time.sleep(SETTLE_S)
@@ -270,7 +263,7 @@ def layout_lines(name: str, configuration: tuple[str, list[str]], count: int) ->
 
 
 def own_accounts_lines() -> list[Line]:
-    """Memory and times with an account for each node, and what 10,000 would take by that."""
+    """Measure memory and times with an account for each node, and estimate those of 10,000."""
     lines, found = [], []
     for count in OWN_ACCOUNTS:
         made = layout_lines("an account for each node", one_for_each(count + SINGLE), count)
@@ -292,7 +285,7 @@ def own_accounts_lines() -> list[Line]:
 
 
 def measure() -> list[Line]:
-    """Numbers without a budget: they say what the layout costs beside the others."""
+    """Return numbers without budgets. They compare the costs of the layouts."""
     files = raise_file_limit()
     count = min(NODES, files - SPARE_FILES - SINGLE)
     lines = layout_lines("three accounts, as shipped", as_shipped(), count)

@@ -1,12 +1,12 @@
 """
-Users, sysctls, edits and services beside Ansible and Salt, in a machine: the first run, and a run when all is right.
+Users, sysctls, edits and services compared with Ansible and Salt, in a container: a first run, and a run without changes.
 
-Both come from PyPI, into `.cache/comparison`. Ansible has its best options: a local connection, pipelining, no facts, no
-discovery of Python, one loop instead of a task for each item, and no output of what is right. It needs minutes for a
-thousand items, so it is measured with few and with more, and the rest follows from the slope. Salt has its grains in a
-cache, plain YAML without Jinja, and prints nothing.
+Both come from PyPI, and are installed into `.cache/comparison`. Ansible runs with its best options: a local connection,
+pipelining, no facts, no discovery of Python, one loop instead of a task for each item, and no output for unchanged items. It
+needs minutes for a thousand items, so it is measured with two smaller numbers, and the rest is computed from the slope. Salt
+uses cached grains and plain YAML without Jinja, and prints nothing.
 
-`BENCH_ROUNDS` sets the rounds [3], `BENCH_KINDS=users,edits` chooses kinds.
+`BENCH_ROUNDS` sets the number of rounds [3], `BENCH_KINDS=users,edits` chooses kinds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bench.services import in_machine
 HOME = TOP / ".cache/comparison"
 ANSIBLE_CORE, COLLECTIONS, SALT = "ansible-core==2.19.14", "ansible==12.3.0", "salt==3008.4"
 FEW, MORE = 10, 30
-"""Items of Ansible's two runs."""
+"""The numbers of items in Ansible's two runs."""
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 LIMIT_S = 3 * 60 * 60
@@ -46,18 +46,16 @@ ENVIRONMENT = {
     "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
 }
 
-# -- in the machine
-
 
 Spent = tuple[float, float]
-"""Seconds on the clock, and of processor time with all processes below."""
+"""Elapsed seconds, and CPU seconds including all child processes."""
 
 Taken = dict[str, dict[str, list[Spent]]]
-"""By program and phase."""
+"""The times by program and phase."""
 
 
 def spent(command: list[str]) -> Spent:
-    """Run a command, which must succeed, and return what it takes."""
+    """Run a command, which must succeed, and return its times."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -69,7 +67,7 @@ def spent(command: list[str]) -> Spent:
 
 
 def commands(kind: Kind, folder: Path) -> dict[str, tuple[list[str], int]]:
-    """Each program's command, with the number of items that it makes right."""
+    """Return each program's command, with the number of items that it manages."""
     manifest, play, states = folder / "m.yaml", folder / "play.yaml", folder / "states"
     manifest.write_text(yaml.safe_dump({"ccm": {"resources": kind.ours}}, sort_keys=False))
     found = {"ccm": ([str(BIN / "ccm"), "apply", str(manifest)], kind.count)}
@@ -102,7 +100,7 @@ def commands(kind: Kind, folder: Path) -> dict[str, tuple[list[str], int]]:
 
 
 def warm_ups(programs: dict[str, tuple[list[str], int]]) -> Iterator[list[str]]:
-    """Each program's command with little or nothing to do."""
+    """Return a command with little or no work for each program."""
     for program, (command, count) in programs.items():
         if program == "salt":
             yield [*command[:-2], "test.true"]
@@ -111,13 +109,13 @@ def warm_ups(programs: dict[str, tuple[list[str], int]]) -> Iterator[list[str]]:
 
 
 def inside(name: str) -> tuple[int, Taken]:
-    """How many changes a kind has, and times of each program's first runs and of runs when all is right."""
+    """Return how many changes a kind has, and each program's times for first runs and for runs without changes."""
     os.environ.update(ENVIRONMENT)
     kind = KINDS[name]()
     taken: Taken = {}
     with tempfile.TemporaryDirectory() as folder:
         programs = commands(kind, Path(folder))
-        for command in warm_ups(programs):  # files are read and compiled, and grains kept
+        for command in warm_ups(programs):  # reads and compiles files, and caches grains
             spent(command)
         for _ in range(ROUNDS):
             for program, (command, count) in programs.items():
@@ -130,11 +128,8 @@ def inside(name: str) -> tuple[int, Taken]:
     return kind.count, taken
 
 
-# -- here
-
-
 def install() -> None:
-    """Both programs, each in an environment of its own; Salt may be missing, it does not install everywhere."""
+    """Install both programs, each in its own environment. Salt may be missing, because it cannot be installed everywhere."""
     for name, what in (("ansible", ANSIBLE_CORE), ("salt", SALT)):
         folder = HOME / name
         if (folder / ".complete").exists():
@@ -158,7 +153,7 @@ def install() -> None:
 
 
 def measure() -> list[Line]:
-    """The budgets beside Ansible and Salt."""
+    """Measure the budgets in comparison with Ansible and Salt."""
     chosen = os.environ.get("BENCH_KINDS", ",".join(KINDS)).split(",")
     install()
     lines = []
@@ -170,12 +165,12 @@ def measure() -> list[Line]:
 
 
 def medians(times: list[Spent]) -> Spent:
-    """The median of the clock, and that of processor time."""
+    """Return the median of the elapsed time and of the CPU time."""
     return statistics.median(wall for wall, _ in times), statistics.median(cpu for _, cpu in times)
 
 
 def compared(name: str, count: int, taken: Taken) -> list[Line]:
-    """A line for each phase and program."""
+    """Return a line for each phase and program."""
     lines = []
     for phase, label in (("first", "changed"), ("again", "that are right")):
         ours = medians(taken["ccm"][phase])

@@ -1,4 +1,6 @@
-"""What `ansible` compares: for each kind the resources, states and tasks, and how a machine gets back to where it began."""
+"""
+The kinds that `ansible` compares: the resources, states and tasks of each, and how a container is reset to its initial state.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SETTINGS = {
     "force_igmp_version": 2, "log_martians": 1, "medium_id": 3, "promote_secondaries": 1, "proxy_arp": 1,
     "rp_filter": 2, "secure_redirects": 0, "send_redirects": 0, "shared_media": 0, "src_valid_mark": 1,
 }  # fmt: skip
-"""What each network interface gets; a machine may change its own."""
+"""The settings of each network interface. A container may change its own."""
 
 LINKS = SYSCTLS // len(SETTINGS)
 SYSCTL_FILE, EDITED = Path("/etc/sysctl.d/70-bench.conf"), Path("/srv/bench")
@@ -29,14 +31,14 @@ LINES = 200
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """
-    Resources of one kind, as each program has them.
+    The resources of one kind, for each program.
 
     Attributes:
-        count: How many changes they are.
+        count: The number of changes.
         ours, salt: The resources, and the states.
-        task, items: Ansible's task for one item, and the items; none where Ansible has nothing of the kind.
-        reset: Puts the machine into the state before the first run.
-        done: Counts the items that are right.
+        task, items: Ansible's task for one item, and the items. Empty if Ansible has no equivalent.
+        reset: Restores the initial state of the container.
+        done: Counts the items that are in the desired state.
     """
 
     count: int
@@ -49,7 +51,7 @@ class Kind:
 
 
 def users() -> Kind:
-    """Users without a home directory."""
+    """Return users without a home directory."""
     names = [f"bench{i}" for i in range(USERS)]
     before = {name: Path("/etc", name).read_bytes() for name in ACCOUNTS if Path("/etc", name).exists()}
 
@@ -69,7 +71,7 @@ def users() -> Kind:
 
 
 def sysctls() -> Kind:
-    """Parameters of network interfaces, live and in a file."""
+    """Return parameters of network interfaces, live and in a file."""
     links = [f"{side}{i}" for i in range(LINKS // 2) for side in ("left", "right")]
     for i in range(LINKS // 2):
         subprocess.run(["ip", "link", "add", f"left{i}", "type", "veth", "peer", f"right{i}"], check=True)
@@ -105,7 +107,7 @@ def sysctls() -> Kind:
 
 
 def edits(*, together: bool = False) -> Kind:
-    """Lines of files: each on its own, or all of a file in one resource, for which Ansible has no module."""
+    """Return lines of files: each separately, or all lines of a file in one resource, for which Ansible has no module."""
     EDITED.mkdir(exist_ok=True)
     paths = [EDITED / f"{i}.conf" for i in range(FILES)]
     keys = [f"key{i}" for i in range(0, LINES, LINES * FILES // EDITS)]
@@ -130,7 +132,8 @@ def edits(*, together: bool = False) -> Kind:
     salt: dict[str, Any]
     if together:
         ours = [{"edit": [{str(path): {"edits": [edit(key) for key in keys]}} for path in paths]}]
-        salt = {  # built anew for each path: Salt reads a list that YAML repeats by anchor as several functions
+        # built again for each path, because Salt interprets a list that YAML repeats by anchor as several functions
+        salt = {
             str(path): {"file.keyvalue": [{"key_values": dict.fromkeys(keys, "new")}, {"separator": " = "}]}
             for path in paths
         }
@@ -150,12 +153,12 @@ def edits(*, together: bool = False) -> Kind:
 
 
 def edits_together() -> Kind:
-    """The same lines, all of a file at once."""
+    """Return the same lines, with all lines of a file in one resource."""
     return edits(together=True)
 
 
 def services() -> Kind:
-    """Units that start at once."""
+    """Return units that start immediately."""
     names = [f"bench-{i}" for i in range(SERVICES)]
     for name in names:
         Path(f"/etc/systemd/system/{name}.service").write_text(UNIT)

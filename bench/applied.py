@@ -1,4 +1,4 @@
-"""One `ccmctl apply`, measured by its own records."""
+"""Measure one `ccmctl apply` by its own records."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GONE = ("lost", "unreachable")
 @dataclass
 class AppliedRun:
     """
-    What a run took.
+    The measurements of a run.
 
     Attributes:
         seconds: From the request until the last result.
-        ends: How each node ended.
-        worked_s: How long each node worked, by its own clock.
-        gone: Nodes that were called lost or unreachable, also when they ended otherwise.
-        peak_kib: The largest memory of the controller.
+        ends: The end state of each node.
+        worked_s: The working time of each node, by its own clock.
+        gone: Nodes that were reported as lost or unreachable, even if they ended in another state.
+        peak_kib: The peak memory of the controller.
         cpu_s: CPU time of the controller, from its start to its end.
     """
 
@@ -39,7 +39,7 @@ class AppliedRun:
 
 
 def apply_run(server: NatsServer, manifest: Path, count: int, *options: str) -> AppliedRun:
-    """Apply a manifest on all nodes; each of so many must end, and without a failure unless some were called gone."""
+    """Apply a manifest on all nodes. All `count` nodes must end, and without a failure unless some were reported as gone."""
     command = [str(BIN / "ccmctl"), "--server", server.url, "--json", "apply", str(manifest)]
     command += ["--targets", "node=*", "--yes", *options]
     applied, begun, last = AppliedRun(), 0.0, 0.0

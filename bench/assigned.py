@@ -1,9 +1,9 @@
 """
-Nodes to which something is assigned, several to a process: `python -m bench.assigned ours|bare URL FIRST COUNT`.
+Nodes with an assignment, several per process: `python -m bench.assigned ours|bare URL FIRST COUNT`.
 
-`ours` are real agents on real connections; only their engine is replaced. `bare` are nats-py programs, each with a subscription
-to the poke, that ask for the key by direct get and do nothing with it. Each process says `ready` when all of its nodes
-listen, and then `NUMBER TIME` when the last of them has been given a revision; it ends at the end of its input.
+`ours` are real agents on real connections, with a replaced engine. `bare` are nats-py programs with a subscription to the
+notification. They read the key with a direct get and do nothing with it. Each process prints `ready` when all of its nodes are
+subscribed, and `NUMBER TIME` when the last of them has received a revision. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from bench.simulated import MEMORY, ended, serve_bare, simulated_agent
 BUCKET = "CCM_ASSIGNMENTS"
 KEY = "all.site"
 PAUSE_S = 20.0
-"""Nodes begin to apply within this time; on two cores thousands of them would keep each other from hearing."""
+"""Nodes begin to apply within this time. On two cores, thousands of nodes would delay each other's messages."""
 
 
 class Numbered(msgspec.Struct):
-    """What is read of a document here."""
+    """The field of a document that is used here."""
 
     number: int
 
 
 class Tally:
-    """Which revision was given to how many; says so when it was given to all."""
+    """Counts the nodes that have received each revision, and prints a line when all have."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
         self._given: Counter[int] = Counter()
 
     def given(self, number: int) -> None:
-        """One more node has it."""
+        """Count one more node."""
         self._given[number] += 1
         if self._given[number] == self._nodes:
             print(f"{number} {time.time():.6f}", flush=True)
 
 
 class Watched:
-    """The bucket of one agent; a revision is with the agent when its reading returns it."""
+    """The bucket of one agent. The agent has received a revision when a read returns it."""
 
     def __init__(self, inner: Any, tally: Tally) -> None:
         self._inner = inner
@@ -70,7 +70,7 @@ class Watched:
 
 
 async def ours(url: str, first: int, count: int) -> None:
-    """Real agents, their engine replaced."""
+    """Run real agents with a replaced engine."""
     tally, stop, up = Tally(count), asyncio.Event(), 0
 
     def one_more() -> None:
@@ -95,7 +95,7 @@ async def ours(url: str, first: int, count: int) -> None:
 
 
 async def bare(url: str, first: int, count: int) -> None:
-    """A poke and a direct get, with nothing around them."""
+    """Wait for a notification and make a direct get, without any further work."""
     import nats
 
     tally = Tally(count)

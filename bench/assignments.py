@@ -1,4 +1,4 @@
-"""Assignments: a new revision for 2,000 simulated agents beside a bare nats-py publish and 2,000 direct gets."""
+"""Assignments: a new revision for 2,000 simulated agents, compared with a bare nats-py publish and 2,000 direct gets."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 AGENTS, ROUNDS = 2000, 5
 REST_S = PAUSE_S + 10.0
-"""Pause between two rounds, in which all nodes apply and report."""
+"""The pause between two rounds, in which all nodes apply and report."""
 
 DATA = "kv://CCM_DATA/common"
 
 
 async def publish(server: NatsServer, number: int) -> float:
-    """Assign a bundle and data to all nodes; return the time before that."""
+    """Assign a bundle and data to all nodes, and return the time before that."""
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.connection.settings import settings_for
     from ccm_agent.bus.kv import NatsKeyValue
@@ -50,7 +50,7 @@ async def publish(server: NatsServer, number: int) -> float:
 
 
 def bundle(number: int) -> tuple[bytes, str]:
-    """A packed manifest that is another for each number, and its digest."""
+    """Return a packed manifest that differs for each number, and its digest."""
     text = f"# {number}\n".encode()
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
@@ -61,7 +61,7 @@ def bundle(number: int) -> tuple[bytes, str]:
 
 
 def revisions(kind: str, rest_s: float) -> list[float]:
-    """Seconds from the publish until the last node has it, for each round after the first."""
+    """Return the seconds from the publish until the last node has the revision, for each round after the first."""
     taken = []
     with temporary_server() as server:
         ccmctl(server, "init")
@@ -84,7 +84,7 @@ def revisions(kind: str, rest_s: float) -> list[float]:
 
 
 async def count_consumers(server: NatsServer) -> int:
-    """How many consumers all streams have; no agent may have one."""
+    """Return the number of consumers of all streams. No agent may have one."""
     import nats
 
     client = await nats.connect(server.url)
@@ -94,7 +94,7 @@ async def count_consumers(server: NatsServer) -> int:
 
 
 def measure() -> list[Line]:
-    """The budget of assignments; what it is compared with is taken before and after, for other work comes and goes."""
+    """Measure the budget of assignments. The reference is measured before and after, because other load varies."""
     before, taken, after = revisions("bare", 1.0), revisions("ours", REST_S), revisions("bare", 1.0)
     bare, ours = statistics.median(before + after), statistics.median(taken)
     return [

@@ -1,4 +1,6 @@
-"""Batches: a run with `--batch 10%` over 1,000 simulated nodes that work for a known time, beside the sum of its batches."""
+"""
+Batches: a run with `--batch 10%` over 1,000 simulated nodes with a known working time, compared with the sum of its batches.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ ROUNDS = 3
 
 
 def runs_over(kind: str, rounds: int) -> list[AppliedRun]:
-    """Rollouts over nodes of a kind."""
+    """Run rollouts over nodes of a kind."""
     with tempfile.TemporaryDirectory() as name, temporary_server() as server:
         ccmctl(server, "init")
         with node_processes(kind, server, NODES):
@@ -28,7 +30,7 @@ def runs_over(kind: str, rounds: int) -> list[AppliedRun]:
 
 
 def lost_line(kind: str, runs: list[AppliedRun]) -> Line:
-    """How long rollouts took as a multiple of the work in their slots."""
+    """Return the duration of rollouts as a multiple of the work in their slots."""
     lost = statistics.median(run.seconds * SLOTS / sum(run.worked_s.values()) for run in runs)
     took = statistics.median(run.seconds for run in runs)
     cpu = statistics.median(run.cpu_s for run in runs)
@@ -43,10 +45,10 @@ def lost_line(kind: str, runs: list[AppliedRun]) -> Line:
 
 def measure() -> list[Line]:
     """
-    A slot that waits for its next node is lost to orchestration.
+    The time in which a slot waits for its next node is lost to orchestration.
 
-    All nodes of a batch end in the same moment, and share two cores with the broker and the driver. So what a batch loses is the
-    time of a hundred nodes' messages, whether they worked for one second or for five.
+    All nodes of a batch end at the same moment, and share two cores with the broker and the driver. So a batch loses the time
+    for a hundred nodes' messages, regardless of whether the nodes worked for one second or for five.
     """
     allow_open_files()
     short, longer = runs_over("bare-1s", ROUNDS), runs_over("bare-5s", 1)

@@ -1,4 +1,4 @@
-"""A crowd: a run over 5,000 simulated agents that share two cores with their broker and their controller."""
+"""Overload: a run over 5,000 simulated agents that share two cores with their broker and their controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGENTS = 5000
 
 
 def published(ended: list[subprocess.Popen[str]]) -> tuple[int, int]:
-    """How often processes of agents published until they ended, and how often that was not acknowledged in time."""
+    """Return how often agents published, and how often the acknowledgment was late."""
     attempts = failures = 0
     for child in ended:
         numbers = child.stdout.read().split() if child.stdout else []
@@ -26,7 +26,7 @@ def published(ended: list[subprocess.Popen[str]]) -> tuple[int, int]:
 
 
 def measure() -> list[Line]:
-    """What becomes of a run when everything waits for the broker."""
+    """Measure a run in which everything waits for the broker."""
     allow_open_files()
     with tempfile.TemporaryDirectory() as name, temporary_server() as server:
         ccmctl(server, "init")

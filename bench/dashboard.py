@@ -1,4 +1,4 @@
-"""The dashboard with 2,000 nodes, in a real Chromium: first paint, frames while events come, and what 20 browsers cost."""
+"""The dashboard with 2,000 nodes, in a real Chromium: first paint, frames while events arrive, and the cost of 20 browsers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NODES = 2000
 BROWSERS = 20
 RATE = 100
 SECONDS = int(os.environ.get("BENCH_SECONDS", "600"))
-"""Ten minutes; BENCH_SECONDS=30 gives a first impression."""
+"""The duration, ten minutes by default. BENCH_SECONDS=30 gives a first impression."""
 
 
 def measure() -> list[Line]:
-    """All numbers of one dashboard."""
+    """Measure one dashboard."""
     chromium = find_chromium()
     with initialized_fleet() as (server, environ, home):
         asyncio.run(fill(server.url))
@@ -44,7 +44,7 @@ def measure() -> list[Line]:
 
 
 def find_chromium() -> str:
-    """The path of the browser."""
+    """Return the path of the browser."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise RuntimeError("no chromium; on Debian: apt-get install chromium")
@@ -55,7 +55,7 @@ def find_chromium() -> str:
 def served(
     environ: dict[str, str], folder: Path, port: int = 0
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A dashboard, and the address that opens once."""
+    """Run a dashboard, and return its one-time URL."""
     printed = folder / "address"
     with printed.open("wb") as out:
         process = subprocess.Popen(
@@ -71,13 +71,13 @@ def served(
 
 
 async def fill(url: str, count: int = NODES) -> None:
-    """Records of nodes, as agents write them."""
+    """Write records of nodes, as agents write them."""
     names = [f"node{number}" for number in range(count)]
     await enter_inventory(url, names, lambda number: {"role": f"role{number % 10}", "rack": number % 40})
 
 
 async def drive(url: str, chromium: str, printed: str, pid: int) -> list[Line]:
-    """One Chromium and BROWSERS readers, while RATE events a second come."""
+    """Measure one Chromium and BROWSERS readers, while RATE events per second arrive."""
     from playwright.async_api import async_playwright
 
     address = printed.partition("/#")[0]
@@ -134,23 +134,23 @@ FRAMES = """(duration) => new Promise((done) => {
 
 
 async def heap(page: Any) -> float:
-    """Bytes of the page's heap after a collection."""
+    """Return the size of the page's heap in bytes after a garbage collection."""
     session = await page.context.new_cdp_session(page)
     await session.send("HeapProfiler.collectGarbage")
     return float((await session.send("Runtime.getHeapUsage"))["usedSize"])
 
 
 async def load(url: str, address: str, cookies: dict[str, str]) -> tuple[list[int], list[list[int]]]:
-    """Publish events while browsers read; the sequences that were stored, and those that each browser got."""
+    """Publish events while browsers read. Returns the stored sequences, and those that each browser received."""
     import aiohttp
 
     counted: list[list[int]] = [[] for _ in range(BROWSERS)]
-    no_limit = aiohttp.ClientTimeout(total=None)  # otherwise five minutes
+    no_limit = aiohttp.ClientTimeout(total=None)  # the default is five minutes
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), timeout=no_limit) as http:
         readers = [asyncio.create_task(read(http, address, cookies, one), name="browser") for one in counted]
         await asyncio.sleep(1)
         sent = await publish(url)
-        await asyncio.sleep(2)  # what is on its way arrives; more than that is late
+        await asyncio.sleep(2)  # events in transit arrive within this time; later ones are late
         for reader in readers:
             reader.cancel()
         ended = await asyncio.gather(*readers, return_exceptions=True)
@@ -160,7 +160,7 @@ async def load(url: str, address: str, cookies: dict[str, str]) -> tuple[list[in
 
 
 async def read(http: Any, address: str, cookies: dict[str, str], found: list[int]) -> None:
-    """The sequences of events, as a browser gets them."""
+    """Read the sequences of events, as a browser does."""
     header = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
     async with http.get(f"{address}/api/stream?after=0", headers=header) as answer:
         if answer.status != 200:
@@ -171,7 +171,7 @@ async def read(http: Any, address: str, cookies: dict[str, str], found: list[int
 
 
 async def publish(url: str) -> list[int]:
-    """RATE events a second for SECONDS, also while earlier ones are not acknowledged; their sequences."""
+    """Publish RATE events per second for SECONDS, without waiting for acknowledgments, and return their sequences."""
     sequences = []
     async with Connection(settings_for(url)) as connection:
         await connection.connect_now()
@@ -191,7 +191,7 @@ async def publish(url: str) -> list[int]:
 
 
 def event(node: str, run: str) -> TransactionEvent:
-    """A file was changed."""
+    """Return an event about a changed file."""
     from datetime import UTC, datetime
 
     return TransactionEvent(
@@ -203,6 +203,6 @@ def event(node: str, run: str) -> TransactionEvent:
 
 
 def rss_mib(pid: int) -> float:
-    """The largest memory that a process has had."""
+    """Return the peak memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024

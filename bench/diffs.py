@@ -1,4 +1,6 @@
-"""Diffs: a run over 5,000 simulated agents that send one, beside a bare program; what they cost a controller and a plan."""
+"""
+Diffs: a run over 5,000 simulated agents that send one, compared with a bare program; their cost for a controller and a plan.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ PLANNED_FILES = 1000
 
 
 def our_run(kind: str, folder: Path, agents: int) -> AppliedRun:
-    """A run of `ccmctl apply --diff` over nodes of a kind."""
+    """Run `ccmctl apply --diff` over nodes of a kind."""
     with temporary_server() as server:
         ccmctl(server, "init")
         with node_processes(kind, server, agents):
@@ -30,7 +32,10 @@ def our_run(kind: str, folder: Path, agents: int) -> AppliedRun:
 
 
 def beside_bare(folder: Path) -> tuple[list[float], list[AppliedRun]]:
-    """Seconds in which a bare program has the summaries of bare nodes, and runs of `ccmctl` over the same nodes, in turns."""
+    """
+    Return the seconds in which a bare program gets the summaries of bare nodes, and runs of `ccmctl` over the same nodes, in
+    turn.
+    """
     with temporary_server() as server:
         ccmctl(server, "init")
         with node_processes("bare-changed", server, AGENTS):
@@ -44,7 +49,7 @@ def beside_bare(folder: Path) -> tuple[list[float], list[AppliedRun]]:
 
 
 def lay_many(folder: Path) -> Path:
-    """A thousand files that are right, and their manifest."""
+    """Write a thousand files in the desired state, and their manifest."""
     lines = ["ccm:", "  resources:", "    - file:"]
     owner = f"owner: '{os.getuid()}', group: '{os.getgid()}'"
     for i in range(PLANNED_FILES):
@@ -59,7 +64,7 @@ def lay_many(folder: Path) -> Path:
 
 
 def plan_lines(folder: Path) -> list[Line]:
-    """The same plan of files that are right, with diffs and without, in turns."""
+    """Measure the same plan of unchanged files with and without diffs, in turn."""
     plan = [str(BIN / "ccm"), "apply", str(lay_many(folder)), "--noop", "--no-report"]
     with_diffs, without = side_by_side(5, lambda: seconds([*plan, "--diff"]), lambda: seconds(plan))
     name = f"a plan of {PLANNED_FILES} files that are right, with diffs"
@@ -67,7 +72,7 @@ def plan_lines(folder: Path) -> list[Line]:
 
 
 def measure() -> list[Line]:
-    """The budgets of diffs."""
+    """Measure the budgets of diffs."""
     allow_open_files()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

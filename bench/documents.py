@@ -1,4 +1,4 @@
-"""Documents: a manifest's YAML to values, and all facts of this machine."""
+"""Documents: decoding a manifest's YAML, and gathering all facts of this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.measure import ROUNDS, Line, ratio, seconds, side_by_side
 
 
 def manifest_text(files: int) -> str:
-    """A manifest of so many files, each with a content of two lines."""
+    """Return a manifest of this many files, each with a content of two lines."""
     return "ccm:\n  resources:\n" + "".join(
         f"    - file:\n        - /srv/file{number}:\n            ensure: present\n            owner: root\n"
         f'            group: root\n            mode: "0644"\n            content: |\n'
@@ -20,7 +20,7 @@ def manifest_text(files: int) -> str:
 
 
 def measure() -> list[Line]:
-    """1,000 files against PyYAML's own loader, 10,000 against 1,000, and gathering facts against starting Python."""
+    """Compare 1,000 files with PyYAML's own loader, 10,000 with 1,000, and gathering facts with starting Python."""
     import yaml
 
     from ccm_agent.model.codec import decode_yaml

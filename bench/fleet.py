@@ -1,4 +1,7 @@
-"""A fleet: a run over 1,000 simulated agents beside a bare nats-py program; the whole of `ccmctl apply` over 20 real ones."""
+"""
+A fleet: a run over 1,000 simulated agents, compared with a bare nats-py program, and a complete `ccmctl apply` over 20 real
+ones.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ AGENTS, ROUNDS = 1000, 5
 REAL_AGENTS, REAL_FILES = 20, 20
 READY_S = 180
 SETTLED_S = 3
-"""After a run the agents write what they keep of it."""
+"""Seconds after a run in which agents store its results."""
 
 
 def ccmctl(server: NatsServer, *arguments: str) -> str:
-    """What `ccmctl` printed; it must succeed."""
+    """Return the output of `ccmctl`, which must succeed."""
     command = [str(BIN / "ccmctl"), "--server", server.url, "--json", *arguments]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -38,7 +41,7 @@ def ccmctl(server: NatsServer, *arguments: str) -> str:
 
 @contextmanager
 def initialized_fleet() -> Iterator[tuple[NatsServer, dict[str, str], Path]]:
-    """A broker on which everything is made, the environment in which a command finds it, and the home of that environment."""
+    """Start a broker with all streams and buckets, and return it with the environment and the home for commands."""
     with temporary_server() as server, tempfile.TemporaryDirectory() as home:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("NATS_", "CCM_"))}
         environ = {
@@ -54,9 +57,10 @@ def initialized_fleet() -> Iterator[tuple[NatsServer, dict[str, str], Path]]:
 
 def run_times(manifest: Path) -> tuple[float, float]:
     """
-    Median seconds from the request until `ccmctl`, and until the bare controller, has every summary.
+    Return the median seconds from the request until `ccmctl`, and until the bare controller, has every summary.
 
-    The two take turns, so that other load meets both: between a phase of one and a phase of the other it changes threefold.
+    The two alternate, so that other load affects both. Between a phase of one and a phase of the other, the load can change
+    threefold.
     """
     with temporary_server() as server, temporary_server() as other:
         ccmctl(server, "init")
@@ -78,7 +82,7 @@ def run_times(manifest: Path) -> tuple[float, float]:
 
 
 def wait_for_nodes(server: NatsServer, count: int, within_s: float = READY_S) -> None:
-    """Return when so many nodes are present."""
+    """Return when this many nodes are present."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         try:
@@ -92,7 +96,7 @@ def wait_for_nodes(server: NatsServer, count: int, within_s: float = READY_S) ->
 
 @contextmanager
 def real_agents(server: NatsServer, folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Twenty agents as people start them."""
+    """Start twenty agents as users start them."""
     children: list[subprocess.Popen[bytes]] = []
     with ExitStack() as stack:
         for i in range(REAL_AGENTS):
@@ -114,7 +118,7 @@ def real_agents(server: NatsServer, folder: Path) -> Iterator[list[subprocess.Po
 
 
 def lay_files(folder: Path) -> Path:
-    """Twenty files that are right, and their manifest."""
+    """Write twenty files in the desired state, and their manifest."""
     lines = ["ccm:", "  resources:", "    - file:"]
     for i in range(REAL_FILES):
         path = folder / f"file{i}"
@@ -128,7 +132,7 @@ def lay_files(folder: Path) -> Path:
 
 
 def measure() -> list[Line]:
-    """The budgets of the fleet."""
+    """Measure the budgets of the fleet."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         manifest = lay_files(folder)

@@ -1,4 +1,4 @@
-"""What a fleet costs its broker and its controller by the number of nodes: a line through 500 to 5,000, checked at 10,000."""
+"""The cost of a fleet for its broker and controller by number of nodes: a line through 500 to 5,000, checked at 10,000."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from ccm_agent.testing.nats_server import NatsServer
 SIZES = [500, 1_000, 2_000, 5_000]
 CHECKED = 10_000
 ROUNDS = 3
-"""Of so many runs of a command, the one with the least CPU time counts: others of the machine only add to it."""
+"""Of this many runs of a command, the one with the least CPU time is used, because other load only adds to it."""
 
 WITHIN = 0.2
-"""How far the line may be from what is measured at CHECKED, as a share."""
+"""The allowed deviation of the line from the measurement at CHECKED, as a fraction."""
 
 KB = 1_000
 
 MEMORY = "memory of the broker, MB"
-"""It does not follow a line: caches of the server have limits."""
+"""This value is not linear, because caches of the server have limits."""
 
 
 class Size(Struct, frozen=True):
-    """What a fleet of one size costs, by name."""
+    """The costs of a fleet of one size, by name."""
 
     nodes: int
     costs: dict[str, float]
 
 
 def measure() -> list[Line]:
-    """Print what was measured by size, and the prediction for CHECKED beside it."""
+    """Print the measurements by size, and the prediction for CHECKED next to its measurement."""
     with secured_server([]) as server, tempfile.TemporaryDirectory(prefix="bench-cache-") as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         settings = settings_for(
@@ -65,7 +65,7 @@ def measure() -> list[Line]:
 
 
 def measure_size(server: NatsServer, settings: BusSettings, folder: Path, count: int) -> Size:
-    """What this many nodes cost."""
+    """Measure the costs of this many nodes."""
     manifest = folder / "manifest.yaml"
     manifest.write_text(MANIFEST)
     commands = {
@@ -89,7 +89,7 @@ def measure_size(server: NatsServer, settings: BusSettings, folder: Path, count:
 
 
 async def read_streams(settings: BusSettings) -> dict[str, float]:
-    """Keys and bytes of the buckets of nodes."""
+    """Return the numbers of keys and bytes in the buckets of nodes."""
     async with Connection(settings) as connection:
         await connection.connect_now()
         states = [(await call(connection, f"STREAM.INFO.KV_{name}", {}))["state"] for name in (NODES, FACTS)]
@@ -100,7 +100,7 @@ async def read_streams(settings: BusSettings) -> dict[str, float]:
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Callable[[float], float]:
-    """The line with the least squared distances from some points."""
+    """Return the least-squares line through some points."""
     count = len(points)
     mean_x, mean_y = (sum(values) / count for values in zip(*points, strict=True))
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
@@ -108,7 +108,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Callable[[float], float]:
 
 
 def size_table(sizes: Sequence[Size], lines: dict[str, Callable[[float], float]]) -> str:
-    """A row for each cost: its base and growth by the line, then each size, the prediction and what it was."""
+    """Return a row for each cost: base and growth of the line, then each size, the prediction and the measurement."""
     columns = [Column("COST"), Column("BASE", right=True), Column("PER 1,000", right=True)]
     columns += [Column(f"{one.nodes:,}", right=True) for one in sizes[:-1]]
     columns += [Column(f"{CHECKED:,} PREDICTED", right=True), Column("MEASURED", right=True)]

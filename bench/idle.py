@@ -1,4 +1,4 @@
-"""An idle agent that signs what it stores, beside the same agent that signs nothing: messages and CPU time."""
+"""An idle agent that signs its stored data, compared with the same agent without signatures: messages and CPU time."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from ccm_agent.testing.nats_server import free_ports
 
 SIGNS, PLAIN = "signs", "plain"
 SETTLED_S = 20
-"""After its start an agent reads data, facts and assignments; then it is idle."""
+"""Seconds after its start in which an agent reads data, facts and assignments. After that it is idle."""
 SECONDS = int(os.environ.get("BENCH_SECONDS", "540"))
 HEARTBEAT_S = int(os.environ.get("BENCH_HEARTBEAT_S", "60"))
-"""That of an agent unless configured otherwise."""
+"""The default heartbeat interval of an agent."""
 LIMIT = 1.05
 _TRUST = re.compile(r"-+BEGIN CCM TRUST-+.*-+END CCM TRUST-+\n?", re.DOTALL)
 
 
 class Use(Struct, frozen=True):
-    """What an agent has used since its start."""
+    """The messages and CPU time of an agent since its start."""
 
     messages: int
     sent: int
     cpu_s: float
 
     def since(self, before: Use) -> Use:
-        """The part after an earlier moment."""
+        """Return the difference from an earlier moment."""
         return Use(self.messages - before.messages, self.sent - before.sent, self.cpu_s - before.cpu_s)
 
 
 def measure() -> list[Line]:
-    """Both agents are idle at the same time on one broker, so what else the machine does meets both."""
+    """Measure both agents at the same time on one broker, so that other load affects both."""
     (port,) = free_ports(1)
     with (
         secured_server([SIGNS, PLAIN], f"http: 127.0.0.1:{port}") as server,
@@ -80,7 +80,7 @@ def measure() -> list[Line]:
 
 @contextmanager
 def _agent(folder: Path, node: str, url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent as people start it; PLAIN has credentials without the fleet's trust, so it neither signs nor verifies."""
+    """Start an agent as users start it. PLAIN has credentials without the fleet's trust, so it neither signs nor verifies."""
     text = Path(credentials_of(node)).read_text()
     creds = folder / f"{node}.creds"
     creds.write_text(text if node == SIGNS else _TRUST.sub("", text))
@@ -99,7 +99,7 @@ def _agent(folder: Path, node: str, url: str) -> Iterator[subprocess.Popen[bytes
 
 
 def _use_at_heartbeat(port: int, node: str, pid: int) -> Use:
-    """What an agent has used when it has just stored its presence, so that both are measured over whole heartbeats."""
+    """Return an agent's use just after it stored its presence, so that both are measured over whole heartbeats."""
     before = _use(port, node, pid)
     while (now := _use(port, node, pid)).sent == before.sent:
         time.sleep(0.2)
@@ -107,7 +107,7 @@ def _use_at_heartbeat(port: int, node: str, pid: int) -> Use:
 
 
 def _use(port: int, node: str, pid: int) -> Use:
-    """Messages by the broker's count of the agent's connections, and CPU time by the kernel's."""
+    """Return messages as counted by the broker for the agent's connections, and CPU time as measured by the kernel."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/connz?subs=0&auth=1", timeout=30) as answer:
         found = [one for one in json.load(answer)["connections"] if node in one.get("name", "")]
     if not found:

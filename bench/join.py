@@ -1,4 +1,4 @@
-"""Joining: BENCH_JOINS hosts (2000) join a real fleet with a token, one after the other, then BENCH_AT_ONCE (100) at a time."""
+"""Joining: BENCH_JOINS hosts (2000) join a real fleet with a token, first one by one, then BENCH_AT_ONCE (100) at a time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ AT_ONCE = int(os.environ.get("BENCH_AT_ONCE", "100"))
 """Hosts that join at the same moment. They are threads of this process, which shares the cores with broker and service."""
 RENEWALS = 200
 LIMIT_S = 1_200.0
-"""After this, no further host begins: the benchmark ends with what it has."""
+"""After this time, no further host begins, and the benchmark ends with the results so far."""
 PATIENCE_S = 60.0
 
 
 class Hosts:
-    """Hosts whose files are below one directory."""
+    """Hosts with their files in one directory."""
 
     def __init__(self, server: str, folder: Path) -> None:
         self._server = server
@@ -47,7 +47,7 @@ class Hosts:
         self.errors: list[str] = []
 
     def join(self, line: str, name: str) -> float:
-        """Join one; the seconds that it took, or 0 if it could not."""
+        """Join a host, and return the seconds that it took, or 0 if it failed."""
         began = time.perf_counter()
         if time.monotonic() > self._until:
             self.errors.append(f"{name}: not tried within {LIMIT_S:g} s")
@@ -65,7 +65,7 @@ class Hosts:
         return time.perf_counter() - began
 
     async def renewals(self, names: list[str]) -> list[float]:
-        """Renew the credentials of each over a connection that is there; the seconds of each."""
+        """Renew the credentials of each host over an existing connection, and return the seconds of each."""
         return [await self._renew(name) for name in names]
 
     async def _renew(self, name: str) -> float:
@@ -80,7 +80,7 @@ class Hosts:
 
 
 async def _renewed(connection: Connection, member: Membership) -> bytes:
-    """The new credentials of a node."""
+    """Return the new credentials of a node."""
     key, now_ms = SigningKey(member.seed), int(time.time() * 1000)
     request = sign_request(key, member.name, now_ms, VERSION, certificate=member.certificate)
     message = await connection.request(request.subject, request.body, request.headers, within_s=PATIENCE_S)
@@ -93,7 +93,7 @@ async def _renewed(connection: Connection, member: Membership) -> bytes:
 
 @contextmanager
 def join_service(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A join service of an operator of its own, in a process of its own."""
+    """Run a join service with its own operator in a separate process."""
     creds, log = folder / "joiner.creds", folder / "service.log"
     creds.touch(mode=0o600)
     creds.write_text(ccmctl("operator", "add", "joiner", "--join", "--facts"))
@@ -123,7 +123,7 @@ def join_service(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ccmctl(*words: str) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     done = subprocess.run(
         [str(BIN / "ccmctl"), *words],
         stdin=subprocess.DEVNULL,
@@ -137,7 +137,7 @@ def ccmctl(*words: str) -> str:
 
 
 class Round:
-    """Some hosts and the token that they use."""
+    """Some hosts, and the token that they use."""
 
     def __init__(self) -> None:
         words = ("--role", "web", "--uses", str(JOINS), "--expires", "2h", "--json")
@@ -147,17 +147,17 @@ class Round:
 
     @property
     def well(self) -> list[float]:
-        """The seconds of each join that ended well, sorted."""
+        """The seconds of each successful join, sorted."""
         return sorted(one for one in self.taken if one)
 
     def miscounted(self) -> int:
-        """By how many uses the broker's count differs."""
+        """The difference of the broker's count of uses from the actual number."""
         [used] = [one["used"] for one in _records("token", "list", "--json") if one["token"] == self.token]
         return abs(int(str(used)) - len(self.well))
 
 
 def measure() -> list[Line]:
-    """Joins in a row, at once and renewals; each join must end well, and the broker must count each once."""
+    """Measure sequential and concurrent joins and renewals. Each join must succeed, and the broker must count each once."""
     raise_file_limit()
     with secured_server([]) as server, tempfile.TemporaryDirectory(prefix="bench-join-") as folder:
         os.environ["NATS_URL"] = server.url
@@ -185,7 +185,7 @@ def measure() -> list[Line]:
 
 
 def _line(name: str, taken: list[float], more: str = "") -> Line:
-    """The median of sorted times."""
+    """Return a line with the median of sorted times."""
     times = [one * 1000 for one in taken] or [0.0]
     most = f"{more}99 % within {times[int(len(times) * 0.99)]:.0f} ms"
     return Line(f"{name}, median", statistics.median(times), "ms", None, most)

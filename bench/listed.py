@@ -33,7 +33,7 @@ BUCKET = "CCM_DATA"
 
 
 def measure() -> list[Line]:
-    """CPU time of the whole command, its table and its JSON, as multiples of that of unsigned operation."""
+    """Return the CPU time of the command with table and JSON output, as multiples of that in unsigned operation."""
     unsigned = dict(os.environ)
     lines = []
     with plain_server() as plain, secured_server([]) as secured:
@@ -56,7 +56,7 @@ def _operator_key() -> SigningKey:
 
 
 async def _fill(server: NatsServer, key: SigningKey | None) -> None:
-    """Store the documents, as `ccmctl data put` does; signed if there is a key."""
+    """Store the documents as `ccmctl data put` does, signed if there is a key."""
     import nats
 
     now_ms = int(time.time() * 1000)
@@ -86,7 +86,7 @@ async def _fill(server: NatsServer, key: SigningKey | None) -> None:
 
 
 def _list(server: NatsServer, environ: Mapping[str, str], options: Sequence[str]) -> float:
-    """CPU seconds of one list."""
+    """Return the CPU seconds of one list."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [str(BIN / "ccmctl"), "--server", server.url, *options, "data", "list"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)

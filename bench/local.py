@@ -1,4 +1,6 @@
-"""Local applies: 1,000 and 10,000 files that are right, writing 1,000, 200 guarded commands, beside CFEngine's cf-agent."""
+"""
+Local applies: 1,000 and 10,000 unchanged files, writing 1,000 files, 200 guarded commands, compared with CFEngine's cf-agent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from bench.measure import BIN, Line, ratio, seconds, side_by_side
 
 ROUNDS = 7
 IN_MEMORY = Path("/dev/shm")
-"""A file system on which fsync takes no time: `ccm` syncs each file and its directory, and cf-agent syncs nothing."""
+"""A file system on which fsync takes no time, because `ccm` syncs each file and its directory, and cf-agent syncs nothing."""
 FILES, MANY_FILES, EXECS = 1000, 10_000, 200
 FLOOR = """
 import hashlib, os, sys
@@ -28,12 +30,12 @@ for name in os.listdir(sys.argv[1]):
 
 
 def content(i: int) -> str:
-    """64 to 256 bytes, another for each file."""
+    """Return 64 to 256 bytes, which differ for each file."""
     return (f"setting_{i} = value {i}\n" * 12)[: 63 + i % 193] + "\n"
 
 
 def lay_files(folder: Path, count: int) -> tuple[Path, Path]:
-    """Files that are right, and the manifest and CFEngine policy that say so."""
+    """Write files in the desired state, and the corresponding manifest and CFEngine policy."""
     files = folder / f"files{count}"
     files.mkdir()
     user, group = getpass.getuser(), grp.getgrgid(os.getgid()).gr_name
@@ -61,7 +63,7 @@ def lay_files(folder: Path, count: int) -> tuple[Path, Path]:
 
 
 def lay_execs(folder: Path, count: int) -> tuple[Path, Path]:
-    """Commands whose guard says that nothing is to be done."""
+    """Write commands whose guard skips them."""
     manifest = ["ccm:", "  resources:", "    - exec:"]
     policy = ["body common control { bundlesequence => { main }; }", "bundle agent main {", "  commands:"]
     for i in range(count):
@@ -72,14 +74,14 @@ def lay_execs(folder: Path, count: int) -> tuple[Path, Path]:
 
 
 def write(path: Path, lines: list[str]) -> Path:
-    """A file of these lines, readable by its owner alone, as cf-agent demands of its policy."""
+    """Write a file that only its owner can read, as cf-agent requires for its policy."""
     path.write_text("\n".join(lines) + "\n")
     path.chmod(0o600)
     return path
 
 
 def cfengine(home: Path) -> Callable[[Path], float]:
-    """Times cf-agent on a policy, with a state directory of its own."""
+    """Return a function that times cf-agent on a policy, with its own state directory."""
     env = {"CFENGINE_TEST_OVERRIDE_WORKDIR": str(home)}
     home.mkdir(mode=0o700)
     for part in ("inputs", "outputs", "state", "ppkeys", "bin"):
@@ -91,7 +93,7 @@ def cfengine(home: Path) -> Callable[[Path], float]:
 
 
 def prove(run: Callable[[], object], file: Path) -> None:
-    """A program that is compared must do the work: it repairs a file that is wrong."""
+    """Check that a program does the work: it must repair a changed file."""
     right = file.read_text()
     file.write_text("wrong\n")
     run()
@@ -100,14 +102,14 @@ def prove(run: Callable[[], object], file: Path) -> None:
 
 
 def without_files(folder: Path, run: Callable[[], float]) -> float:
-    """Times a run that has to write all files of a folder."""
+    """Time a run that must write all files of a folder."""
     for file in folder.iterdir():
         file.unlink()
     return run()
 
 
 def measure_writing(cf: Callable[[Path], float]) -> Line:
-    """Writing files with the same durability on both sides, which is none."""
+    """Measure writing files with the same durability for both programs: none."""
     ccm = str(BIN / "ccm")
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
         manifest, policy = lay_files(Path(name), FILES)
@@ -121,7 +123,7 @@ def measure_writing(cf: Callable[[Path], float]) -> Line:
 
 
 def measure() -> list[Line]:
-    """The budgets of local applies."""
+    """Measure the budgets of local applies."""
     if not shutil.which("cf-agent"):
         raise RuntimeError("no cf-agent to compare with; on Debian: apt-get install cfengine3")
     ccm = str(BIN / "ccm")
@@ -149,7 +151,7 @@ def measure() -> list[Line]:
             lambda: cf(some[1]),
         )
         writing = measure_writing(cf)
-    # a difference of two noisy times can come out as nothing or less
+    # the difference of two noisy times may be zero or negative
     difference = max(their_some - their_one, 0.001)
     return [
         ratio(f"ccm apply of {FILES} right files", ours, theirs, 1.0, "cf-agent -KIf"),

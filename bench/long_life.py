@@ -1,4 +1,6 @@
-"""An agent's life squeezed: 3,000 applies of its own, what they leave behind in memory, and what 1,000 right files cost it."""
+"""
+An agent's long life, shortened: 3,000 applies of one agent, the memory that they leave behind, and the CPU cost of 1,000 files.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ APPLIES, WARM = 3000, 300
 FILES, MANY_FILES = 20, 1000
 CONVERGES = 30
 DRIFT_EVERY = 50
-"""A file is changed from outside after so many applies, so that some applies have work to do."""
+"""A file is changed from outside after this many applies, so that some applies have work to do."""
 INTERVAL_S, SLOW_INTERVAL_S = 0.01, 1.0
 PATIENCE_S = 900
 AGENT = """
@@ -40,20 +42,20 @@ app_agent.run_agent(sys.argv[1])
 
 
 class Readings:
-    """What an agent's `/metrics` say; to read them often costs the agent more than its work."""
+    """The values of an agent's `/metrics`. Reading them often costs the agent more than its work."""
 
     def __init__(self, port: int, pause_s: float) -> None:
         self._pause_s = pause_s
         self._url = f"http://127.0.0.1:{port}/metrics"
 
     def now(self) -> dict[str, float]:
-        """All series and their values."""
+        """Return all series and their values."""
         with urllib.request.urlopen(self._url, timeout=30) as answer:
             text = answer.read().decode()
         return {name: float(value) for name, value in re.findall(r"^([^#].*) (\S+)$", text, re.MULTILINE)}
 
     def after(self, applies: int, between: Callable[[int], None] = lambda _: None) -> dict[str, float]:
-        """What they say once so many applies have ended; `between` is called with the number now and then."""
+        """Return the values after this many applies. `between` is called at intervals with the current number."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             try:
@@ -70,7 +72,7 @@ class Readings:
 
 @contextmanager
 def agent(folder: Path, server: NatsServer, manifest: Path, interval_s: float) -> Iterator[Readings]:
-    """An agent that applies a manifest on an interval which no configuration could ask for."""
+    """Run an agent that applies a manifest at a shorter interval than a configuration allows."""
     (port,) = free_ports(1)
     config = folder / "agent.yaml"
     config.write_text(
@@ -87,7 +89,7 @@ def agent(folder: Path, server: NatsServer, manifest: Path, interval_s: float) -
 
 
 def drifting(file: Path) -> Callable[[int], None]:
-    """Changes a file behind the agent's back now and then."""
+    """Return a function that changes a file at intervals without the agent."""
     right, last = file.read_bytes(), [0]
 
     def change(done: int) -> None:
@@ -99,7 +101,7 @@ def drifting(file: Path) -> Callable[[int], None]:
 
 
 def floor(files: Path) -> float:
-    """CPU seconds of a loop that stats, reads and hashes files, once the interpreter is warm."""
+    """Return the CPU seconds of a warm loop that stats, reads and hashes files."""
     taken = []
     for _ in range(CONVERGES):
         begun = time.process_time()
@@ -112,7 +114,7 @@ def floor(files: Path) -> float:
 
 
 def measure() -> list[Line]:
-    """Memory, descriptors and tasks after a long life; CPU of a converge."""
+    """Measure memory, descriptors and tasks after a long life, and the CPU time of a converge."""
     with temporary_server() as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ccmctl(server, "init")

@@ -1,4 +1,4 @@
-"""What all benchmarks share: running commands, medians, and a line that says how a budget stands."""
+"""Functions that all benchmarks share: running commands, medians, and a result line for a budget."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 ROUNDS = 15
-"""Rounds of what takes milliseconds; what takes seconds says its own number."""
+"""Rounds for measurements that take milliseconds. Longer ones define their own number."""
 
 
 @dataclass(frozen=True)
 class Line:
     """
-    One budget, measured.
+    The measurement of one budget.
 
     Attributes:
-        name: What was measured.
-        value, unit: The number, and what it counts.
-        limit: What it may be at most; None where the number is only written down.
-        against: What it was compared with, with its own number.
+        name: The name of the measurement.
+        value, unit: The number and its unit.
+        limit: The maximum. None: the number is only recorded.
+        against: The reference, with its own number.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Line:
 
     @property
     def holds(self) -> bool:
-        """The budget holds, or there is none."""
+        """Whether the budget is met, or there is none."""
         return self.limit is None or self.value <= self.limit
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Line:
 def seconds(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> float:
-    """Wall-clock time of one run of a command, which must succeed."""
+    """Return the elapsed time of one run of a command, which must succeed."""
     begin = time.perf_counter()
     done = subprocess.run(
         command,
@@ -66,7 +66,7 @@ def seconds(
 
 
 def side_by_side(rounds: int, *runs: Callable[[], float]) -> list[float]:
-    """Medians of several measurements, taken in turn so that noise of the machine meets all of them."""
+    """Return the medians of several measurements, taken in turn so that other load affects all of them."""
     taken: list[list[float]] = [[] for _ in runs]
     for run in runs:
         run()
@@ -77,7 +77,7 @@ def side_by_side(rounds: int, *runs: Callable[[], float]) -> list[float]:
 
 
 def ratio(name: str, ours: float, theirs: float, limit: float | None, what: str) -> Line:
-    """A budget that is a ratio of two times in seconds."""
+    """Return a budget for the ratio of two times in seconds."""
     return Line(
         name, ours / theirs, "times", limit, f"{ours * 1000:.1f} ms against {theirs * 1000:.1f} ms of {what}"
     )

@@ -1,4 +1,4 @@
-"""Memory: an idle agent beside a nats-py client that imports what an agent needs."""
+"""Memory: an idle agent, compared with a nats-py client that imports the modules that an agent needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.measure import BIN, Line
 from ccm_agent.testing.nats_server import temporary_server
 
 SETTLED_S = 5
-"""After its start an agent reads data, facts and assignments; then it is idle."""
+"""Seconds after its start in which an agent reads data, facts and assignments. After that it is idle."""
 CLIENT = """
 import asyncio, sys, nats, msgspec, jinja2, yaml
 async def main():
@@ -25,7 +25,7 @@ asyncio.run(main())
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process, from /proc."""
+    """Return the resident memory of a process, from /proc."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -33,7 +33,7 @@ def resident_mib(pid: int) -> float:
 
 
 def measure() -> list[Line]:
-    """Resident memory of both."""
+    """Measure the resident memory of both."""
     with temporary_server() as server, tempfile.TemporaryDirectory() as name:
         ccmctl(server, "init")
         config = Path(name, "agent.yaml")

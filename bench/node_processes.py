@@ -1,4 +1,4 @@
-"""Simulated nodes in a few processes, and what those processes use."""
+"""Simulated nodes in a few processes, and the CPU time and file limits of those processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def node_processes(
     kind: str, server: NatsServer, count: int, module: str = "bench.simulated"
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """
-    Nodes of a kind, once all of them listen. They end with the context.
+    Start nodes of a kind, and return when all of them are subscribed. They end with the context.
 
     Args:
         kind: The first argument of the module.
         server: The broker they connect to.
-        count: How many nodes.
-        module: What is run. It says `ready` on a line, and ends at the end of its input.
+        count: The number of nodes.
+        module: The module to run. It prints the line `ready`, and ends when its input ends.
     """
     each = count // PROCESSES
     with ExitStack() as stack:
@@ -41,7 +41,7 @@ def node_processes(
         for child in children:
             if child.stdin is None or child.stdout is None:
                 raise RuntimeError("no pipes")
-            stack.callback(child.stdin.close)  # all inputs end before the first of the waits
+            stack.callback(child.stdin.close)  # close all inputs before the first wait
         for child in children:
             if child.stdout is None or child.stdout.readline() != "ready\n":
                 raise RuntimeError(f"nodes of kind {kind} did not come up")
@@ -49,12 +49,12 @@ def node_processes(
 
 
 def allow_open_files() -> None:
-    """Let this process and its children have as many connections as the machine allows."""
+    """Raise the connection limit of this process and its children to the machine's maximum."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process so far. Source: proc_pid_stat(5), fields 14 and 15, in hundredths of a second."""
+    """Return the CPU time of a process so far. Source: proc_pid_stat(5), fields 14 and 15, in hundredths of a second."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100

@@ -1,4 +1,4 @@
-"""Nodes that sign what they store: listing 10,000 of them beside 10,000 that do not, and one signature."""
+"""Signatures of nodes: listing 10,000 nodes with and without signatures, and the cost of one signature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIGNATURES = 1_000
 
 
 class _Bucket:
-    """A bucket whose entries are in memory: what the broker costs is the same for both."""
+    """A bucket with entries in memory, because the cost of the broker is the same for both."""
 
     def __init__(self, entries: list[KeyValueEntry]) -> None:
         self._entries = entries
@@ -42,7 +42,7 @@ class _Bucket:
 
 
 def measure() -> list[Line]:
-    """The budget of a list, and what a heartbeat adds."""
+    """Measure the budget of a list, and the additional cost of a heartbeat."""
     root, now_ms = _new_key(), int(time.time() * 1000)
     listed = sign_signers(root, SignersList(number=1, issued=now_ms, signed_state=True))
     plain = _fleet(_entries(None, now_ms), None)
@@ -74,7 +74,7 @@ def _sign() -> float:
 
 
 def _entries(root: SigningKey | None, now_ms: int) -> list[KeyValueEntry]:
-    """Record and presence of each node; signed if there is a root key."""
+    """Return record and presence of each node, signed if there is a root key."""
     now, found = datetime.now(UTC), []
     for number in range(COUNT):
         node, key = f"n{number}", _new_key() if root is not None else None

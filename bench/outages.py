@@ -1,4 +1,7 @@
-"""Outages: until a page of the dashboard is right again after the broker was gone, the dashboard was restarted, or it slept."""
+"""
+Outages: the time until a page of the dashboard is correct after the broker was down, the dashboard restarted, or the page
+slept.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ WITHIN_MS = 120_000
 
 
 def measure() -> list[Line]:
-    """Seconds from the moment when what was missing is back until the page shows what happened meanwhile."""
+    """Return the seconds from the end of each outage until the page shows the events since."""
     chromium = find_chromium()
     with initialized_fleet() as (server, environ, home):
         asyncio.run(fill(server.url, NODES))
@@ -45,7 +48,7 @@ def measure() -> list[Line]:
 async def drive(
     server: NatsServer, chromium: str, environ: dict[str, str], home: Path, port: int
 ) -> dict[str, float]:
-    """One page, and three outages one after the other."""
+    """Measure one page with three outages, one after the other."""
     from playwright.async_api import async_playwright
 
     taken: dict[str, float] = {}
@@ -86,7 +89,7 @@ async def seconds_until(
     restore: Callable[[], Awaitable[None]],
     then: Callable[[], Awaitable[None]] | None = None,
 ) -> float:
-    """Wait for the time of the outage, restore, and measure until the page is live and shows an event."""
+    """Wait for the duration of the outage, restore, and measure until the page is live and shows an event."""
     await asyncio.sleep(AWAY_S)
     await restore()
     began = time.perf_counter()
@@ -98,7 +101,7 @@ async def seconds_until(
 
 
 async def publish(url: str, name: str) -> None:
-    """One event about a file of this name."""
+    """Publish one event about a file with this name."""
     async with Connection(settings_for(url)) as connection:
         await connection.connect_now()
         node, run = "node1", new_id()

@@ -1,4 +1,4 @@
-"""Packages: 200 that are already right, beside one dpkg-query of the same and an apply of nothing."""
+"""Packages: 200 that are already installed, compared with one dpkg-query for the same packages and with an empty apply."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PACKAGES, ROUNDS = 200, 11
 
 
 def installed() -> list[str]:
-    """Names of packages that are installed here; nothing is changed."""
+    """Return names of packages that are installed on this host. Nothing is changed."""
     form = "${Package} ${db:Status-Status}\n"
     shown = subprocess.check_output(["dpkg-query", "-W", f"-f={form}"], text=True)
     return sorted({line.split()[0] for line in shown.splitlines() if line.endswith(" installed")})[:PACKAGES]
 
 
 def measure() -> list[Line]:
-    """The budget of packages."""
+    """Measure the budget of packages."""
     if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
         raise RuntimeError("no dpkg here to compare with")
     names = installed()

@@ -1,4 +1,4 @@
-"""A scaffold: 200 Jinja templates that are already right, beside rendering the same with bare jinja2."""
+"""Scaffold: 200 unchanged Jinja templates, compared with rendering the same templates with plain jinja2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ for name in sorted(os.listdir(source)):
 
 
 def lay(folder: Path) -> tuple[Path, Path]:
-    """The templates, the manifest that renders them, and the one that leaves nothing of it, nor any memory."""
+    """Write the templates, the manifest that renders them, and the one that removes the result and its records."""
     source = folder / "src"
     source.mkdir()
     for number in range(TEMPLATES):
@@ -62,7 +62,7 @@ def lay(folder: Path) -> tuple[Path, Path]:
 
 
 def measure() -> list[Line]:
-    """The budget of a scaffold."""
+    """Measure the budget of a scaffold."""
     ccm = str(BIN / "ccm")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

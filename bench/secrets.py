@@ -1,4 +1,4 @@
-"""Secrets: sealing a data key to nodes, opening it, and the bytes of each sealed key."""
+"""Secrets: sealing a data key to nodes, opening it, and the size of each sealed key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUE = Secret("x" * 48)
 
 
 def measure() -> list[Line]:
-    """The budgets of one node, in CPU time."""
+    """Measure the budgets of one node, in CPU time."""
     keys = [_new_key() for _ in range(NODES)]
     data_key, ciphertext = encrypt("db", 1, VALUE)
     begun = time.process_time()

@@ -1,4 +1,6 @@
-"""A server with everything on: three accounts, credentials for each node, a list of signers; children find it by environment."""
+"""
+A server with all security features: three accounts, credentials for each node, a signers list. Children find it by environment.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from bench.measure import BIN, seconds
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 CREDENTIALS = "BENCH_CREDS"
-"""The variable that names the folder with `NODE.creds`; unset where nothing is secured."""
+"""The variable with the folder that contains `NODE.creds`. It is not set for servers without security."""
 
 
 def credentials_of(node: str) -> str:
-    """The credentials file of a node; "" where nothing is secured."""
+    """Return the credentials file of a node, or "" without security."""
     folder = os.environ.get(CREDENTIALS)
     return f"{folder}/{node}.creds" if folder else ""
 
@@ -24,11 +26,11 @@ def credentials_of(node: str) -> str:
 @contextmanager
 def secured_server(nodes: Sequence[str], more: str = "") -> Iterator[NatsServer]:
     """
-    A server whose streams are made, with credentials for these nodes and one operator, who is the one of this environment.
+    Start a server with streams and with credentials for these nodes and one operator, whose credentials this environment uses.
 
     Args:
         nodes: The nodes.
-        more: What else its configuration says.
+        more: Additional lines of its configuration.
     """
     from ccm_agent.bus.access.permissions import node_permissions
     from ccm_ctl.fleet.keys.keys import Keys

@@ -1,4 +1,4 @@
-"""Security: what signing and verifying cost, and fleets with everything on beside everything off."""
+"""Security: the cost of signing and verifying, and fleets with all security features compared with fleets without them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 AGENTS, ROUNDS, PASSES, LOOPS = 500, 5, 2, 300
 LIMIT = 1.2
-"""Everything on may cost a fifth."""
+"""All security features together may cost 20 percent."""
 
 REQUEST_BYTES, DOCUMENT_BYTES, SUMMARY_BYTES = 4_000, 64_000, 1_000
 
 
-# -- one signature
-
-
 def each_us(work: Callable[[], object]) -> float:
-    """Microseconds of one call, the median of some loops."""
+    """Return the microseconds of one call, as the median of some loops."""
     taken = []
     for _ in range(7):
         began = time.perf_counter()
@@ -46,7 +43,7 @@ def each_us(work: Callable[[], object]) -> float:
 
 
 def signature_lines() -> list[Line]:
-    """Signing and verifying of a request, a document and an event's summary."""
+    """Measure signing and verifying of a request, a document and an event's summary."""
     import nkeys
 
     from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey, verify
@@ -80,26 +77,23 @@ def _pair(
     return made, sign, lambda: verify(made, kind, subject, body, now_ms=now_ms)
 
 
-# -- fleets
-
-
 @contextmanager
 def plain_server() -> Iterator[NatsServer]:
-    """A server without accounts, credentials and signatures."""
+    """Start a server without accounts, credentials and signatures."""
     with temporary_server() as server:
         ccmctl(server, "init")
         yield server
 
 
 def many(server: NatsServer, manifest: Path) -> list[float]:
-    """Seconds of runs over simulated agents, after a first one."""
+    """Return the seconds of runs over simulated agents, after a warm-up run."""
     with node_processes("ours", server, AGENTS):
         wait_for_nodes(server, AGENTS)
         return [apply_run(server, manifest, AGENTS).seconds for _ in range(ROUNDS + 1)][1:]
 
 
 def few(server: NatsServer, folder: Path, manifest: Path) -> tuple[list[float], float]:
-    """Seconds of `ccmctl apply` over real agents, after a first one, and the memory of an agent."""
+    """Return the seconds of `ccmctl apply` over real agents, after a warm-up run, and the memory of an agent."""
     from bench.memory import resident_mib
 
     taken = []
@@ -114,7 +108,7 @@ def few(server: NatsServer, folder: Path, manifest: Path) -> tuple[list[float], 
 
 
 def measure() -> list[Line]:
-    """Costs of signatures, and what a fleet takes with everything on as a multiple of everything off, in turn."""
+    """Measure the cost of signatures, and fleets with all security features as a multiple of fleets without them, in turn."""
     lines = signature_lines()
     runs: dict[bool, list[float]] = {True: [], False: []}
     applies: dict[bool, list[float]] = {True: [], False: []}
@@ -124,7 +118,7 @@ def measure() -> list[Line]:
     with tempfile.TemporaryDirectory() as name:
         manifest = lay_files(Path(name))
         for number in range(2 * PASSES):
-            # on, off, off, on: what else the machine does meets both
+            # on, off, off, on: other load affects both
             is_on = number % 4 in (0, 3)
             with secured_server(simulated) if is_on else plain_server() as server:
                 runs[is_on] += many(server, manifest)

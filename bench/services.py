@@ -1,4 +1,4 @@
-"""Services: 200 that are already right, beside one systemctl show of the same and an apply of nothing, in a machine."""
+"""Services: 200 unchanged services, compared with one systemctl show for them and with an empty apply, in a container."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Inst
 
 
 def measure() -> list[Line]:
-    """The budget of services."""
+    """Measure the budget of services."""
     ours, shown, empty = json.loads(in_machine("bench.services"))
     what = "one systemctl show and an apply of nothing"
     return [ratio(f"ccm apply of {SERVICES} services that are right", ours, shown + empty, 1.5, what)]
 
 
 def in_machine(module: str, *arguments: str, settings: Sequence[str] = (), limit_s: float = 600) -> str:
-    """Run a module in a machine of its own, because what it takes to get there is not measured; what it prints."""
+    """Run a module in its own container, and return its output. Starting the container is not part of the measurement."""
     sys.path.insert(0, str(TOP / "tests/testenv"))
     import testenv
 
     if why := testenv.missing():
         raise RuntimeError(f"machines cannot run here: {why}")
-    # a machine cannot write here, so it would compile our modules again at each start
+    # a container cannot write here, so it would compile our modules again at each start
     compileall.compile_dir(TOP / "ccm_agent", quiet=1)
     prefixes = {sys.prefix, sys.base_prefix, str(TOP)}
     binds = {path: path for path in prefixes if not any(path.startswith(f"{other}/") for other in prefixes)}
@@ -43,7 +43,7 @@ def in_machine(module: str, *arguments: str, settings: Sequence[str] = (), limit
 
 
 def inside() -> list[float]:
-    """Medians in a machine of one's own, where units are made: the services, one systemctl show, an apply of nothing."""
+    """Return medians, measured in a container in which units are created: the services, one systemctl show, an empty apply."""
     names = [f"bench-{number}" for number in range(SERVICES)]
     for name in names:
         Path(f"/etc/systemd/system/{name}.service").write_text(UNIT)

@@ -1,4 +1,4 @@
-"""A synthetic fleet on a real server: every reading command of `ccmctl`, its time and memory. `--nodes N` sets the size."""
+"""A synthetic fleet on a real server: the time and memory of every reading command of `ccmctl`. `--nodes N` sets the size."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.clikit.table import Column, Style, table
 
 COUNT = int(os.environ.get("BENCH_NODES", "20000"))
-"""Nodes; 100,000 take 400 MB in the folder of temporary files, and some minutes to write."""
+"""The number of nodes. 100,000 take 400 MB in the temporary folder, and some minutes to write."""
 
 WITHIN_S = float(os.environ.get("BENCH_WITHIN", "inf"))
-"""After so long no further command begins."""
+"""After this many seconds, no further command is started."""
 
 COMMAND_S = 120.0
-"""A command that takes longer has failed."""
+"""A command that takes longer than this has failed."""
 
 ANSWER_S = 60.0
-"""How long an acknowledgement may take beside others on a busy machine."""
+"""How long an acknowledgment may take on a busy machine."""
 
 ASSIGNMENT = "bench"
-"""The assignment for all nodes, none of which reports anything about it."""
+"""The assignment for all nodes. No node reports anything about it."""
 
 MANIFEST = """
 ccm:
@@ -54,12 +54,12 @@ ccm:
 """
 
 ROW = r"^node\d{6} "
-"""The beginning of the row of a node."""
+"""The beginning of a node's row."""
 
 ONE_RATIO, ONE_MB = 1.5, 60.0
-"""The limits of commands that name one node: CPU time as a multiple of that of BARE, and MB of memory."""
+"""The limits for commands that name one node: CPU time as a multiple of that of BARE, and memory in MB."""
 
-# VmHWM and not ru_maxrss: the kernel counts the memory of the process before `exec` in that
+# VmHWM and not ru_maxrss, because the kernel includes the memory of the process before `exec` in ru_maxrss
 _MEASURED = """
 import resource, runpy, sys
 try:
@@ -73,19 +73,19 @@ finally:
 
 
 class WrongOutputError(RuntimeError):
-    """A command failed, or its output has another number of nodes than the fleet."""
+    """A command failed, or the number of nodes in its output differs from the fleet."""
 
 
 class Command(Struct, frozen=True, kw_only=True):
     """
-    A command, and what it prints if it is right.
+    A command, and its expected output.
 
     Attributes:
         words: The command, without `ccmctl`.
-        shows: Matches what it prints of nodes.
-        count: How often it matches, or, if it has a group, the number in it.
+        shows: Matches the output about nodes.
+        count: The number of matches or, if the pattern has a group, the number in the group.
         code: Its exit code.
-        is_one: It names one node.
+        is_one: Whether it names one node.
     """
 
     words: list[str]
@@ -96,12 +96,12 @@ class Command(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its words; files by their last part."""
+        """Its words. Only the last part of paths is included."""
         return " ".join(Path(word).name for word in self.words)
 
 
 class Cost(Struct, frozen=True):
-    """What a command took: seconds of wall-clock and of CPU time, and its peak memory in MB."""
+    """The cost of a command: elapsed and CPU seconds, and its peak memory in MB."""
 
     wall_s: float
     cpu_s: float
@@ -109,7 +109,7 @@ class Cost(Struct, frozen=True):
 
 
 def list_commands(manifest: Path, count: int) -> list[Command]:
-    """Commands that read the whole fleet, of which the first one writes the cache; then BARE."""
+    """Return the commands that read the whole fleet, followed by BARE. The first command writes the cache."""
     present, everywhere = count - len(range(0, count, OFFLINE)), ["--all"]
     of_role = len(range(7, count, ROLES))
     return [
@@ -135,11 +135,11 @@ def list_commands(manifest: Path, count: int) -> list[Command]:
 
 
 BARE = Command(words=["slots"], shows="no node holds a slot")
-"""A command that connects, reads a bucket and prints, without a look at the nodes."""
+"""A command that connects, reads a bucket and prints, without reading the nodes."""
 
 
 def name_one(node: str) -> list[Command]:
-    """Commands that name one node, which should be offline: no agent answers for the synthetic nodes."""
+    """Return commands that name one node, which should be offline, because no agent answers for the synthetic nodes."""
     target = ["-t", f"node={node}"]
     found = [
         Command(words=["node", "show", node], shows=f"^node: {node}$", is_one=True),
@@ -156,10 +156,10 @@ def name_one(node: str) -> list[Command]:
 
 def measure() -> list[Line]:
     """
-    Print a table of the commands; those that name one node have limits, whatever the number of nodes.
+    Print a table of the commands. Those that name one node have limits that do not depend on the number of nodes.
 
     Raises:
-        WrongOutputError: A command failed, or shows another number of nodes.
+        WrongOutputError: A command failed, or shows a different number of nodes.
     """
     began, costs, left = time.monotonic(), dict[str, Cost](), list[str]()
     with secured_server([]) as server, tempfile.TemporaryDirectory(prefix="bench-cache-") as cache:
@@ -176,7 +176,7 @@ def measure() -> list[Line]:
                     left.append(name)
                 else:
                     costs[f"{name}, again" if name in costs else name] = run()
-        finally:  # what was measured before a command that failed, too
+        finally:  # also print the measurements before a failed command
             print(cost_table(costs))
     if left:
         print(f"  not begun within {WITHIN_S:g} s: {', '.join(left)}")
@@ -184,7 +184,7 @@ def measure() -> list[Line]:
 
 
 def _runs(url: str, folder: Path) -> Iterator[tuple[str, Callable[[], Cost]]]:
-    """All that is measured, by name, in order."""
+    """Return all measurements by name, in order."""
     manifest = folder / "manifest.yaml"
     manifest.write_text(MANIFEST)
     for command in [*list_commands(manifest, COUNT), *name_one(node_name(OFFLINE))]:
@@ -206,7 +206,7 @@ def _judge(costs: Mapping[str, Cost]) -> list[Line]:
 
 
 def cost_table(costs: Mapping[str, Cost]) -> str:
-    """What each command took."""
+    """Return a table of the costs of each command."""
     columns = [Column("COMMAND"), *(Column(title, right=True) for title in ("SECONDS", "OF CPU", "MB"))]
     rows = [
         [f"ccmctl {name}", f"{one.wall_s:.2f}", f"{one.cpu_s:.2f}", f"{one.peak_mb:.0f}"]
@@ -250,7 +250,7 @@ def check_output(command: Command, printed: str) -> None:
     Compare the number of nodes that a command shows with that of the fleet.
 
     Raises:
-        WrongOutputError: It is another one.
+        WrongOutputError: The numbers differ.
     """
     found = list(re.finditer(command.shows, printed, re.MULTILINE))
     count = int(found[0][1]) if found and found[0].re.groups else len(found)
@@ -260,10 +260,10 @@ def check_output(command: Command, printed: str) -> None:
 
 def run_list_on_terminal(url: str) -> Cost:
     """
-    `ccmctl node list` on a terminal of 24 lines, until its first screen is there; its memory at the end.
+    Measure `ccmctl node list` on a terminal with 24 lines until its first screen is complete, and its memory at the end.
 
     Raises:
-        WrongOutputError: It failed, or has another number of nodes.
+        WrongOutputError: It failed, or shows a different number of nodes.
     """
     words = ["node", "list"]
     screen = Command(words=words, shows=r"the first \d+ of ([\d,]+) nodes")
@@ -278,7 +278,7 @@ def run_list_on_terminal(url: str) -> Cost:
 
 def run_top(url: str) -> Cost:
     """
-    `ccmctl top`, until it has counted the nodes.
+    Measure `ccmctl top` until it has counted the nodes.
 
     Raises:
         WrongOutputError: It never shows their number.
@@ -290,13 +290,13 @@ def run_on_terminal(
     url: str, words: Sequence[str], wanted: re.Pattern[bytes], *, typed: bytes = b""
 ) -> tuple[float, Cost, str]:
     """
-    Run a command on a terminal of 24 lines until it ends, and type something when the wanted text is there.
+    Run a command on a terminal with 24 lines until it ends, and type `typed` when the expected text is shown.
 
     Returns:
-        The seconds until it ended, the cost until the wanted text was there, and what was printed.
+        The seconds until it ended, the cost until the expected text was shown, and the output.
 
     Raises:
-        WrongOutputError: The text does not come, or the command does not end.
+        WrongOutputError: The text does not appear, or the command does not end.
     """
     from bench.top import cpu_s
 
@@ -327,16 +327,16 @@ def run_on_terminal(
 
 
 def _read_piece(master: int) -> bytes | None:
-    """What was printed within a second; None: the program has closed its terminal."""
+    """Read the output of up to one second. None: the program has closed its terminal."""
     ready, _, _ = select.select([master], [], [], 1.0)
     try:
         return os.read(master, 65_536) if ready else b""
-    except OSError:  # Linux: no process has the other side open
+    except OSError:  # on Linux: no process has the other side open
         return None
 
 
 def peak_mb(pid: int) -> float:
-    """The largest memory that a process has had, in MB."""
+    """Return the peak memory of a process in MB."""
     from bench.dashboard import rss_mib
 
     return rss_mib(pid) * 2**20 / 1e6
@@ -344,10 +344,10 @@ def peak_mb(pid: int) -> float:
 
 def run_dashboard(url: str, folder: Path) -> Cost:
     """
-    The answer from which the dashboard draws its first page, to the first browser.
+    Measure the response from which the dashboard draws its first page, for the first browser.
 
     Raises:
-        WrongOutputError: It has another number of nodes.
+        WrongOutputError: It shows a different number of nodes.
     """
     from http.cookiejar import CookieJar
     from urllib.request import HTTPCookieProcessor, Request, build_opener

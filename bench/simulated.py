@@ -1,11 +1,11 @@
 """
-Simulated agents, several to a process: `python -m bench.simulated ours|bare|controller URL …`.
+Simulated agents, several per process: `python -m bench.simulated ours|bare|controller URL …`.
 
-`ours` are real agents on real connections; only their engine is replaced: it tells 50 stable resources and touches no host.
-`bare` are nats-py programs that send the same messages in the same way. They are in the inventory, so `ccmctl` can ask them as
-well. Of `ours-changed` and `bare-changed` one of the resources changed, with a diff of 2 KiB; `bare-1s` and `bare-5s` work for
-so long. `controller` is the bare program that asks bare nodes, and waits until it holds every summary. Each says `ready` on a
-line when all of its nodes listen, and ends at the end of its input.
+`ours` are real agents on real connections, with a replaced engine that reports 50 stable resources and does not change the
+host. `bare` are nats-py programs that send the same messages in the same way. They are in the inventory, so `ccmctl` can also
+send them requests. In `ours-changed` and `bare-changed`, one of the resources changes, with a diff of 2 KiB. `bare-1s` and
+`bare-5s` work for one or five seconds. `controller` is the bare program that sends requests to bare nodes, and waits until it
+has every summary. Each program prints the line `ready` when all of its nodes are subscribed, and ends when its input ends.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from bench.secured import credentials_of
 RESOURCES = 50
 PROTOCOL = "io.choria.ccm.v1"
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""A node has a disk of its own; thousands that share one would measure its flushes."""
+"""Real nodes have their own disks. With one shared disk, thousands of nodes would mainly measure its flushes."""
 
 DIFF_TEXT = "".join(f"-listen 80{i:02} old\n+listen 80{i:02} new\n" for i in range(60))
 """The unified diff of a changed file: 2 KiB."""
 
 
 def started(**names: Any) -> Any:
-    """The start of a session over all resources."""
+    """Return the start of a session over all resources."""
     from ccm_agent.model.ids import new_id
     from ccm_agent.model.outcome import SESSION_START, SessionStart
 
@@ -47,7 +47,7 @@ def started(**names: Any) -> Any:
 
 
 def changed_file(**names: Any) -> Any:
-    """A file changed, with a diff of 2 KiB."""
+    """Return an event about a changed file, with a diff of 2 KiB."""
     from ccm_agent.model.ids import new_id
     from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
     from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
@@ -61,7 +61,7 @@ def changed_file(**names: Any) -> Any:
 
 
 def summarized(changes: int, **names: Any) -> Any:
-    """The summary of a session in which so many resources changed."""
+    """Return the summary of a session in which this many resources changed."""
     from ccm_agent.model.ids import new_id
     from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 
@@ -74,7 +74,7 @@ def summarized(changes: int, **names: Any) -> Any:
 
 
 class StableEngine:
-    """An engine of 50 resources that are as they should be."""
+    """An engine with 50 unchanged resources."""
 
     changes = 0
 
@@ -87,13 +87,13 @@ class StableEngine:
 
 
 class ChangingEngine(StableEngine):
-    """An engine of 50 resources of which one changed, with a diff of 2 KiB."""
+    """An engine with 50 resources, one of which changed, with a diff of 2 KiB."""
 
     changes = 1
 
 
 async def ended() -> None:
-    """Return at the end of our input."""
+    """Return when the input ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -110,7 +110,7 @@ async def simulated_agent(
     change_pause_s: float = 5,
     **ports: Any,
 ) -> Any:
-    """A real agent on a connection of its own, its engine replaced, and what else the arguments say."""
+    """Start a real agent on its own connection, with a replaced engine and the ports in the arguments."""
     from msgspec.structs import replace
 
     from ccm_agent import app_agent
@@ -131,7 +131,7 @@ async def simulated_agent(
     bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
     if bus is None:
         raise RuntimeError("no broker")
-    # as the process of a real agent does
+    # as in the process of a real agent
     gc.set_threshold(*app_agent.GARBAGE_THRESHOLD)
     connection = Connection(bus)
     await stack.enter_async_context(connection)
@@ -145,7 +145,7 @@ async def simulated_agent(
 
 
 class CountedEvents:
-    """The events port of an agent; counts what all agents of this process publish, and what of it is not acknowledged in time."""
+    """The events port of an agent. It counts all publishes in this process, and those without a timely acknowledgment."""
 
     attempts = 0
     failures = 0
@@ -157,7 +157,7 @@ class CountedEvents:
         return getattr(self._events, name)
 
     async def publish(self, *given: Any) -> Any:
-        """Publish, counted."""
+        """Publish an event and count it."""
         CountedEvents.attempts += 1
         try:
             return await self._events.publish(*given)
@@ -167,7 +167,9 @@ class CountedEvents:
 
 
 async def ours(url: str, first: int, count: int, engine: type[StableEngine] = StableEngine) -> None:
-    """Real agents, their engine replaced. At their end they print how often they published, and how often in vain."""
+    """
+    Run real agents with a replaced engine. At the end, print how often they published, and how often without acknowledgment.
+    """
     folder = tempfile.TemporaryDirectory(prefix="bench-", dir=MEMORY)
     stop, ready = asyncio.Event(), 0
 
@@ -189,7 +191,7 @@ async def ours(url: str, first: int, count: int, engine: type[StableEngine] = St
 
 
 async def serve_bare(connect: Callable[[str], Awaitable[Any]], first: int, count: int) -> None:
-    """Connect bare nodes, each by its name, and keep them until the end of our input."""
+    """Connect bare nodes by name, and keep them until the input ends."""
     clients = [await connect(f"node{i:05}") for i in range(first, first + count)]
     print("ready", flush=True)
     await ended()
@@ -199,12 +201,12 @@ async def serve_bare(connect: Callable[[str], Awaitable[Any]], first: int, count
 
 async def bare(url: str, first: int, count: int, changes: int = 0, *, work_s: float = 0) -> None:
     """
-    The same messages, with nothing around them, from nodes that are in the inventory.
+    Send the same messages without further work, from nodes that are in the inventory.
 
     Args:
-        url, first, count: The broker; which nodes.
-        changes: Resources of each that changed.
-        work_s: How long each works on what it was asked. Repetitions of a request are ignored.
+        url, first, count: The broker, and the numbers of the nodes.
+        changes: The number of changed resources per node.
+        work_s: How long each node works on a request. Repeated requests are ignored.
     """
     import nats
 
@@ -254,7 +256,10 @@ async def bare(url: str, first: int, count: int, changes: int = 0, *, work_s: fl
 async def enter_inventory(
     url: str, nodes: Sequence[str], facts: Callable[[int], dict[str, Any]] = lambda _: {}
 ) -> None:
-    """Write records of nodes that are present for an hour, as agents write them; `facts` by their place in the list."""
+    """
+    Write records of nodes that are present for an hour, as agents write them. `facts` returns the facts for a position in the
+    list.
+    """
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.connection.settings import settings_for
     from ccm_agent.bus.kv import NatsKeyValue
@@ -270,7 +275,7 @@ async def enter_inventory(
 
 
 async def controller(url: str, count: int) -> None:
-    """Ask the bare nodes, and print how long it took until every summary was here."""
+    """Send a request to the bare nodes, and print the time until all summaries have arrived."""
     import nats
 
     from ccm_agent.model.ids import new_id

@@ -1,4 +1,4 @@
-"""Start-up: what a person waits for before anything happens."""
+"""Start-up time: how long a user waits before anything happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.measure import BIN, ROUNDS, Line, ratio, seconds, side_by_side
 
 
 def measure() -> list[Line]:
-    """`--version` of both programs, and `ccm apply` of one file that is right."""
+    """Measure `--version` of both programs, and `ccm apply` of one unchanged file."""
     python = sys.executable
     bare, ccm, ccmctl = side_by_side(
         ROUNDS,

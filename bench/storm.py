@@ -1,8 +1,8 @@
 """
-A storm: all nodes of a fleet connect with credentials, lose their broker at once, and then all converge at once.
+A storm: all nodes of a fleet connect with credentials, lose their broker at the same time, and then all converge together.
 
-`BENCH_NODES` is the number of simulated agents, 10,000 by default. If `BENCH_PLOT` names a file, connections, attempts a second,
-the broker's CPU and its memory are drawn there over time, as SVG.
+`BENCH_NODES` is the number of simulated agents, 10,000 by default. If `BENCH_PLOT` names a file, an SVG graph is written there.
+It shows connections, attempts per second, and the broker's CPU and memory over time.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ SUMMARIES = "io.choria.ccm.v1.session.summary.>"
 READY_S, BACK_S, CONVERGED_S = 900.0, 300.0, 600.0
 EVERY_S = 0.5
 DOWN_S = 3.0
-"""How long the broker is away: all agents have noticed by then."""
+"""How long, in seconds, the broker is away. All agents notice within this time."""
 
 KIB = 1024
 BEFORE_LOGIN = "$G"
-"""The account of connections that are not logged in yet."""
+"""The account of connections that have not logged in yet."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """
-    The broker at one moment.
+    The state of the broker at one moment.
 
     Attributes:
         at_s: Seconds since the first sample.
-        connections: Clients that are logged in. The broker's own number of connections has those that still wait for it, too.
-        attempts: TCP connections that the broker accepted since it started, whether a login followed or not.
-        cpu_percent, memory_kib: What it uses.
+        connections: Clients that are logged in. The broker's own number also includes connections that still wait for their
+            login.
+        attempts: TCP connections that the broker has accepted since its start, with or without a login.
+        cpu_percent, memory_kib: The CPU and memory that it uses.
     """
 
     at_s: float
@@ -64,7 +65,7 @@ class Sample:
 
 
 class Watch:
-    """Samples of a broker's own figures, twice a second; none of a broker that is away."""
+    """Samples of a broker's own figures, twice a second. There are no samples while the broker is away."""
 
     def __init__(self, port: int) -> None:
         self.samples: list[Sample] = []
@@ -83,12 +84,12 @@ class Watch:
         self._thread.join()
 
     def mark(self, what: str) -> float:
-        """Name this moment; returns it."""
+        """Name this moment, and return it."""
         self.marks.append((time.monotonic() - self._begun, what))
         return self.marks[-1][0]
 
     def wait_for(self, connections: int, within_s: float) -> float:
-        """Return the moment from which so many are connected."""
+        """Return the moment from which this many clients are connected."""
         end = time.monotonic() + within_s
         while time.monotonic() < end:
             if self.samples and self.samples[-1].connections >= connections:
@@ -98,7 +99,7 @@ class Watch:
         raise RuntimeError(f"{found} of {connections} connected within {within_s:g} s")
 
     def most_attempts(self, since_s: float) -> float:
-        """The most attempts in a second, of the samples from a moment on."""
+        """Return the maximum number of attempts per second, from a given moment on."""
         late = [one for one in self.samples if one.at_s >= since_s]
         rates = [
             (after.attempts - before.attempts) / (after.at_s - before.at_s)
@@ -128,7 +129,7 @@ class Watch:
 
 @contextmanager
 def watched_server() -> Iterator[tuple[NatsServer, Watch]]:
-    """A broker with credentials for all agents, and its figures."""
+    """Start a broker with credentials for all agents, and sample its figures."""
     port = free_ports(1)[0]
     more = f"http: 127.0.0.1:{port}\nmax_connections: {2 * AGENTS + 1000}"
     with secured_server([f"node{i:05}" for i in range(AGENTS)], more) as server, Watch(port) as watch:
@@ -136,7 +137,7 @@ def watched_server() -> Iterator[tuple[NatsServer, Watch]]:
 
 
 async def summaries(server: NatsServer) -> Counter[str]:
-    """How many summaries the stream of events has, by node."""
+    """Return the number of summaries in the stream of events, by node."""
     found: dict[str, int] = {}
     settings = settings_for(server.url, identity="bench", creds=os.environ["CCM_CREDS"])
     async with Connection(settings) as connection:
@@ -154,7 +155,7 @@ async def summaries(server: NatsServer) -> Counter[str]:
 
 
 def wait_for_summaries(server: NatsServer, each: int) -> Counter[str]:
-    """Return when each agent has published so many summaries."""
+    """Return when each agent has published this many summaries."""
     end = time.monotonic() + CONVERGED_S
     while True:
         found = asyncio.run(summaries(server))
@@ -203,7 +204,7 @@ def plot(watch: Watch, path: Path) -> None:
 
 
 def measure() -> list[Line]:
-    """What a broker and its fleet go through when all nodes do the same at once."""
+    """Measure a broker and its fleet when all nodes do the same at the same time."""
     allow_open_files()
     with tempfile.TemporaryDirectory() as name, watched_server() as (server, watch):
         manifest = lay_files(Path(name))

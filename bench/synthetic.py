@@ -1,4 +1,4 @@
-"""The entries of a synthetic fleet, signed as agents and operators sign them."""
+"""The entries of a synthetic fleet, with the signatures of agents and operators."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
 
 AT_ONCE = 500
-"""Entries that are written before the first of them is acknowledged."""
+"""The number of entries that are written before the first of them is acknowledged."""
 
 OFFLINE = 10
-"""Each of so many nodes is offline; each of so many others has assigned facts."""
+"""One of this many nodes is offline, and one of this many has assigned facts."""
 
 ROLES, SITES = 20, 7
 """The number of values of the facts `role` and `site`."""
@@ -43,7 +43,7 @@ class FleetKeys(Struct, frozen=True):
 
 
 class SignedEntry(Struct, frozen=True):
-    """An entry of a bucket, as its author signed it."""
+    """A bucket entry, as signed by its author."""
 
     bucket: str
     key: str
@@ -52,12 +52,12 @@ class SignedEntry(Struct, frozen=True):
 
 
 def node_name(number: int) -> str:
-    """The name of a synthetic node."""
+    """Return the name of a synthetic node."""
     return f"node{number:06}"
 
 
 def read_keys() -> FleetKeys:
-    """The keys of the fleet that this environment names."""
+    """Return the keys of the fleet in this environment."""
     from ccm_agent.bus.signatures.signing import signing_key_in_credentials
 
     root = SigningKey(Secret(Path(os.environ["CCM_KEYS"], "root.seed").read_text().strip()))
@@ -67,7 +67,9 @@ def read_keys() -> FleetKeys:
 
 
 async def fill(settings: BusSettings, keys: FleetKeys, count: int, first: int = 0) -> None:
-    """Write the entries of the nodes from `first` to before `count`, as agents and operators do; nothing expires."""
+    """
+    Write the entries of the nodes from `first` up to but not including `count`, as agents and operators do. They do not expire.
+    """
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.kv import NatsKeyValue
 
@@ -82,7 +84,7 @@ async def fill(settings: BusSettings, keys: FleetKeys, count: int, first: int = 
 
 
 async def register(settings: BusSettings, keys: FleetKeys, number: int) -> None:
-    """Register a service of a node, for a day."""
+    """Register a service of a node for a day."""
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.registration.publish import Publisher
 
@@ -116,7 +118,7 @@ def _new_key() -> SigningKey:
 
 
 def make_entries(keys: FleetKeys, number: int) -> Iterator[SignedEntry]:
-    """Record, facts, presence and assigned facts of a node, as far as it has them."""
+    """Return the entries of a node: record, facts, presence and assigned facts, if it has them."""
     node, now = node_name(number), datetime.now(UTC)
     now_ms = int(now.timestamp() * 1000)
     key = _new_key()

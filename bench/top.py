@@ -1,4 +1,6 @@
-"""`ccmctl top` on a fleet of 1,000 nodes: until its first picture, in a real terminal, beside a Textual program of one line."""
+"""
+`ccmctl top` on a fleet of 1,000 nodes: time to its first screen, in a real terminal, compared with a one-line Textual program.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,11 @@ Hello().run(mouse=False)
 
 
 def measure() -> list[Line]:
-    """Wall-clock and CPU time until the counts of the fleet are on the screen."""
+    """Measure elapsed and CPU time until the node counts are on the screen."""
     with initialized_fleet() as (server, environ, _):
         asyncio.run(fill(server.url, NODES))
         top, bare = [sys.executable, "-m", "ccm_ctl", "top"], [sys.executable, "-c", BARE]
-        once(top, environ, PICTURE)  # compiled modules are kept from here on
+        once(top, environ, PICTURE)  # from now on, compiled modules are cached
         once(bare, environ, b"hello")
         picture, keys, hello = zip(
             *(
@@ -68,7 +70,7 @@ def measure() -> list[Line]:
 
 
 def middle(taken: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The medians of wall-clock and CPU time."""
+    """Return the medians of elapsed and CPU time."""
     wall, cpu = (statistics.median(values) for values in zip(*taken, strict=True))
     return wall, cpu
 
@@ -76,7 +78,7 @@ def middle(taken: Iterable[tuple[float, float]]) -> tuple[float, float]:
 def once(
     command: list[str], environ: Mapping[str, str], wanted: bytes, *, typed: bytes = b""
 ) -> tuple[float, float]:
-    """Seconds until this is on the screen, and seconds of CPU time until then; `q` ends the program."""
+    """Return elapsed and CPU seconds until `wanted` is on the screen. `q` ends the program."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     began = time.perf_counter()
@@ -96,13 +98,13 @@ def once(
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time of a process so far: see proc_pid_stat(5)."""
+    """Return the CPU time of a process so far. See proc_pid_stat(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_until(master: int, wanted: bytes, began: float) -> None:
-    """Read what the program draws until it shows this."""
+    """Read the program's output until it contains `wanted`."""
     seen = b""
     while wanted not in seen:
         ready, _, _ = select.select([master], [], [], 1.0)
@@ -115,7 +117,7 @@ def read_until(master: int, wanted: bytes, began: float) -> None:
 
 
 def drain(master: int, process: subprocess.Popen[bytes]) -> None:
-    """Read on until it has ended: a terminal that takes nothing would hold it up."""
+    """Read the remaining output until the program ends, because a full terminal would block it."""
     end = time.perf_counter() + WITHIN_S
     while process.poll() is None and time.perf_counter() < end:
         ready, _, _ = select.select([master], [], [], 0.05)

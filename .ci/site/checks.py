@@ -1,7 +1,7 @@
 """
-What the documentation site requires of its pages, besides what MkDocs checks: pure functions on text.
+The documentation site's requirements for its pages, in addition to the checks of MkDocs: pure functions on text.
 
-Used by `hooks.py` during the build; tests/unit/test_site.py tests them.
+`hooks.py` uses them during the build, and tests/unit/test_site.py tests them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ _OPTION = re.compile(r"(?<![^ ])-[^ ]+")
 _CSS_URL = re.compile(r"url\(\s*['\"]?(?P<url>[^'\")]+)|@import\s+['\"](?P<imported>[^'\"]+)")
 
 _LINKED_ONLY = {"canonical", "next", "prev", "edit"}
-"""Relations of a `link` that name another page, which no browser loads."""
+"""Relations of a `link` element that refer to another page, which browsers do not load."""
 
 
 def blocks(markdown: str) -> Iterator[tuple[int, str, str, str]]:
     """
-    The fenced code blocks of a page.
+    Return the fenced code blocks of a page.
 
     Yields:
-        For each block: the number of its first line, its language ("" for none), its text, and the last line before it that
-        is not blank.
+        For each block: the number of its first line, its language (or ""), its text, and the last non-blank line before it.
     """
     before, fence, start, inside = "", None, 0, []  # type: str, re.Match[str] | None, int, list[str]
     for number, line in enumerate(markdown.splitlines(), 1):
@@ -50,7 +49,7 @@ def blocks(markdown: str) -> Iterator[tuple[int, str, str, str]]:
 
 
 def broken_examples(markdown: str) -> list[str]:
-    """A sentence for each YAML or JSON example that does not parse and is not marked `<!-- broken on purpose -->`."""
+    """Return a message for each YAML or JSON example that does not parse and is not marked `<!-- broken on purpose -->`."""
     found = []
     for line, language, text, before in blocks(markdown):
         try:
@@ -66,13 +65,13 @@ def broken_examples(markdown: str) -> list[str]:
 
 def relink(markdown: str, source: str, page: str, published: Mapping[str, str]) -> str:
     """
-    Rewrite links between files of the repository into links between pages of the site.
+    Convert links between files of the repository into links between pages of the site.
 
     Args:
-        markdown: The text of a page. Links in code blocks are left as they are.
-        source: The file that holds the text, relative to the repository.
-        page: The page that it becomes, relative to the site's pages.
-        published: The page of each file that becomes one.
+        markdown: The text of a page. Links in code blocks are not changed.
+        source: The file that contains the text, relative to the repository.
+        page: The resulting page, relative to the site's pages.
+        published: The page of each published file.
     """
 
     def rewrite(link: re.Match[str]) -> str:
@@ -96,13 +95,13 @@ def relink(markdown: str, source: str, page: str, published: Mapping[str, str]) 
 
 
 def links(markdown: str) -> list[str]:
-    """The targets of the links of a text that lead to files."""
+    """Return the targets of a text's links to files."""
     found = [link["target"] for line in markdown.splitlines() for link in _LINK.finditer(line)]
     return [target for target in found if not _OTHER_SCHEME.match(target)]
 
 
 def unbroken_options(html: str) -> str:
-    """A page's HTML, in which browsers do not break an option such as `--server` behind its dashes."""
+    """Return a page's HTML, changed so that browsers do not break an option such as `--server` after its dashes."""
 
     def rewrite(code: re.Match[str]) -> str:
         return f"<code>{_OPTION.sub(lambda option: f'<span>{option[0]}</span>', code[1])}</code>"
@@ -111,7 +110,7 @@ def unbroken_options(html: str) -> str:
 
 
 class _Loads(HTMLParser):
-    """Collects what a browser loads for a page; plain links are not loaded."""
+    """Collects the URLs that a browser loads for a page. Plain links are not loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,16 +130,16 @@ class _Loads(HTMLParser):
 
 
 def css_loads(css: str) -> list[str]:
-    """The URLs that a style sheet loads."""
+    """Return the URLs that a style sheet loads."""
     return [found["url"] or found["imported"] for found in _CSS_URL.finditer(css)]
 
 
 def external_loads(name: str, text: str) -> list[str]:
     """
-    The URLs on other hosts that a browser would load for a file of the site: scripts, styles, fonts, pictures.
+    Return the URLs on other hosts that a browser would load for a file of the site: scripts, styles, fonts, pictures.
 
     Args:
-        name: The file's name; its ending says whether it is HTML or CSS, and all others load nothing.
+        name: The file's name. Its extension shows whether it is HTML or CSS. All other files load nothing.
         text: Its content.
     """
     if name.endswith(".css"):

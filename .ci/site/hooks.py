@@ -32,10 +32,10 @@ PAGES = {
     "tests/conformance/DIFFERENCES.md": "reference/differences.md",
     "tests/conformance/README.md": "contributing/conformance.md",
 }
-"""Files outside docs/ that are pages of the site."""
+"""Files outside docs/ that become pages of the site."""
 
 EXCLUDED = ("adr/",)
-"""Pages that the search does not find: what was decided years ago answers no question of a user."""
+"""Pages that the search leaves out, because old decisions do not answer users' questions."""
 
 BOOSTS = {
     "contributing/": 0.1,
@@ -45,17 +45,17 @@ BOOSTS = {
     "concepts/": 2.0,
     "first-": 2.0,
 }
-"""How much a match counts on pages that begin so: those that show how to do a task come first."""
+"""The weight of search results on pages with these prefixes. Pages that show how to do a task come first."""
 
 GENERATED = "reference/commands/"
 """Pages that are not edited by hand."""
 
 CHECKED_ONLY = ["README.md"]
-"""Files whose links and examples are checked, and that are not pages."""
+"""Files whose links and examples are checked, but that are not pages."""
 
 
 def published() -> dict[str, str]:
-    """The page of each file of the repository that becomes one."""
+    """Return the page of each published file."""
     inside = {
         str(path.relative_to(TOP)): str(path.relative_to(TOP / "docs"))
         for path in (TOP / "docs").rglob("*.md")
@@ -64,13 +64,13 @@ def published() -> dict[str, str]:
 
 
 def on_startup(command: str, dirty: bool) -> None:
-    """Say nothing of a build without problems."""
+    """Suppress the output of a build without problems."""
     if command == "build":
         logging.getLogger("mkdocs").setLevel(logging.WARNING)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Replace an entry with a `*` in the sidebar by the pages of that folder that it matches and no other entry names."""
+    """Replace a sidebar entry with `*` by the matching pages of that folder that no other entry names."""
     named = set(entries(config.nav))
     left = sorted(page for page in published().values() if page not in named)
     config.nav = expand(config.nav, left)
@@ -78,7 +78,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def entries(nav: Any) -> list[str]:
-    """Every page that the sidebar names."""
+    """Return every page in the sidebar."""
     if isinstance(nav, str):
         return [nav]
     children = nav.values() if isinstance(nav, dict) else nav
@@ -86,7 +86,7 @@ def entries(nav: Any) -> list[str]:
 
 
 def expand(nav: Any, left: list[str]) -> Any:
-    """The sidebar with its `folder/*.md` replaced."""
+    """Return the sidebar with its `folder/*.md` replaced."""
     if isinstance(nav, dict):
         return {title: expand(child, left) for title, child in nav.items()}
     if not isinstance(nav, list):
@@ -111,7 +111,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Check a page's title and examples; point its links to pages of the site."""
+    """Check a page's title and examples, and convert its links to pages of the site."""
     here = page.file.src_uri
     source = next((name for name, target in PAGES.items() if target == here), f"docs/{here}")
     if not markdown.startswith("# "):
@@ -123,7 +123,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def search_settings(page: str) -> dict[str, float | bool]:
-    """What the search plugin reads from the head of a page."""
+    """Return the settings that the search plugin reads from the head of a page."""
     if page.startswith(EXCLUDED):
         return {"exclude": True}
     boost = next((boost for begin, boost in BOOSTS.items() if page.startswith(begin)), None)
@@ -136,7 +136,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
-    """Check the files that are not pages, now that the anchors of all pages are known."""
+    """Check the files that are not pages, after the anchors of all pages are known."""
     pages = published()
     for source in CHECKED_ONLY:
         markdown = (TOP / source).read_text()
@@ -154,7 +154,7 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Add the schemas at their addresses; check that a reader's browser loads nothing from other hosts."""
+    """Add the schemas at their addresses, and check that a browser loads nothing from other hosts."""
     site = Path(config.site_dir)
     shutil.copytree(TOP / "schemas", site / "schemas", dirs_exist_ok=True)
     for path in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
@@ -163,6 +163,6 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def report(source: str, problems: list[str]) -> None:
-    """Warn of each problem of a file."""
+    """Warn about each problem in a file."""
     for problem in problems:
         log.warning("%s: %s", source, problem)

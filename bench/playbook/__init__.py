@@ -1,7 +1,7 @@
 """
-A playbook of thirty tasks and its manifest: what each leaves behind on a machine of its own, and how long each takes.
+A playbook of thirty tasks and the equivalent manifest: the resulting states of two containers, and the time of each.
 
-Ansible comes from PyPI, into `.cache/comparison`, as for `ansible`.
+Ansible comes from PyPI, and is installed into `.cache/comparison`, as for `ansible`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ PROGRAMS = {"app": "#!/bin/sh\nexec sleep infinity\n", "setup": '#!/bin/sh\necho
 
 
 def lines(text: str) -> int:
-    """How many lines of a document are neither empty nor a comment."""
+    """Return the number of lines of a document that are neither empty nor comments."""
     return sum(1 for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
 
 
 def release() -> bytes:
-    """The archive that both unpack."""
+    """Return the archive that both unpack."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in PROGRAMS.items():
@@ -54,8 +54,8 @@ def release() -> bytes:
 
 
 def machine(lab: testenv.Lab, name: str, packages: Path) -> testenv.Node:
-    """A machine that both programs could begin on."""
-    prefixes = {sys.prefix, sys.base_prefix} - {"/usr"}  # machines have a Python of their own there
+    """Start a container with the prerequisites of both programs."""
+    prefixes = {sys.prefix, sys.base_prefix} - {"/usr"}  # containers have their own Python there
     binds = {path: path for path in sorted(prefixes) if not path.startswith(f"{TOP}/")} | {str(TOP): str(TOP)}
     node = lab.create(name, {**binds, str(packages): "/srv/debian"})
     node.path("/etc/hosts").write_text("127.0.0.1 localhost\n")
@@ -67,7 +67,7 @@ def machine(lab: testenv.Lab, name: str, packages: Path) -> testenv.Node:
 
 
 def run_twice(node: testenv.Node, program: str) -> list[float]:
-    """Run a program's document twice, of which the second must change nothing; the seconds of each."""
+    """Run a program's document twice, and return the seconds of each run. The second run must change nothing."""
     settings = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
     command, took = ["env", "-C", str(HERE), *settings, *COMMANDS[program]], []
     for _ in range(2):
@@ -84,7 +84,7 @@ def run_twice(node: testenv.Node, program: str) -> list[float]:
 
 
 def measure() -> list[Line]:
-    """Both documents beside each other."""
+    """Compare both documents."""
     if why := testenv.missing():
         raise RuntimeError(f"machines cannot run here: {why}")
     install()

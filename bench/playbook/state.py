@@ -1,4 +1,6 @@
-"""What a machine is like after a run: every file that changed since it was made, its packages, units and kernel settings."""
+"""
+The state of a container after a run: every file that changed since its creation, and its packages, units and kernel settings.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ OF_A_RUN = re.compile(
     r"|.*/__pycache__(?:/|$)"
 )
 """
-Paths that differ between two runs of the same program, or that a program keeps for itself. `machine-info` has the host name for
-people, which Ansible sets together with the host name.
+Paths that differ between two runs of the same program, or that a program uses only itself. `machine-info` contains the pretty
+host name, which Ansible sets together with the host name.
 """
 
 BLANKS = re.compile(rb"[ \t]*=[ \t]*|[ \t]+")
 COMMENTED = ("/etc/cron.d/", "/etc/sysctl.d/", "/etc/hosts")
-"""Files whose comments name their writer, and where the blanks between words mean nothing."""
+"""Files whose comments name their author, and in which the number of blanks between words does not matter."""
 
 LIVE = {
     "packages": "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'",
@@ -38,11 +40,11 @@ LIVE = {
     "sysctls": "cd /proc/sys/net/ipv4 && grep . tcp_syncookies conf/all/*",
     "page": "python3 -c \"import urllib.request as r; a = r.urlopen('http://localhost/'); print(a.headers['Server'], a.read())\"",
 }
-"""Shell commands that print what no file shows."""
+"""Shell commands that print state that is not in files."""
 
 
 def differences(one: testenv.Node, other: testenv.Node) -> tuple[int, list[str]]:
-    """How many paths changed on two machines of the same base, and what differs between them, as lines for people."""
+    """Return the number of paths changed in two containers with the same base, and the differences between them as text lines."""
     paths = changed(one) | changed(other)
     found = [
         f"{path}: {mine} against {theirs}"
@@ -56,7 +58,7 @@ def differences(one: testenv.Node, other: testenv.Node) -> tuple[int, list[str]]
 
 
 def changed(node: testenv.Node) -> set[str]:
-    """The paths that are not as in the base."""
+    """Return the paths that differ from the base."""
     upper = node.dir / "upper"
     found = set()
     for folder, folders, files in os.walk(upper):
@@ -67,7 +69,7 @@ def changed(node: testenv.Node) -> set[str]:
 
 
 def shown(node: testenv.Node, path: str) -> str:
-    """A path as the machine has it: kind, owner and mode, and its content or target."""
+    """Describe a path in the container: kind, owner and mode, and its content or target."""
     real = Path(node.path(path))
     try:
         info = real.lstat()

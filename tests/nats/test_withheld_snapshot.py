@@ -256,7 +256,7 @@ async def test_facts_are_not_computed_from_a_shortened_history(stage: SignedNode
         with pytest.raises(SignatureError, match=f"{NODE}: .* the snapshot of the fleet names number"):
             await administrator.set_facts(rack=7)
         await stage.restore(FACTS, [])
-        with pytest.raises(SignatureError, match=f"{NODE}: .* and nothing of it is stored; .*--replace"):
+        with pytest.raises(SignatureError, match=f"{NODE}: .* and no revision is stored; .*--replace"):
             await administrator.set_facts(rack=7)
         assert await stage.stored(FACTS) == []
 

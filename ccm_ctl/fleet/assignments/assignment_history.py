@@ -104,7 +104,7 @@ class Past(Struct, frozen=True, kw_only=True):
                     return one
             self._refuse_unverified(revision)
             kept = ", ".join(str(one.revision) for one in self.stood)
-            raise NotFoundError(f"{self.name}: revision {revision} is not kept; kept are {kept}")
+            raise NotFoundError(f"{self.name}: revision {revision} is not stored; stored revisions: {kept}")
         if self.current is None:
             return self.newest
         if self.current.assignment.next is not None:

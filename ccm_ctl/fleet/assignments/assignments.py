@@ -384,7 +384,7 @@ def parse_scope(words: str) -> str:
     if words == ALL:
         return ALL
     if not key or not equal or not value:
-        raise UsageError(f"{words}: no scope; write all, node=NAME or a fact such as role=web")
+        raise UsageError(f"{words}: not a scope; write all, node=NAME or a fact such as role=web")
     return node_scope(value) if key == "node" else fact_scope(key, value)
 
 

@@ -127,7 +127,7 @@ def _find(past: Past, number: int) -> tuple[int, Standing]:
         if one.standing is not None and one.standing.revision == number
     ]
     if not found:
-        raise NotFoundError(f"{past.name}: revision {number} is not kept")
+        raise NotFoundError(f"{past.name}: revision {number} is not stored")
     place, standing = next((one for one in found if not one[1].unverified), found[0])
     standing.verified()
     return place, standing

@@ -47,7 +47,7 @@ def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDoc
         if document.revision == revision:
             return document
     kept = ", ".join(str(one.revision) for one in history)
-    raise NotFoundError(f"{history[0].key}: revision {revision} is not kept; kept are {kept}")
+    raise NotFoundError(f"{history[0].key}: revision {revision} is not stored; stored revisions: {kept}")
 
 
 def before_newest(history: Sequence[StoredDocument]) -> StoredDocument:

@@ -117,7 +117,7 @@ def flat_facts(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, An
 def _parts(path: str) -> list[str]:
     parts = path.split(".")
     if not all(parts):
-        raise InputError(f"{path!r}: no name of a fact; write it like role or site.rack")
+        raise InputError(f"{path!r}: not the name of a fact; write it like role or site.rack")
     return parts
 
 

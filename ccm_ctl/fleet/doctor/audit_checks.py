@@ -22,7 +22,7 @@ async def check_trail(context: DoctorContext) -> Sequence[CheckResult]:
     Check that the audit streams exist and these credentials may write to them. A fleet without credentials has no audit trail.
     """
     if context.trust is None and not context.is_secured and context.connection is not None:
-        sentence = "The fleet has no audit trail: without credentials, nothing proves who did something."
+        sentence = "The fleet has no audit trail: without credentials, nothing proves who did what."
         return [warning(TRAIL, sentence, "ccmctl init --security")]
     if context.trust is None:
         return []

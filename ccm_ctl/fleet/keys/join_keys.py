@@ -143,7 +143,7 @@ class JoinKeys:
             path.rename(path.with_name(f"{path.name}.{old[:8]}"))
             self._path.unlink(missing_ok=True)
         except OSError as err:
-            raise InputError(f"{path}: cannot be put aside: {err.strerror}") from err
+            raise InputError(f"{path}: cannot be renamed: {err.strerror}") from err
         self.prepare()
         return old
 

@@ -174,7 +174,7 @@ class FleetSecrets:
         known = _body(document, SealingKeys) if document.body is not None else SealingKeys()
         base: list[Base] = [Authored.from_files()]
         if document.body is not None:
-            base.append(document.verified("run `ccmctl secret init` with the keys that are right"))
+            base.append(document.verified("run `ccmctl secret init` with the correct keys"))
         if public_key in known.keys:
             return False
         body = encode_body(SealingKeys(keys=(*known.keys, public_key)))

@@ -81,7 +81,7 @@ class Signers:
         except (OSError, msgspec.MsgspecError) as err:
             raise InputError(f"{self._path}: the signers list cannot be read: {err}") from err
         if trust.signers is None:
-            raise InputError(f"{self._path}: it names a root key and no signers list")
+            raise InputError(f"{self._path}: it contains a root key but no signers list")
         return trust
 
     def read(self) -> SignersList:

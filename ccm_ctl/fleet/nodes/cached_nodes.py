@@ -127,7 +127,7 @@ class CachedNodes:
         _check_stream(keys, index.created, up_to)
         for one in changes:
             if one.revision <= up_to and (one.key not in mine or await _entry(known, mine[one.key]) != one):
-                raise _ForeignError("the stream was put back and written to")
+                raise _ForeignError("the stream was restored and written to")
         new = {one.key: one for one in changes if one.revision > up_to and one.key in keys.keys}
         kept = {key: place for key, place in mine.items() if key in keys.keys and key not in new}
         if kept:
@@ -190,7 +190,7 @@ class _ForeignError(Exception):
 
 def _check_stream(keys: BucketKeys, created: str, revision: int) -> None:
     if keys.created != created or keys.revision < revision or keys.history != 1:
-        raise _ForeignError("the stream was made again, or put back")
+        raise _ForeignError("the stream was recreated or restored")
 
 
 async def _entry(known: EntryParts, place: int) -> KeyValueEntry:

@@ -165,7 +165,7 @@ def _read_index(file: IO[bytes]) -> EntryIndex:
     end = file.seek(0, os.SEEK_END) - trailer_bytes
     file.seek(0)
     if file.read(len(_MAGIC)) != _MAGIC or end < len(_MAGIC):
-        raise TornFileError("it is of another version")
+        raise TornFileError("it is from another version")
     file.seek(end)
     trailer = file.read(trailer_bytes)
     size_bytes = int.from_bytes(trailer[:_SIZE_BYTES])

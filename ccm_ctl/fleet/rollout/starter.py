@@ -196,7 +196,7 @@ class RolloutStarter:
         now = self._fleet.clock.now()
         if (one.due - now).total_seconds() > AHEAD_S:
             raise ProtocolError(
-                f"it is due {format_moment(one.due)}, which is to come; are the clocks right?"
+                f"it is due {format_moment(one.due)}, which is in the future; check the clocks"
             )
         reader = await open_reader(self._fleet)
         judged = reader.due_rollout(one)

@@ -194,5 +194,5 @@ def _decode(entry: KeyValueEntry, name: str) -> ScheduleStarts:
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"it is not a record of a rollout server: {err}") from err
     if starts.name != name:
-        raise ProtocolError("it is of another schedule")
+        raise ProtocolError("it is for another schedule")
     return starts

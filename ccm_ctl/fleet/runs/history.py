@@ -46,7 +46,7 @@ NEWEST = "last"
 """The word that stands for the operator's own newest run, in place of an ID."""
 
 _TRIES, _UNHEARD = 10, (NodeState.PLANNED, NodeState.EXPECTED)
-_WRITTEN = "another program writes its record all the time; try again"
+_WRITTEN = "another program keeps writing its record; try again"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _REQUEST, _STATE, _TARGETS, _ENDS = "request", "state", "targets", "ends"
 _IS_PIECE = {_REQUEST: False, _STATE: False, _TARGETS: True, _ENDS: True}

@@ -98,7 +98,7 @@ def check_out(path: str) -> None:
     if Path(path).exists() and not Path(path).is_file():
         raise UsageError(f"--out {path}: this is not a regular file; name a file")
     if not os.access(Path(path).parent, os.W_OK):
-        raise UsageError(f"--out {path}: its directory is not there, or cannot be written to")
+        raise UsageError(f"--out {path}: its directory does not exist or is not writable")
 
 
 def make_plan_file(
@@ -213,7 +213,7 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
         ("no longer match its targets", set(plan.nodes) - set(resolved.nodes)),
         ("are offline", set(plan.nodes) & set(resolved.offline)),
         (
-            "have other facts than then",
+            "have different facts now",
             {name for name, one in plan.nodes.items() if one.facts != _facts_digest(inventory, name)},
         ),
     ):
@@ -263,7 +263,7 @@ async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
         key: record.request[key] for key in planned if key in record.request
     }
     if not is_same or not set(plan.nodes) <= set(recorded.nodes):
-        raise FleetError(f"the plan {short_id(plan.run)} is not as its run is on record; plan again")
+        raise FleetError(f"the plan {short_id(plan.run)} differs from the record of its run; plan again")
 
 
 def _facts_digest(inventory: Inventory, name: str) -> str:

@@ -385,7 +385,7 @@ class Schedules:
             with contextlib.suppress(RevisionError):
                 await store(self._connection, INDEX_SUBJECT, msgspec.json.encode(wanted), headers)
                 return
-        raise RevisionError("the index of schedules is written by others all the time; try again")
+        raise RevisionError("other operators keep writing the index of schedules; try again")
 
     async def _read_index(self) -> tuple[ScheduleIndex, int]:
         """Return the index. An unusable index is treated as empty and written again."""

@@ -261,7 +261,7 @@ def _parse_target(schedule: str, due: str) -> str:
     for target in targets:
         if due_subject(target) == due:
             return target
-    raise ProtocolError(f"{schedule}: it sends to {due}, where agents take no request of it")
+    raise ProtocolError(f"{schedule}: it sends to {due}, where agents do not accept its requests")
 
 
 def _read_expiry(signature: str) -> datetime | None:

@@ -148,7 +148,7 @@ class NodeEvents:
 
     def _take_without_place(self, at: int, event: StoredEvent) -> None:
         if event.signature:
-            self._judge(at, Verdict.FORGED, "it is signed, and has no place in the chain")
+            self._judge(at, Verdict.FORGED, "it is signed but has no place in the chain")
         elif self._proven and not self._authors.accepts_unsigned:
             # the spool of an older agent is sent before the first event of a newer agent
             self._judge(at, Verdict.FORGED, "it has no place in the chain, and the node signs its events")

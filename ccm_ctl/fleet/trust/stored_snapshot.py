@@ -138,7 +138,7 @@ class StoredSnapshot:
         newest = max((number_of(one.value) for one in counted), default=0)
         if newest >= least:
             return ""
-        there = f"number {newest} is the newest stored one" if newest else "nothing of it is stored"
+        there = f"number {newest} is the newest stored one" if newest else "no revision is stored"
         return f"the snapshot of the fleet names number {least}, and {there}; the broker withholds or lost newer revisions"
 
     async def _least_number(self, bucket: DocumentBucket, signers: SignersList, name: str) -> int:

@@ -131,7 +131,7 @@ async def test_a_revision_that_is_not_kept_has_no_lines(word: str) -> None:
         kept = await ask(site, "changes=1")
 
     assert [one["diff"] for one in said] == [{}, {}]
-    assert all("is not kept" in one["problem"] for one in said)
+    assert all("is not stored" in one["problem"] for one in said)
     assert (kept["problem"], lines_of(kept)[MANIFEST]) == ("", ["+a: 1"])
 
 

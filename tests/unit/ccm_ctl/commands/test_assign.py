@@ -334,7 +334,7 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
         (["web", "--refresh", "--all"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "--refresh"], "web: there is no such assignment; see `ccmctl assignment list`"),
         (["web", "x", "--scope", "all"], "--scope works only with --refresh; use --targets to select the nodes"),
-        (["web", "--refresh", "--scope", "x"], "x: no scope; write all, node=NAME or a fact such as role=web"),
+        (["web", "--refresh", "--scope", "x"], "x: not a scope; write all, node=NAME or a fact such as role=web"),
     ],
 )  # fmt: skip
 def test_contradictory_options_are_refused(arguments: list[str], sentence: str) -> None:

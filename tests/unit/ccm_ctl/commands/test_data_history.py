@@ -50,7 +50,7 @@ def test_a_rollback_is_a_new_revision_with_the_old_words(desk: Desk) -> None:
     stored = msgspec.json.decode(desk.broker.buckets["CCM_DATA"][-1].body, type=Stamped)
     assert (stored.number, stored.count, stored.body) == (BEFORE + 5, 5, TEXTS[0])
     assert desk.ccmctl("data", "rollback", "common", "9").err == (
-        "ccmctl: common: revision 9 is not kept; kept are 1, 2, 3, 4, 5\n"
+        "ccmctl: common: revision 9 is not stored; stored revisions: 1, 2, 3, 4, 5\n"
     )
 
 

@@ -96,7 +96,7 @@ def test_facts_of_many_nodes_come_from_a_file(tmp_path: Path) -> None:
         ("set role=web", "name the nodes and the facts to assign, such as `ccmctl facts set web1 role=web`"),
         ("set", "give NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples"),
         ("set web1 x:={", "x:={: what follows := is not JSON: Input data was truncated"),
-        ("set web1 a..b=x", "'a..b': no name of a fact; write it like role or site.rack"),
+        ("set web1 a..b=x", "'a..b': not the name of a fact; write it like role or site.rack"),
         ("set --new Web1 role=x", "'Web1': not a valid node name"),
         ("set --from /nonexistent", "/nonexistent: cannot be read: No such file or directory"),
         ("unset web1 role", "role: is not assigned; `ccmctl facts show NODE --assigned` shows what is"),

@@ -120,7 +120,7 @@ def test_a_revision_is_gone_back_to_by_its_number(site: Site) -> None:
     unknown = site.desk.ccmctl("rollback", "web", "--to", "9", "--yes")
 
     assert (named.code, site.stands) == (0, (4, first, 1, 3))
-    assert unknown.err == "ccmctl: web: revision 9 is not kept; kept are 1, 2, 3, 4\n"
+    assert unknown.err == "ccmctl: web: revision 9 is not stored; stored revisions: 1, 2, 3, 4\n"
 
 
 def test_a_rollback_is_confirmed_first(site: Site) -> None:

@@ -24,7 +24,7 @@ TOP = Path(__file__).parents[4]
 Document = dict[str, Any]
 EXPIRED = {"expires": "2026-11-21T11:59:59Z"}
 NOT_A_PLAN = "this is not a plan of `ccmctl plan --out`"
-NOT_ON_RECORD = "is not as its run is on record; plan again"
+NOT_ON_RECORD = "differs from the record of its run; plan again"
 
 
 class Saved:
@@ -215,7 +215,7 @@ def test_applying_another_operators_plan_uses_the_name_of_the_applying_operator(
     [
         pytest.param({"is_present": False}, "are offline", id="offline"),
         pytest.param({"facts": {"role": "db"}}, "no longer match its targets", id="no match"),
-        pytest.param({"facts": {"role": "web", "dc": "b"}}, "have other facts than then", id="facts"),
+        pytest.param({"facts": {"role": "web", "dc": "b"}}, "have different facts now", id="facts"),
     ],
 )
 def test_a_node_that_is_not_as_it_was_keeps_the_plan_from_all(

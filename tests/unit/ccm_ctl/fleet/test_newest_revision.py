@@ -82,5 +82,5 @@ def test_a_revision_is_chosen_only_if_it_is_verified() -> None:
     assert chosen.revision == 1
     with pytest.raises(SignatureError, match="revision 2 is not verified: it is not signed"):
         past.pick(2)
-    with pytest.raises(NotFoundError, match="revision 4 is not kept; kept are 1, 3"):
+    with pytest.raises(NotFoundError, match="revision 4 is not stored; stored revisions: 1, 3"):
         past.pick(4)

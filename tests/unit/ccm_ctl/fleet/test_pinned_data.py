@@ -85,7 +85,7 @@ def fleet_of(desk: SignedDesk) -> Fleet:
         ("unsigned", "revision 3 is not verified: it is not signed"),
         ("a signer without the right", "is not verified: lou signed it, and may not write there"),
         ("newer revisions withheld", "revision 1 is not verified: the snapshot of the fleet names number"),
-        ("an erased history", "nothing of it is stored"),
+        ("an erased history", "no revision is stored"),
     ],
 )
 def test_data_is_pinned_only_if_it_is_verified_and_the_newest(tmp_path: Path, kind: str, reason: str) -> None:

@@ -22,6 +22,6 @@ async def test_a_fleet_without_credentials_has_no_audit_trail_which_is_a_warning
 
     found = [(one.state, one.sentence, one.fix) for one in await check_trail(unsigned)]
 
-    sentence = "The fleet has no audit trail: without credentials, nothing proves who did something."
+    sentence = "The fleet has no audit trail: without credentials, nothing proves who did what."
     expected = [] if asks_credentials else [("warning", sentence, "ccmctl init --security")]
     assert found == expected

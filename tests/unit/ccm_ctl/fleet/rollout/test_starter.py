@@ -384,7 +384,7 @@ def cases() -> list[object]:
             id="another time",
         ),
         pytest.param(
-            "which is to come", due_at(NOW + timedelta(days=1), signature=one.sign()), one, id="in the future"
+            "which is in the future", due_at(NOW + timedelta(days=1), signature=one.sign()), one, id="in the future"
         ),
     ]  # fmt: skip
 
