@@ -1,8 +1,9 @@
 """
-Limits on steps, memory and CPU time that all expressions of one manifest share, or that one selector has.
+Limits on steps, memory and CPU time, shared by all expressions of one manifest, or for one selector.
 
-A step is one element that a predicate visits; a function on a large value costs more steps. Steps do not depend on the machine's
-speed, so the same expression on the same values is refused on every machine. CPU time is the second bound.
+A step is one element that a predicate visits; a function on a large value costs more steps. Steps do not depend
+on the machine's speed, so an expression that is refused on one machine is refused on every machine. CPU time is
+the second limit.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import time
 
 from ccm_agent.model.errors import ExpressionLimitError
 
-# One evaluation. Four million steps take a second or two.
+# the limit of one evaluation; four million steps take a second or two
 STEP_LIMIT = 4_000_000
-# All expressions of one manifest, or of one hiera document. Real ones need far less.
+# the limit of all expressions of one manifest, or of one hiera document; real ones need far less
 STEPS = 5 * STEP_LIMIT
 MEMORY_BYTES = 256 * 1024 * 1024
 CPU_S = 10.0
 
 LONG_TEXT = 1024  # texts up to this size are not counted
-ELEMENT_BYTES = 40  # bytes counted for one element of a list
+ELEMENT_BYTES = 40  # bytes that are charged for one element of a list
 
 
 class Allowance:
@@ -30,7 +31,8 @@ class Allowance:
         steps: Steps; None for the limit of one manifest (also for the other arguments).
         memory_bytes: Approximate size of all values that are created.
         cpu_s: CPU time of the evaluating threads; evaluations below a thousand steps are not measured.
-        is_timed: Measure the CPU time of the calling thread from now on. Only for one evaluation in this thread.
+        is_timed: Whether to measure the CPU time of the calling thread from now on. Use it only for one
+            evaluation in this thread.
     """
 
     __slots__ = ("_cpu_s", "_limits", "_since", "memory", "steps")
@@ -67,7 +69,7 @@ class Allowance:
         Count the bytes of a new value.
 
         Raises:
-            ExpressionLimitError: The limit is exceeded.
+            ExpressionLimitError: The memory limit is exceeded.
         """
         self.memory -= size_bytes
         if self.memory < 0:
@@ -75,16 +77,16 @@ class Allowance:
 
     def check(self) -> None:
         """
-        Check that some of each limit is left.
+        Check that no limit is used up.
 
         Raises:
-            ExpressionLimitError: One of the limits is used up.
+            ExpressionLimitError: A limit is used up.
         """
         self.spend(0)
         self.hold(0)
 
     def rest(self) -> None:
-        """End the measurement: the next evaluation may run in another thread."""
+        """End the measurement, because the next evaluation may run in another thread."""
         self._since = None
 
     def check_clock(self) -> None:
@@ -92,7 +94,7 @@ class Allowance:
         Count the CPU time of this thread since the last call.
 
         Raises:
-            ExpressionLimitError: The limit is exceeded.
+            ExpressionLimitError: The CPU time limit is exceeded.
         """
         now = time.thread_time()
         if self._since is not None:
@@ -103,5 +105,5 @@ class Allowance:
 
 
 def size_of(text: str) -> int:
-    """The upper bound of the size of a text in bytes."""
+    """Return an upper bound of the size of a text in bytes."""
     return len(text) if text.isascii() else 4 * len(text)

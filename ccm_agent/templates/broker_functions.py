@@ -1,8 +1,8 @@
 """
 Broker lookups for expressions and templates, called from the rendering thread.
 
-Evaluation is synchronous, and the broker client runs on an event loop: the call is scheduled on the loop and the thread waits for
-the answer. A call from the loop's own thread would deadlock, so it is refused.
+Evaluation is synchronous, and the broker client runs on an event loop: the call is scheduled on the loop, and
+the thread waits for the answer. A call from the loop's own thread would deadlock, so it is refused.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class BrokerClient(Protocol):
     async def registrations(
         self, cluster: str, protocol: str, service: str, address: str
     ) -> list[RegistrationEntry]:
-        """The matching entries. Raises BusError, DataError."""
+        """Return the matching entries. Raises BusError or DataError."""
         ...
 
     async def kv_get(self, bucket: str, key: str) -> bytes | None:
-        """The value of a key, or None. Raises BusError, DataError."""
+        """Return the value of a key, or None. Raises BusError or DataError."""
         ...
 
 
@@ -38,7 +38,7 @@ class BrokerFunctions:
 
     Args:
         loop: The event loop of the broker client; None without a loop.
-        make_asked: Makes who knows it, when the first question comes.
+        make_asked: Creates the broker client for the first lookup.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BrokerFunctions:
         The registered services that match.
 
         Raises:
-            ExpressionError: They cannot be read; chained from the BusError or DataError, if there is one.
+            ExpressionError: The services cannot be read; chained from the BusError or DataError, if there is one.
         """
         fits = (cluster, protocol, service, address)
         return Services(self._ask("registrations()", lambda asked: asked.registrations(*fits)))

@@ -2,8 +2,8 @@
 The environment of expressions and templates: facts, data, the process environment and a few functions.
 
 One Environment serves one run. It is synchronous: its functions read files, key-value buckets and registrations when an
-expression calls them. `manifest.expressions.reads_host` says which texts may call such functions, so that a caller on an event
-loop can render them in a thread.
+expression calls them. `manifest.expressions.reads_host` detects texts that may call such functions. A caller on
+an event loop must render them in a thread.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ccm_agent.templates.values import StringMap, from_bytes
 if TYPE_CHECKING:
     from ccm_agent.templates.rendering import Renderer
 
-READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
-# Short enough to run on an event loop: about a millisecond.
+READ_LIMIT = 64 * 1024 * 1024  # maximum number of bytes of one file
+# short enough to run on an event loop: about a millisecond
 BRIEF_STEPS = 2_000
 BRIEF_BYTES = 64 * 1024
 BRIEF_CPU_S = 0.005
-TEMPLATE_DEPTH = 20  # nesting of templates that render templates
+TEMPLATE_DEPTH = 20  # maximum nesting of templates that render templates
 
-# The functions of the environment that a whole-file template sees, by engine.
+# the functions of the environment that whole-file templates can use, by engine
 _SHARED = ("lookup", "readFile", "file", "registrations", "kvGet", "secret")
 TEMPLATE_FUNCTIONS = {
     "jet": (*_SHARED, "template"),
@@ -44,11 +44,11 @@ TEMPLATE_FUNCTIONS = {
 
 class Environment(ExpressionScope):
     """
-    The values and functions that the expressions and templates of one run see.
+    The values and functions for the expressions and templates of one run.
 
     Attributes:
-        is_restricted: Expressions have `lookup`, but no function that reads from the host.
-        renderer: The render process of whole-file templates; None: they are rendered in this process.
+        is_restricted: Whether expressions have `lookup`, but no function that reads from the host.
+        renderer: The render process for whole-file templates; None to render them in this process.
         depth: The current nesting of templates that render each other.
     """
 
@@ -124,7 +124,7 @@ class Environment(ExpressionScope):
     @contextmanager
     def brief(self) -> Iterator[None]:
         """
-        Evaluate with limits small enough for an event loop.
+        Evaluate with limits that are small enough for an event loop.
 
         Raises:
             ExpressionLimitError: The limits are exceeded; nothing has changed.
@@ -137,14 +137,14 @@ class Environment(ExpressionScope):
             whole.steps -= BRIEF_STEPS - brief.steps
             whole.memory -= BRIEF_BYTES - brief.memory
 
-    # Functions for engines and other callers
+    # functions for engines and other callers
 
     def read_file(self, path: str) -> str:
         """
         The content of a file; bytes that are not UTF-8 become surrogate escapes.
 
         Raises:
-            ExpressionError: It cannot be read, or is too large.
+            ExpressionError: The file cannot be read, or is too large.
         """
         full = path if Path(path).is_absolute() or not self.working_dir else str(Path(self.working_dir, path))
         if self._check_read is not None:
@@ -164,10 +164,10 @@ class Environment(ExpressionScope):
 
     def template(self, text: str) -> Any:
         """
-        Render a text with `{{ }}`, or the `.templ` or `.jet` file of that name.
+        Render a text with `{{ }}`, or the `.templ` or `.jet` file with that name.
 
         Raises:
-            ExpressionError: An expression fails, or templates render each other without end.
+            ExpressionError: An expression fails, or templates render each other endlessly.
         """
         from ccm_agent.templates.resolve import render_value
 
@@ -180,10 +180,10 @@ class Environment(ExpressionScope):
 
     def jet(self, body: str, left: str = "[[", right: str = "]]") -> str:
         """
-        Render a Jet template, or the `.jet` file of that name. An empty delimiter is Jet's own, `{{` or `}}`.
+        Render a Jet template, or the `.jet` file with that name. An empty delimiter means Jet's default, `{{` or `}}`.
 
         Raises:
-            TemplateError: It does not parse, or fails.
+            TemplateError: The template does not parse or fails.
         """
         if body.endswith(".jet"):
             body = self.read_file(body)
@@ -200,7 +200,7 @@ class Environment(ExpressionScope):
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """
-        Render a template with a whole-file engine; in the render process if there is a renderer.
+        Render a template with a whole-file engine, in the render process if there is a renderer.
 
         Args:
             engine: `jet`, `go` or `jinja`.
@@ -208,11 +208,11 @@ class Environment(ExpressionScope):
             left: The opening delimiter; "" for the engine's default.
             right: The closing delimiter.
             name: The template's name in errors.
-            variables: Replace facts, data, environment variables and functions; None for those.
+            variables: Variables that replace facts, data, environment variables and functions; None to use those.
 
         Raises:
-            TemplateError: There is no such engine, or the template does not parse or fails.
-            TemplateLimitError: It exceeds the limits of time or memory.
+            TemplateError: The engine is unknown, or the template does not parse or fails.
+            TemplateLimitError: The template exceeds the limits of time or memory.
         """
         with _Nested(self):
             if self.renderer is not None:
@@ -247,7 +247,7 @@ class Environment(ExpressionScope):
         return self.renderer.text(job, self)
 
     def copied(self) -> Environment:
-        """A copy with its own data and without a renderer."""
+        """Return a copy with its own data and without a renderer."""
         made = Environment(
             facts=self.facts,
             data=copy.deepcopy(self.data),
@@ -264,7 +264,10 @@ class Environment(ExpressionScope):
         return made
 
     def template_functions(self, engine: str) -> dict[str, Callable[..., Any]]:
-        """The functions that a template of a whole-file engine sees, besides the engine's own."""
+        """
+        Return the functions that a template of a whole-file engine can use, in addition to the engine's
+        own.
+        """
         return {key: _with_exact_count(key, self._all_functions[key]) for key in TEMPLATE_FUNCTIONS[engine]}
 
     def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Any:
@@ -291,10 +294,10 @@ class Environment(ExpressionScope):
 
     def secret(self, name: str) -> str:
         """
-        The value of a secret; all output of the run hides it from now on.
+        Return the value of a secret, which is masked in all output of the run from now on.
 
         Raises:
-            ExpressionError: It cannot be opened; chained from the BusError, if there is one.
+            ExpressionError: The secret cannot be opened; chained from the BusError, if there is one.
         """
         if self.secrets is None:
             raise ExpressionError("secret() is not available here: only agents open secrets, in their runs")
@@ -303,7 +306,7 @@ class Environment(ExpressionScope):
         except (BusError, UsageError) as err:
             raise ExpressionError(f"secret(): {err.message}") from err
 
-    # The same functions as expressions call them, with unchecked arguments
+    # the same functions, called by expressions with unchecked arguments
 
     def _call_lookup(self, *arguments: Any) -> Any:
         _count("lookup", arguments, (1, 2))
@@ -350,7 +353,7 @@ class _Nested:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Open a regular file and refuse any other. Does not block on a FIFO."""
+    """Open a regular file, and refuse any other kind. Does not block on a FIFO."""
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
@@ -369,7 +372,7 @@ def _count(name: str, arguments: tuple[Any, ...], allowed: tuple[int, ...]) -> N
 
 
 def _with_exact_count(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function for whole-file templates, in which an extra argument is an error."""
+    """Wrap a function for whole-file templates, so an extra argument is an error."""
     if name not in ("readFile", "file", "template"):
         return function
 
@@ -381,7 +384,7 @@ def _with_exact_count(name: str, function: Callable[..., Any]) -> Callable[..., 
 
 
 def _texts(name: str, arguments: tuple[Any, ...], count: int) -> tuple[str, ...]:
-    """The first arguments, which must be text; extra arguments are ignored, as in the reference."""
+    """Return the first arguments, which must be text; extra arguments are ignored, as in the reference."""
     if len(arguments) < count:
         raise ExpressionError(f"{name}() takes text as its argument")
     for index, argument in enumerate(arguments[:count]):

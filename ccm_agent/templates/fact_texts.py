@@ -1,4 +1,4 @@
-"""The facts of a node as selectors compare them: by dotted path, as text, item by item, and by pattern."""
+"""The facts of a node as compared by selectors: by dotted path, as text, item by item, and by pattern."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from fnmatch import translate
 from typing import Any
 
 ITEMS_LIMIT = 10_000
-"""A longer list equals nothing. Every operator can have every node compare its lists."""
+"""
+The maximum length of a list. A longer list does not match any value. Any operator can make every node
+compare its lists.
+"""
 
 TEXT_LIMIT = 1_000
-"""A longer text matches no pattern."""
+"""The maximum length of a text that can match a pattern."""
 
 
 class FactTexts:
-    """The facts of one node, as the texts that selectors compare. Each is prepared once, however many terms ask about it."""
+    """
+    The facts of one node, as the texts that selectors compare. Each text is prepared once, regardless of
+    the number of terms.
+    """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
         self._texts: dict[str, frozenset[str]] = {}
 
     def has(self, key: str) -> bool:
-        """The fact is there."""
+        """Whether the fact exists."""
         return fact_at(self._facts, key) is not None
 
     def texts(self, key: str) -> frozenset[str]:
-        """The text of a value, or those of a list's items; empty for mappings, nothing, and a list that is too long."""
+        """
+        Return the text of a value, or the texts of a list's items. Empty for mappings, None, and a list
+        that is too long.
+        """
         found = self._texts.get(key)
         if found is None:
             value = fact_at(self._facts, key)
@@ -37,7 +46,7 @@ class FactTexts:
 
 
 def fact_paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted paths of facts, those of mappings before those of what is in them."""
+    """Yield the dotted paths of facts; the path of a mapping comes before the paths in it."""
     for key, value in facts.items():
         yield f"{prefix}{key}"
         if isinstance(value, dict):
@@ -46,9 +55,9 @@ def fact_paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def fact_at(facts: Mapping[str, Any], path: str) -> Any:
     """
-    A fact by its dotted path, or None; a key that contains the dots has precedence.
+    Return a fact by its dotted path, or None. A key that contains the dots takes precedence.
 
-    Gathered facts have only their JSON names, which every version of agent and controller can match.
+    Gathered facts have only their JSON names here, because every version of agent and controller can match these.
     """
     if path in facts:
         return facts[path]
@@ -61,12 +70,12 @@ def fact_at(facts: Mapping[str, Any], path: str) -> Any:
 
 
 def fits_pattern(pattern: str, text: str) -> bool:
-    """A fact's text fits a pattern, in which only `*` and `?` are wildcards."""
+    """Whether a fact's text matches a pattern. Only `*` and `?` are wildcards."""
     return len(text) <= TEXT_LIMIT and re.match(translate(pattern.replace("[", "[[]")), text) is not None
 
 
 def comparable(value: object) -> str | None:
-    """The text of a fact for comparison; None for lists, mappings and None."""
+    """Return the text of a fact for comparison; None for lists, mappings and None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

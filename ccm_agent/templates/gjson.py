@@ -1,8 +1,8 @@
 """
 GJSON paths: `friends.#(last=="Murphy")#.first`.
 
-A path works on the text of a JSON document, as in the GJSON library. So a modifier sees the document's white space, and the first
-of equal keys is found. Source: github.com/tidwall/gjson, SYNTAX.md.
+A path is applied to the text of a JSON document, as in the GJSON library. A modifier therefore sees the
+document's white space, and the first of equal keys is used. Source: github.com/tidwall/gjson, SYNTAX.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ccm_agent.templates.gojson import quote
 from ccm_agent.templates.values import INT_MAX, INT_MIN
 
 PATH_LIMIT = 16 * 1024
-# Limit of the characters that a path may read and create in total.
+# limit of the characters that a path may read and create in total
 WORK_LIMIT = 256 * 1024 * 1024
 
 _SAFE_INT = 2**53 - 1
@@ -42,7 +42,7 @@ class Result:
     The value at a path.
 
     Attributes:
-        raw: Its JSON; "" if the path does not exist.
+        raw: The JSON of the value; "" if the path does not exist.
     """
 
     __slots__ = ("raw",)
@@ -56,7 +56,7 @@ class Result:
         return self.raw != ""
 
     def value(self) -> Any:
-        """The value; numbers are floats. None if the path does not exist."""
+        """Return the value; numbers are floats. None if the path does not exist."""
         raw = self.raw
         if not raw or raw[0] == "n":
             return None
@@ -67,7 +67,7 @@ class Result:
         return raw[0] == "t" if raw[0] in "tf" else number_of(raw)
 
     def looked_up(self) -> Any:
-        """The value as `lookup()` returns it: a number is an int unless it has a decimal point."""
+        """Return the value as in `lookup()`: a number is an int unless it has a decimal point."""
         return scalar_number(self.raw) if _is_number(self.raw) else self.value()
 
 
@@ -82,7 +82,7 @@ def number_of(raw: str) -> float:
 
 def scalar_number(raw: str) -> int | float:
     """
-    A number as `lookup()` returns it: a float if its text has a decimal point, else an int if it fits into 64 bits.
+    Parse a number as in `lookup()`: a float if its text has a decimal point, otherwise an int if it fits into 64 bits.
 
     A number that does not fit becomes the nearest float; Choria CCM returns the smallest int, or one that has wrapped around.
     """
@@ -108,7 +108,7 @@ def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
 
     Raises:
         ExpressionError: The path is too long, nested too deeply, or its result is too large.
-        ExpressionLimitError: Nothing is left of the allowance.
+        ExpressionLimitError: The allowance is used up.
     """
     if len(path) > PATH_LIMIT:
         raise ExpressionError(f"a path may not be longer than {PATH_LIMIT} characters", expression=path[:80])
@@ -129,13 +129,13 @@ class _Found:
 
 
 class _Plain(NamedTuple):
-    """The rest of a path that only looked like a special one."""
+    """The rest of a path that is not special, although it begins like a special path."""
 
     rest: str
 
 
 class _Search:
-    """The search for one path; counts the text that it reads and creates."""
+    """The search for one path. It counts the text that it reads and creates."""
 
     def __init__(self, allowance: Allowance | None) -> None:
         self.work = WORK_LIMIT
@@ -149,7 +149,7 @@ class _Search:
             raise ExpressionError("the path reads too much text: make it simpler")
 
     def get(self, json: str, path: str) -> str:
-        """The JSON at a path, "" if it does not exist."""
+        """Return the JSON at a path; "" if it does not exist."""
         self.spend(len(json))
         if len(path) > 1 and path[0] in "@![{":
             found = self.special(json, path)
@@ -164,7 +164,10 @@ class _Search:
         return search.raw if search.pipe is None else self.get(search.raw, search.pipe)
 
     def special(self, json: str, path: str) -> str | _Plain:
-        """Handle a path that begins with a modifier, a literal or several paths; a _Plain if it only looks like one."""
+        """
+        Handle a path that begins with a modifier, a literal or several paths. Return a _Plain if it only
+        looks like one.
+        """
         if path[0] in "[{":
             parts = selectors(path)
             if parts is None:
@@ -183,7 +186,7 @@ class _Search:
         return made if path[0] in "[{" else first_value(made)
 
     def several(self, json: str, opening: str, paths: list[Any]) -> str:
-        """`[a,b]` and `{"x":a}`: a new document with the values at the paths."""
+        """Handle `[a,b]` and `{"x":a}`: return a new document with the values at the paths."""
         parts = []
         for name, path in paths:
             raw = self.get(json, path)
@@ -199,7 +202,7 @@ class _Search:
         return opening + ",".join(parts) + ("]" if opening == "[" else "}")
 
     def modified(self, json: str, path: str) -> tuple[str | None, str]:
-        """`@name:argument`: the modifier's result, and the rest of the path."""
+        """Handle `@name:argument`: return the modifier's result and the rest of the path."""
         end = next((at for at in range(1, len(path)) if path[at] in ":|."), len(path))
         name = path[1:end]
         if name not in NAMES:
@@ -216,7 +219,7 @@ class _Search:
         return MODIFIERS[name](json, argument), rest
 
     def dig(self, json: str, path: str) -> str:
-        """`@dig:path`: the values at the path anywhere in the document."""
+        """Handle `@dig:path`: return the values at the path anywhere in the document."""
         found: list[str] = []
 
         def look(raw: str) -> None:
@@ -233,7 +236,7 @@ class _Search:
         look(first_value(json))
         return "[" + ",".join(found) + "]"
 
-    # Walking
+    # walking
 
     def in_document(self, search: _Found, json: str, path: str) -> None:
         start = next((at for at, char in enumerate(json) if char in "[{"), -1)
@@ -241,7 +244,7 @@ class _Search:
             self.inside(search, json[start:], path)
 
     def inside(self, search: _Found, raw: str, path: str) -> bool:
-        """Continue in an object or array; returns whether the walk is over."""
+        """Continue in an object or array; return whether the walk is over."""
         if raw[0] == "{":
             return self.in_object(search, raw, path)
         return raw[0] == "[" and self.in_array(search, elements(raw), path)
@@ -279,7 +282,7 @@ class _Search:
         return False
 
     def counted(self, search: _Found, items: list[str], component: ArrayComponent) -> bool:
-        """`#` and `#.path`."""
+        """Handle `#` and `#.path`."""
         if component.part != "#":
             return False
         if component.each is None:
@@ -294,7 +297,7 @@ class _Search:
         return True
 
     def queried(self, search: _Found, items: Any, component: ArrayComponent, query: ElementQuery) -> bool:
-        """`#(…)` and `#(…)#`."""
+        """Handle `#(…)` and `#(…)#`."""
         rest = component.rest
         found: list[str] = []
         is_split = False
@@ -338,7 +341,7 @@ def _argument_end(text: str) -> int:
 
 
 def _literal(path: str) -> tuple[str | None, str]:
-    """`!value`: the literal, and the rest of the path."""
+    """Handle `!value`: return the literal and the rest of the path."""
     body = path[1:]
     if body[0] in '{["+-0123456789':
         end = squash(body)
@@ -397,7 +400,7 @@ _FALSE = ("0", "f", "false")
 
 
 def _ish(kind: str, raw: str) -> bool | None:
-    """Whether a value is true-ish, false-ish or null-ish; None for another kind."""
+    """Whether a value is truthy, falsy or null-like; None for another kind."""
     is_null = not raw or raw[0] == "n"
     text = string_of(raw).lower() if raw[:1] == '"' else None
     if kind == "*":

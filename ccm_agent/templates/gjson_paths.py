@@ -15,10 +15,10 @@ class Component(NamedTuple):
     The first component of a path.
 
     Attributes:
-        part: Its text.
+        part: The text of the component.
         rest: The path after its dot; None if there is none.
         pipe: The path that applies to the whole result; None if there is none.
-        is_wild: `*` and `?` in it are wildcards.
+        is_wild: Whether `*` and `?` in it are wildcards.
     """
 
     part: str
@@ -33,9 +33,9 @@ class ElementQuery(NamedTuple):
 
     Attributes:
         path: The path inside an element to compare; "" for the element itself.
-        operator: "" tests for existence.
+        operator: The operator; "" tests for existence.
         value: The operand.
-        takes_all: `#(…)#`: every match instead of the first.
+        takes_all: Whether every match is used instead of the first: `#(…)#`.
     """
 
     path: str
@@ -49,12 +49,12 @@ class ArrayComponent(NamedTuple):
     The first component of a path into an array.
 
     Attributes:
-        part: Its text.
+        part: The text of the component.
         rest: The path after it; None if there is none.
         pipe: The path that applies to the whole result.
-        is_hash: It begins with `#`.
+        is_hash: Whether it begins with `#`.
         each: The path for each element of `#.path`; None for other components.
-        query: Its query.
+        query: The query of the component.
     """
 
     part: str
@@ -122,7 +122,7 @@ def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
                     each = path[2:]
                 elif path[1] in "[(":
                     found = _query(path)
-                    if found is None:  # never closed: there is no query
+                    if found is None:  # the query is not closed, so there is none
                         return ArrayComponent(path, None, None, True, None, ElementQuery("", "", "", False))
                     query, at = found
                     continue
@@ -167,7 +167,7 @@ def _query(path: str) -> tuple[ElementQuery, int] | None:
 
 
 def _comparison(text: str) -> tuple[str, str]:
-    """`== "x"`: the operator and its operand."""
+    """Split `== "x"` into the operator and its operand."""
     if len(text) == 1:
         return text, ""
     for sign in _OPERATORS:
@@ -279,8 +279,11 @@ def last_name(path: str) -> str:
 
 
 def wild_match(text: str, pattern: str) -> bool:
-    """Whether a text matches a pattern of `*`, `?` and `\\` escapes, in time of the product of their lengths."""
-    tokens: list[tuple[str, bool]] = []  # (character, it is special)
+    """
+    Whether a text matches a pattern of `*`, `?` and `\\` escapes. Takes time in the product of their
+    lengths.
+    """
+    tokens: list[tuple[str, bool]] = []  # (character, whether it is special)
     chars = iter(pattern)
     for char in chars:
         if char == "\\":

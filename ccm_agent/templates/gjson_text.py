@@ -1,7 +1,7 @@
 """
 Walk, compact and format JSON text without parsing it to values.
 
-GJSON works on the text of a document, so that white space, key order and equal keys survive a path.
+GJSON works on the text of a document, so a path preserves white space, key order and duplicate keys.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def squash(text: str, start: int = 0) -> int:
             depth -= 1
             if depth == 0:
                 return token.end()
-        elif char == '"':  # never closed
+        elif char == '"':  # the string is not closed
             break
     return len(text)
 
@@ -55,7 +55,10 @@ def blank_end(text: str, start: int = 0) -> int:
 
 
 def elements(text: str, start: int = 1) -> Iterator[str]:
-    """The values of an array's text, in order; with `start` 0, of a sequence of values without brackets."""
+    """
+    Yield the values of an array's text, in order. With `start` 0: the values of a sequence without
+    brackets.
+    """
     at = _skip(text, start)
     while at < len(text) and text[at] not in "]}":
         end = value_end(text, at)
@@ -64,7 +67,7 @@ def elements(text: str, start: int = 1) -> Iterator[str]:
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
-    """The members of an object's text, in order: key with its quotes, value."""
+    """Yield the members of an object's text, in order: key with its quotes, and value."""
     at = text.find('"', 1)
     brace = blank_end(text, 1)
     if brace < len(text) and text[brace] == "}":
@@ -87,7 +90,7 @@ def _skip(text: str, start: int) -> int:
 
 
 def unescape(body: str) -> str:
-    """The value of a JSON string; the argument is without quotes."""
+    """Decode the body of a JSON string, without its quotes."""
     return _ESCAPE.sub(_unescaped, body) if "\\" in body else body
 
 
@@ -101,7 +104,7 @@ def _unescaped(match: re.Match[str]) -> str:
     high = int(surrogate, 16)
     if high < 0xDC00 <= low < 0xE000:
         return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
-    return "\ufffd"  # a lone surrogate, or two that are not a pair
+    return "\ufffd"  # a lone surrogate, or two surrogates that are not a pair
 
 
 def is_valid(text: str) -> bool:
@@ -118,7 +121,7 @@ def _refuse(_text: str) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """Parse an array or object: numbers are floats, of equal keys the first one is used."""
+    """Parse an array or object: numbers are floats, and the first of equal keys is used."""
     try:
         return json.loads(
             text, parse_int=_float, parse_float=_float, parse_constant=_float, object_pairs_hook=_first_wins
@@ -157,7 +160,7 @@ def _parsed_leniently(text: str) -> Any:
 
 
 def ugly(text: str) -> str:
-    """The text without white space between its tokens."""
+    """Return the text without white space between its tokens."""
     return _NOT_IN_STRINGS.sub(lambda match: match.group() if match.group()[0] == '"' else "", text)
 
 
@@ -169,7 +172,7 @@ class PrettyOptions:
         width: Arrays of at most this many columns stay on one line; 0 for never.
         indent: The indentation of a level.
         prefix: The start of each line.
-        sort_keys: Members of objects are sorted.
+        sort_keys: Whether members of objects are sorted.
     """
 
     def __init__(
@@ -227,7 +230,7 @@ class PrettyOptions:
         return "[\n" + ",\n".join(lines) + "\n" + self._line(level) + "]"
 
     def _single_line(self, text: str) -> str | None:
-        """An array on one line, or None where it holds an object."""
+        """Format an array on one line; None if it contains an object."""
         parts = []
         for item in elements(text):
             if item[0] == "{":

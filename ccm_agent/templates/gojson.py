@@ -20,16 +20,16 @@ _SHORT = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': 
 
 
 class JSONError(ValueError):
-    """A value has no JSON form, or a text is not JSON; the message says why."""
+    """A value has no JSON form, or a text is not JSON; the message contains the reason."""
 
 
 def quote(text: str) -> str:
-    """A JSON string; HTML's special characters are escaped, as Go does."""
+    """Quote a JSON string; HTML's special characters are escaped, as in Go."""
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 
 def _quote_raw(text: str) -> str:
-    """A JSON string in which `<`, `>` and `&` are not escaped."""
+    """Quote a JSON string without escaping `<`, `>` and `&`."""
     return f'"{_ESCAPED.sub(_escape_raw, text)}"'
 
 
@@ -46,10 +46,10 @@ def _escape_raw(match: re.Match[str]) -> str:
 
 def number_text(value: float) -> str:
     """
-    A float as JSON.
+    Format a float as JSON.
 
     Raises:
-        JSONError: It is infinite or NaN.
+        JSONError: The value is infinite or NaN.
     """
     if math.isnan(value) or math.isinf(value):
         raise JSONError("JSON has no infinite number and no NaN")
@@ -65,16 +65,16 @@ def number_text(value: float) -> str:
 
 def write(value: Any, indent: str = "", *, escapes_markup: bool = True, limit: int = TEXT_LIMIT) -> str:
     """
-    A value as JSON: keys sorted, those of a gathered fact in Go's order, bytes in base64, times in RFC 3339.
+    Write a value as JSON: keys sorted (keys of a gathered fact in Go's order), bytes in base64, times in RFC 3339.
 
     Args:
         value: The value.
         indent: The indentation of a level; "" for a single line without spaces.
         limit: The maximum number of characters.
-        escapes_markup: `<`, `>` and `&` are written as `\\u003c` and so on, as Go does unless told otherwise.
+        escapes_markup: Whether `<`, `>` and `&` are written as `\\u003c` and so on, which is Go's default.
 
     Raises:
-        JSONError: It has no JSON form, or is longer than the limit.
+        JSONError: The value has no JSON form, or is longer than the limit.
     """
     writer = _Writer(indent, quote if escapes_markup else _quote_raw, limit)
     writer.value(value, "\n" if indent else "")
@@ -150,7 +150,7 @@ class _Writer:
 
 
 def _other(value: Any) -> str:
-    """JSON of Go's types without a Python equivalent."""
+    """Write the JSON of Go's types without a Python equivalent."""
     kind = value.go_type if isinstance(value, GoValue) else ""
     if kind == "time.Time":
         if not 0 <= value.date()[0] <= 9999:
@@ -169,7 +169,7 @@ def _other(value: Any) -> str:
 
 def read(text: str) -> Any:
     """
-    Parse JSON; all numbers are floats, the last of equal keys is used.
+    Parse JSON. All numbers are floats, and the last of equal keys is used.
 
     Raises:
         JSONError: The text is not JSON.

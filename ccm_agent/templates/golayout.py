@@ -21,7 +21,7 @@ from ccm_agent.templates.gotime import (
     time_at,
 )
 
-# The layouts that are tried, in this order, if none is given.
+# the layouts that are tried in this order if no layout is given
 DATE_LAYOUTS = (
     "2006-01-02",
     "15:04:05",
@@ -100,7 +100,7 @@ def parse_time(layout: str, value: str, location: Location | None = None) -> Tim
         location: The zone of a text without a zone; None for UTC.
 
     Raises:
-        ValueError: The text does not match the layout, or there is no such date.
+        ValueError: The text does not match the layout, or the date does not exist.
     """
     reading = _Reading(value, layout)
     at = 0
@@ -160,7 +160,7 @@ def _read_clock(reading: _Reading, piece: str, has_fraction: bool) -> None:
         reading.minute = reading.number(len(piece), 2, 0, 59)
     else:
         reading.second = reading.number(len(piece), 2, 0, 59)
-        # A fraction may follow the seconds even if the layout has none.
+        # a fraction may follow the seconds even if the layout has none
         match = re.match("[.,][0-9]+", reading.value)
         if match is not None and not has_fraction:
             reading.fraction(len(match.group()) - 1)
@@ -232,7 +232,7 @@ def _assembled(reading: _Reading, location: Location | None) -> Time:
         offset, abbreviation = (location or LOCAL).at(utc.unix_s)
         if abbreviation == reading.abbreviation:
             return Time(utc.unix_s - offset, utc.nanosecond, location or LOCAL)
-        # The offset of an abbreviation is not known, except for GMT.
+        # the offset of an abbreviation is not known, except for GMT
         offset = (
             int(reading.abbreviation[3:]) * 3600 if reading.abbreviation.startswith(("GMT+", "GMT-")) else 0
         )
@@ -241,7 +241,7 @@ def _assembled(reading: _Reading, location: Location | None) -> Time:
 
 
 def _days(reading: _Reading) -> int:
-    """The parsed date in days since 1970."""
+    """Return the parsed date in days since 1970."""
     if reading.year_day:
         length = days_of(reading.year + 1, 1, 1) - days_of(reading.year, 1, 1)
         days = days_of(reading.year, 1, 1) + reading.year_day - 1

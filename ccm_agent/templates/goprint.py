@@ -11,20 +11,20 @@ from ccm_agent.templates.values import GoValue, format_float, type_name
 
 NIL_TEXT = "<nil>"
 
-# Limit of the characters of a printed value: with aliases a small YAML document can print almost endlessly.
+# limit of the characters of a printed value: a small YAML document with aliases can print almost endlessly
 PRINT_LIMIT = 4 * 1024 * 1024
 
 
 def go_print(value: Any, limit: int = PRINT_LIMIT) -> str:
     """
-    The value as Go's `%v` and `fmt.Sprint` print it: `[1 a]`, `map[a:1 b:2]`, `<nil>`, `1e+06`.
+    Print a value like Go's `%v` and `fmt.Sprint`: `[1 a]`, `map[a:1 b:2]`, `<nil>`, `1e+06`.
 
     Args:
         value: The value. Text is returned unchanged.
         limit: The maximum number of characters.
 
     Raises:
-        TemplateError: It would be longer than the limit, or is nested too deeply.
+        TemplateError: The text would be longer than the limit, or the value is nested too deeply.
     """
     if isinstance(value, str):
         return value
@@ -65,7 +65,7 @@ def _print_into(value: Any, out: list[str], room: list[int]) -> None:
 
 
 def _gathered_text(value: GatheredRecord | GatheredList, limit: int) -> str:
-    """A gathered structure prints as its JSON."""
+    """Print a gathered structure as its JSON."""
     try:
         return write(value, limit=max(limit, 0))
     except JSONError as err:
@@ -73,7 +73,7 @@ def _gathered_text(value: GatheredRecord | GatheredList, limit: int) -> str:
 
 
 def print_scalar(value: object) -> str:
-    """`%v` of any value except lists and maps."""
+    """Print any value except lists and maps like `%v`."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -97,7 +97,9 @@ _KEY_ORDER = {"nil": 0, "string": 1, "int": 2, "float64": 3, "bool": 4}
 
 
 def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
-    """The keys in the order in which Go prints and ranges over a map: text by bytes, numbers by value."""
+    """
+    Return the keys in the order in which Go prints and ranges over a map: text by bytes, numbers by value.
+    """
     try:
         return sorted(mapping)
     except TypeError:  # keys of several types are sorted by type first

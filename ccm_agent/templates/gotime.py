@@ -1,8 +1,8 @@
 """
 Go's times, durations, months, weekdays and time zones as values of expressions and templates.
 
-A time is stored as seconds and nanoseconds, because Go has years that Python's datetime does not support (an hour alone parses as
-a time of year 0). Time zones come from the system's database.
+A time is stored as seconds and nanoseconds, because Go has years that Python's datetime does not support (an
+hour without a date is parsed as a time in year 0). Time zones come from the system's database.
 
 Times are formatted by Go's layouts, which are written as the reference time Mon Jan 2 15:04:05 MST 2006.
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000_000
 _DAY_S = 86_400
-# Seconds from year 1, Go's zero time, to 1970.
+# seconds from year 1, Go's zero time, to 1970
 _ZERO_S = -62_135_596_800
-# The range of Python's datetime, less one day for any offset.
+# the range of Python's datetime, less one day for any offset
 _FIRST_S = _ZERO_S + 2 * _DAY_S
 _LAST_S = 253_402_300_799 - 2 * _DAY_S
 
@@ -88,7 +88,7 @@ class GoDuration(GoValue):
         return f"Duration({self.go_text()})"
 
     def go_text(self) -> str:
-        """The span as `1h30m0s`, `1.5s`, `250ms`."""
+        """Format the span as `1h30m0s`, `1.5s`, `250ms`."""
         rest = abs(self.ns)
         sign = "-" if self.ns < 0 else ""
         if rest == 0:
@@ -105,21 +105,21 @@ class GoDuration(GoValue):
         return f"{sign}{hours}h{text}" if hours else sign + text
 
     def count(self, unit: int) -> float:
-        """The duration in units of this many nanoseconds."""
+        """Return the duration in units of this many nanoseconds."""
         whole = abs(self.ns) // unit
         part = abs(self.ns) % unit
         value = float(whole) + float(part) / unit
         return -value if self.ns < 0 else value
 
     def truncated(self, step: GoDuration) -> GoDuration:
-        """Rounded towards zero to a multiple of the step; a step of zero or less changes nothing."""
+        """Round towards zero to a multiple of the step; a step of zero or less changes nothing."""
         if step.ns <= 0:
             return self
         rest = abs(self.ns) % step.ns
         return GoDuration(self.ns - rest if self.ns >= 0 else self.ns + rest)
 
     def rounded(self, step: GoDuration) -> GoDuration:
-        """Rounded to the nearest multiple of the step, halves away from zero."""
+        """Round to the nearest multiple of the step, halves away from zero."""
         if step.ns <= 0:
             return self
         whole, rest = divmod(abs(self.ns), step.ns)
@@ -235,7 +235,7 @@ class Location(GoValue):
 
 
 def fixed_zone(name: str, offset_s: int) -> Location:
-    """A zone with a fixed offset; without a name it prints as its offset."""
+    """Return a zone with a fixed offset; without a name it prints as its offset."""
     return Location(name, lambda _unix_s: (offset_s, name))
 
 
@@ -255,7 +255,7 @@ def load_location(name: str) -> Location:
     Load a zone from the system's database.
 
     Raises:
-        ValueError: There is no zone of that name.
+        ValueError: There is no zone with that name.
     """
     if name in ("", "UTC"):
         return UTC
@@ -278,7 +278,7 @@ def load_location(name: str) -> Location:
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a Gregorian date of any year; month 13 is January of the next year."""
+    """Return the days from 1970-01-01 to a Gregorian date of any year; month 13 is January of the next year."""
     year += (month - 1) // 12
     month = (month - 1) % 12 + 1
     if month <= 2:
@@ -290,7 +290,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(days: int) -> tuple[int, int, int]:
-    """Year, month and day of the date this many days after 1970-01-01."""
+    """Return year, month and day of the date this many days after 1970-01-01."""
     days += 719_468
     era = days // 146_097
     of_era = days - era * 146_097
@@ -340,7 +340,7 @@ class Time(GoValue):
         return self.format("2006-01-02 15:04:05.999999999 -0700 MST")
 
     def rfc3339(self) -> str:
-        """The time as in JSON."""
+        """Format the time as in JSON."""
         return self.format("2006-01-02T15:04:05.999999999Z07:00")
 
     def format(self, layout: str) -> str:
@@ -348,11 +348,11 @@ class Time(GoValue):
         return format_time(self, layout)
 
     def date(self) -> tuple[int, int, int]:
-        """Year, month and day in its zone."""
+        """Return year, month and day in its zone."""
         return date_of((self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S)
 
     def clock(self) -> tuple[int, int, int]:
-        """Hour, minute and second in its zone."""
+        """Return hour, minute and second in its zone."""
         second = (self.unix_s + self.location.at(self.unix_s)[0]) % _DAY_S
         return second // 3600, second // 60 % 60, second % 60
 
@@ -407,7 +407,7 @@ class Time(GoValue):
 
 
 def time_at(days: int, second_of_day: int, nanosecond: int, location: Location) -> Time:
-    """The point in time of this local date and time in a zone."""
+    """Return the point in time of a local date and time in a zone."""
     unix_s = days * _DAY_S + second_of_day
     offset = location.at(unix_s)[0]
     if offset:

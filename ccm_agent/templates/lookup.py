@@ -1,8 +1,9 @@
 """
 Look up GJSON paths in values.
 
-Plain keys are looked up in the values themselves. GJSON handles only the rest of the path, on the JSON of the value found so far.
-The result is the same as with JSON from the start: numbers are converted as in `Result.looked_up`.
+Plain keys are looked up directly in the values. GJSON handles only the rest of the path, on the JSON of the
+value at that point. The result is the same as with JSON from the start: numbers are converted as in
+`Result.looked_up`.
 """
 
 from __future__ import annotations
@@ -31,38 +32,38 @@ class LookupRoot(dict[str, Any]):
 
 
 class SecretSource(Protocol):
-    """What opens the secrets of one run."""
+    """Opens the secrets of one run."""
 
     def open(self, name: str) -> str:
         """
-        The value of a secret, which all output hides from now on.
+        Return the value of a secret, which is masked in all output from now on.
 
         Raises:
-            BusError: It cannot be opened on this node, or not now.
-            ExpressionError: It cannot be opened here.
-            PolicyError: This run may not open it.
+            BusError: The secret cannot be opened on this node, or not at this time.
+            ExpressionError: The secret cannot be opened in this context.
+            PolicyError: This run may not open the secret.
         """
         ...
 
     def require_opened(self, value: object) -> None:
-        """Raise what `open` raised, if the value refers to a secret of the data that could not be opened."""
+        """Raise the error of `open` if the value refers to a secret of the data that could not be opened."""
         ...
 
 
 class ExpressionScope:
     """
-    What expressions see: values, and functions that a subclass adds.
+    The scope of expressions: values, and functions that a subclass adds.
 
     Attributes:
         facts: The node's facts. Gathered facts can also be read by Go's field names.
         data: Resolved hiera data.
-        environ: The process environment; a missing name gives "".
+        environ: The process environment; a missing name returns "".
         working_dir: The base of relative paths; "" for the process's working directory.
-        is_lenient: A lookup of a missing key gives "" instead of an error.
+        is_lenient: Whether a lookup of a missing key returns "" instead of raising an error.
         allowance: The limits that all expressions share.
         variables: Facts, data and environment by their names in expressions.
         added: Names of the variables that `with_variable` added.
-        secrets: Opens secrets; None where there are none.
+        secrets: Opens secrets; None if there are none.
         functions, function_names: The functions that expressions can call.
         host_functions: The functions that read from the host or the broker for the render process.
     """
@@ -94,7 +95,9 @@ class ExpressionScope:
 
     @contextmanager
     def with_variable(self, name: str, value: Any) -> Iterator[None]:
-        """Evaluate with one more variable, in lookups too: `item` of `for_each`, or `result` of `until`."""
+        """
+        Evaluate with an additional variable, also in lookups: `item` of `for_each`, or `result` of `until`.
+        """
         before = self.added
         self.added = (*before, name)
         self.variables[name] = self._root[name] = value
@@ -109,7 +112,7 @@ class ExpressionScope:
         Check that a value has no reference to a secret that could not be opened.
 
         Raises:
-            ExpressionError: It has; chained from the BusError, if there is one.
+            ExpressionError: The value has such a reference; chained from the BusError, if there is one.
         """
         if self.secrets is None:
             return
@@ -120,16 +123,16 @@ class ExpressionScope:
 
     def lookup(self, path: str, default: Any = None) -> Any:
         """
-        A value by a GJSON path that begins with `facts`, `data` or `environ`.
+        Look up a value by a GJSON path that begins with `facts`, `data` or `environ`.
 
         A number is an int if its JSON has no decimal point; numbers inside a list or map are floats.
 
         Args:
             path: The path.
-            default: The value if nothing is at the path; None means no default.
+            default: The result if the path does not exist; None means no default.
 
         Raises:
-            ExpressionError: Nothing is at the path, there is no default, and the environment is not lenient.
+            ExpressionError: The path does not exist, there is no default, and the environment is not lenient.
         """
         found = find(self._root, path, self.allowance)
         if found is not NOTHING:
@@ -146,11 +149,11 @@ class ExpressionScope:
 
 def find(root: LookupRoot, path: str, allowance: Allowance) -> Any:
     """
-    The value at a path, or NOTHING. Plain keys are looked up directly; GJSON handles the rest of the path.
+    Return the value at a path, or NOTHING. Plain keys are looked up directly; GJSON handles the rest of the path.
 
     Raises:
         ExpressionError: The path is invalid, or the value cannot be converted.
-        ExpressionLimitError: Nothing is left of the allowance.
+        ExpressionLimitError: The allowance is used up.
     """
     allowance.spend(1)
     value: Any = root
@@ -173,12 +176,12 @@ def find(root: LookupRoot, path: str, allowance: Allowance) -> Any:
 
 
 def _has(value: dict[str, Any], key: str) -> bool:
-    """Whether the JSON of a value has a key; the JSON of a gathered fact does not have Go's names."""
+    """Whether the JSON of a value has a key. The JSON of a gathered fact does not contain Go's names."""
     return value.has_json_name(key) if isinstance(value, GatheredRecord) else key in value
 
 
 def _find_behind_nothing(rest: str, allowance: Allowance) -> Any:
-    """The result of a modifier on a missing path: `nope.@keys` is an empty list."""
+    """Return the result of a modifier on a missing path: `nope.@keys` is an empty list."""
     if rest[:1] not in ("@", "[", "{") or not rest:
         return NOTHING
     from ccm_agent.templates.gjson import get
@@ -209,7 +212,7 @@ def _find_in(value: Any, path: str, allowance: Allowance) -> Any:
 
 
 def _as_looked_up(value: Any, allowance: Allowance) -> Any:
-    """A value as if converted to JSON and back."""
+    """Convert a value as if to JSON and back."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, float):

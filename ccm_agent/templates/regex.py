@@ -2,9 +2,9 @@
 Regular expressions in Go's syntax, which is RE2's, matched by RE2 itself.
 
 RE2's time is linear in the length of the text. Python's `re` has a different syntax and backtracks: a pattern such as `(a+)+$`
-can run for years. The library is imported with the first pattern, because most runs need none and it costs 12 ms.
+can run for years. The library is imported with the first pattern: most runs use no pattern, and the import costs 12 ms.
 
-A text holds surrogate escapes for bytes that are not UTF-8. Such a byte is matched as U+FFFD, as in Go.
+A text contains surrogate escapes for bytes that are not UTF-8. Such a byte is matched as U+FFFD, as in Go.
 
 Source: github.com/google/re2/wiki/Syntax; the documentation of Go's package regexp.
 """
@@ -20,15 +20,19 @@ from typing import Any
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.values import clean_text
 
-# Where RE2 cannot use its fast automaton, an instruction costs up to 170 ns for each character: at most 17 s.
+# if RE2 cannot use its fast automaton, an instruction costs up to 170 ns per character: at most 17 s in
+# total
 WORK_MAX = 100_000_000
-SEARCH_S = 5.0  # for all matches in one text
-_MEMORY_MAX = 8 << 20  # for one pattern with its automaton: RE2's default
+SEARCH_S = 5.0  # limit for all matches in one text
+_MEMORY_MAX = 8 << 20  # limit for one pattern with its automaton: RE2's default
 _CACHED = 16
-_LINES_BYTES = 64 << 10  # of lines that are searched at once
+_LINES_BYTES = 64 << 10  # size of the lines that are searched together
 
 _WHOLE_TEXT = re.compile(r"\\[Az]|\(\?[A-Za-z]*-")
-"""What has another meaning in a text of several lines: the ends of the text, and flags that are turned off."""
+"""
+Syntax with a different meaning in a text of several lines: the ends of the text, and flags that are turned
+off.
+"""
 
 _ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
 _HINTS = {
@@ -39,11 +43,11 @@ _HINTS = {
 }
 
 Spans = list[tuple[int, int]]
-"""Start and end of a match, then of each group; (-1, -1) for a group that did not participate."""
+"""Start and end of a match and of each group; (-1, -1) for a group that did not participate."""
 
 
 class PatternError(ValueError):
-    """A pattern is malformed; the message says why and where."""
+    """A pattern is malformed; the message contains the reason and the position."""
 
 
 class Pattern:
@@ -52,7 +56,7 @@ class Pattern:
     def __init__(self, text: str) -> None:
         _refuse_single_bytes(text)
         self.text = text
-        # RE2's fast automaton alone can match a pattern without groups
+        # only without groups can RE2's fast automaton do the whole match
         self._matcher = _compile(text, never_capture=True)
 
     def matches(self, text: str) -> bool:
@@ -60,19 +64,19 @@ class Pattern:
         Whether the pattern matches anywhere in the text.
 
         Raises:
-            TemplateError: It would take too long.
+            TemplateError: The search would take too long.
         """
         self._check_work(text)
         return next(_matches(self._matcher, clean_text(text).encode()), None) is not None
 
     def find_all(self, text: str) -> Iterator[Spans]:
         """
-        Matches from left to right that do not overlap; positions are in characters.
+        Yield the matches from left to right without overlaps; positions are in characters.
 
-        As in Go, an empty match directly after another match does not count.
+        As in Go, an empty match directly after another match is ignored.
 
         Raises:
-            TemplateError: It would take too long.
+            TemplateError: The search would take too long.
         """
         self._check_work(text)
         data = clean_text(text).encode()
@@ -89,10 +93,12 @@ class Pattern:
 
     def matching_lines(self, text: str) -> list[int]:
         """
-        Numbers from 0 of the lines in which the pattern matches. `^` and `$` are the ends of a line; no match spans two lines.
+        Return the numbers, from 0, of the lines in which the pattern matches.
+
+        `^` and `$` match the ends of a line, and no match spans two lines.
 
         Raises:
-            TemplateError: It would take too long.
+            TemplateError: The search would take too long.
         """
         data = clean_text(text).encode()
         deadline = time.monotonic() + SEARCH_S
@@ -124,17 +130,20 @@ class Pattern:
 
     @cached_property
     def _line_matcher(self) -> Any:
-        """Matches each line that holds a match, as a whole: to search many lines at once is 25 times as fast as one by one."""
+        """
+        Return a matcher for whole lines that contain a match. Searching many lines together is 25 times as
+        fast as one by one.
+        """
         return _compile(f"(?m:^.*?(?:{self.text}).*$)", never_capture=True, never_nl=True)
 
     @property
     def size(self) -> int:
-        """The number of instructions that RE2 may have to run for each character of a text."""
+        """Return the number of instructions that RE2 may have to run for each character of a text."""
         return int(self._matcher.programsize)
 
     @cached_property
     def names(self) -> dict[str, int]:
-        """The numbers of the groups that have a name, by name."""
+        """Return the numbers of the named groups, by name."""
         return dict(self._searcher.groupindex)
 
     @cached_property
@@ -148,7 +157,7 @@ class Pattern:
     @cached_property
     def _size(self) -> int:
         """
-        The number of instructions that one character can activate.
+        Return the number of instructions that one character can activate.
 
         A Unicode class compiles to hundreds of instructions for UTF-8, but to a few for Latin-1.
         """
@@ -163,7 +172,10 @@ class Pattern:
 
 
 def _matches(regex: Any, data: bytes) -> Iterator[Any]:
-    """The matches in UTF-8, without empty matches of `\\B` inside a character, which RE2 finds and Go does not."""
+    """
+    Yield the matches in UTF-8, without empty matches of `\\B` inside a character, which RE2 reports but Go
+    does not.
+    """
     for match in regex.finditer(data):
         begin = match.start()
         if begin == len(data) or data[begin] & 0xC0 != 0x80:
@@ -215,7 +227,7 @@ def _compile(pattern: str | bytes, **options: Any) -> Any:
 
 
 def _reason(pattern: str, message: str) -> str:
-    """RE2's message, with the position in the pattern and a hint."""
+    """Return RE2's message, with the position in the pattern and a hint."""
     if message.startswith("pattern too large"):
         return "it is too large; repeat less"
     reason, _, part = message.partition(": ")
@@ -227,7 +239,7 @@ def _reason(pattern: str, message: str) -> str:
 
 
 def _refuse_single_bytes(pattern: str) -> None:
-    """Refuse `\\C` (one byte of a character), which RE2 supports and Go does not."""
+    """Refuse `\\C` (one byte of a character), which RE2 supports but Go does not."""
     for escape in _ESCAPE.finditer(pattern):
         if escape[0] == r"\C":
             raise PatternError(rf"invalid escape sequence: `\C` at character {escape.start() + 1}")
@@ -239,6 +251,6 @@ def compile_pattern(text: str) -> Pattern:
     Compile a regular expression, or return it from the cache.
 
     Raises:
-        PatternError: It is malformed, or too large.
+        PatternError: The pattern is malformed or too large.
     """
     return Pattern(text)

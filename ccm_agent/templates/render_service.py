@@ -1,8 +1,9 @@
 """
 The render process for whole-file templates: the child's side.
 
-It serves one job at a time and exits when it is idle for a while. It has no secrets except those in the data of its jobs. It also
-exits after a template has exceeded a limit, because its caches may take most of the memory limit.
+It serves one job at a time. It has no secrets except those in the data of its jobs. It exits after it was idle
+for a while. It also exits after a template exceeded a limit, because its caches may take most of the memory
+limit.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _UNLIMITED = 1 << 62
 _encode = msgspec.msgpack.Encoder().encode
 
 MakeFacts = Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
-"""Facts that are requested from the parent on first use."""
+"""A function that creates facts that are requested from the parent on first use."""
 
 
 class RenderChannel(Protocol):
     """The connection to the parent process."""
 
     def request(self) -> bytes:
-        """The next job; b"" if there are no more jobs."""
+        """Return the next job; b"" if there are no more jobs."""
         ...
 
     def answer(self) -> bytes:
@@ -54,7 +55,7 @@ class RenderChannel(Protocol):
 
 
 class Limiter(Protocol):
-    """Bounds the CPU time of one job."""
+    """Limits the CPU time of one job."""
 
     def __enter__(self) -> None:
         """Start the measurement; TemplateLimitError is raised in the running code when the limit is exceeded."""
@@ -133,16 +134,16 @@ class _Asking(Environment):
             kv_get=lambda *arguments: self._ask("kvGet", *arguments),
             allowance=Allowance(
                 _UNLIMITED, _UNLIMITED, _UNLIMITED
-            ),  # in this process the kernel enforces the limits
+            ),  # the kernel enforces the limits in this process
         )
 
     def read_file(self, path: str) -> str:
-        """The content of a file; the parent reads it and checks the policy."""
+        """Return the content of a file. The parent reads it and checks the policy."""
         content: str = self._ask("readFile", path)
         return content
 
     def secret(self, name: str) -> str:
-        """The value of a secret, which the parent opens."""
+        """Return the value of a secret, which the parent opens."""
         value: str = self._ask("secret", name)
         return value
 

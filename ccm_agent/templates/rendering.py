@@ -1,12 +1,13 @@
 """
 The render process for whole-file templates: the parent's side.
 
-A template comes from a manifest and can do anything that its language can. The kernel limits the CPU time and memory of the
-render process, which has no credentials; if it dies, one template has failed. The parent reads files and queries the broker for
-the template, so that the node's policy applies. `render_service.py` is the child's side.
+A template comes from a manifest and can use everything in its language. The kernel limits the CPU time and
+memory of the render process, which has no credentials. If the process dies, only one template has failed. The
+parent reads files and queries the broker for the template, so the node's policy applies. `render_service.py` is
+the child's side.
 
-Jobs are pickled, because no other format keeps all types of values. Answers are MessagePack: they come from the process that runs
-the template, and unpickling them could run code in the parent.
+Jobs are pickled, because no other format preserves all types of values. Answers are MessagePack, because they
+come from the process that runs the template. Unpickling them could run code in the parent.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class TextJob(Struct, frozen=True, kw_only=True):
     One template.
 
     Attributes:
-        engine, body, left, right, name: As in `Environment.render`.
-        variables: Replace the environment's values and functions; None for those.
+        engine, body, left, right, name: See `Environment.render`.
+        variables: Variables that replace the environment's values and functions; None to use those.
         depth: The current nesting of templates.
     """
 
@@ -59,13 +60,13 @@ class TextJob(Struct, frozen=True, kw_only=True):
 
 class DirectoryOptions(Struct, frozen=True, kw_only=True):
     """
-    How the templates of a directory are rendered.
+    The settings for rendering a directory of templates.
 
     Attributes:
         source: The directory's name in errors.
         engine: `jet`, `go` or `jinja`.
         left_delimiter, right_delimiter: The delimiters; "" for the engine's default.
-        skip_empty: A template that renders only white space creates no file.
+        skip_empty: Whether a template that renders only white space creates no file.
     """
 
     source: str
@@ -81,7 +82,7 @@ class RenderedDirectory(Struct, kw_only=True):
 
     Attributes:
         directories: Paths of the directories, each parent before its children.
-        files: Content by path.
+        files: The content of each file, by path.
     """
 
     directories: list[str] = []
@@ -94,8 +95,8 @@ class RenderJob(Struct, frozen=True, kw_only=True):
 
     Attributes:
         text, tree: Exactly one of them is set; a tree comes with its options.
-        facts: The facts; None if the process shall request them on first use.
-        data, environ, working_dir, is_lenient: As in `Environment`.
+        facts: The facts; None if the process should request them on first use.
+        data, environ, working_dir, is_lenient: See `Environment`.
     """
 
     text: TextJob | None = None
@@ -115,7 +116,7 @@ class HostFunctionCall(Struct, frozen=True, tag=True):
 
 
 class RenderStarted(Struct, frozen=True, tag=True):
-    """The template that is being rendered, for the error message if the process dies."""
+    """The template that is being rendered. It is used in the error message if the process dies."""
 
     name: str
 
@@ -128,7 +129,7 @@ class RenderedFile(Struct, frozen=True, tag=True):
 
 
 class RenderDone(Struct, frozen=True, tag=True):
-    """The job is done; for a directory, the files were sent before."""
+    """The job is done. For a directory, the files were sent before."""
 
     text: bytes = b""
     directories: list[bytes] = []
@@ -151,12 +152,12 @@ Said = HostFunctionCall | RenderStarted | RenderedFile | RenderDone | RenderFail
 said = msgspec.msgpack.Decoder(Said)
 
 BYTES_MAX = 64 << 20
-"""Limit for all files of one directory: `render` and `write` in loops could create huge output."""
+"""Limit for all files of one directory: loops with `render` and `write` could create huge output."""
 
 
 class Renderer:
     """
-    Renders in a worker process. Blocking: call it in a thread.
+    Renders templates in a worker process. Blocking: call it in a thread.
 
     Args:
         worker: The worker process.
@@ -170,8 +171,8 @@ class Renderer:
         Render a template with an environment; its changes of the data are discarded.
 
         Raises:
-            CcmError: As `Environment.render`.
-            TemplateLimitError: It exceeds the limits of time or memory.
+            CcmError: See `Environment.render`.
+            TemplateLimitError: The template exceeds the limits of time or memory.
         """
         done, _ = self._run(_job(environment, text=job), environment, job.name)
         return _text(done.text)
@@ -181,8 +182,8 @@ class Renderer:
         Render a directory of templates; see `tree.render_tree`.
 
         Raises:
-            CcmError: As `tree.render_tree`.
-            TemplateLimitError: It exceeds the limits of time or memory.
+            CcmError: See `tree.render_tree`.
+            TemplateLimitError: The templates exceed the limits of time or memory.
         """
         done, files = self._run(_job(environment, tree=(source, wish)), environment, wish.source)
         for content in files.values():
@@ -239,7 +240,7 @@ class _Conversation:
         }
 
     def hear(self, message: bytes) -> bytes | None:
-        """The answer to a HostFunctionCall, None for other messages; b"" at the end."""
+        """Return the answer to a HostFunctionCall; None for other messages; b"" after the last message."""
         one = said.decode(message)
         if isinstance(one, HostFunctionCall):
             return self._answer(one)
@@ -259,7 +260,7 @@ class _Conversation:
         return b""
 
     def _answer(self, question: HostFunctionCall) -> bytes:
-        """The result or error of the environment's function; only listed functions can be called."""
+        """Return the result or error of the environment's function; only listed functions can be called."""
         try:
             function = self._functions[question.function]
             return pickle.dumps((True, function(*map(_text, question.arguments))), pickle.HIGHEST_PROTOCOL)
@@ -284,7 +285,7 @@ def _job(
     text: TextJob | None = None,
     tree: tuple[Tree, DirectoryOptions] | None = None,
 ) -> RenderJob:
-    # lazily gathered facts are not gathered for a template that does not use them
+    # facts are not gathered for a template that does not use them
     facts = environment.facts if type(environment.facts) is dict else None
     return RenderJob(
         text=text,

@@ -1,9 +1,9 @@
 """
-Replace the expressions in strings, and in lists and maps of strings, by their values.
+Replace the expressions in strings, and in lists and maps of strings, with their values.
 
-A string that is a single expression keeps the value's type where any type is allowed; where only text is allowed it is printed as
-in Go. Results of scanning and compiling are cached by the string, so a manifest with a thousand similar resources is compiled
-once.
+A string that is a single expression keeps the type of its value if any type is allowed. If only text is
+allowed, the value is printed as in Go. Results of scanning and compiling are cached by the string, so a
+manifest with a thousand similar resources is compiled once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # The two most common forms of expressions are evaluated here, without loading the expression language.
-# Any special case falls back to the language, so that there is one semantics and one set of errors.
+# Any special case falls back to the language, so there is only one semantics and one set of errors.
 _FACT_PATH = re.compile(r"(Facts|Data)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\Z")
 _LOOKUP = re.compile(
     r"""lookup\(\ *(?:"([A-Za-z0-9_.-]+)"|'([A-Za-z0-9_.-]+)')\ *
@@ -34,8 +34,8 @@ _LOOKUP = re.compile(
 _MISSING = object()
 
 VALUE_LIMIT = 500_000  # maximum number of values inside one rendered value
-CACHED_LENGTH = 4096  # characters; a longer string is likely a file's content that occurs once
-CACHE_LENGTH = 1024 * 1024  # characters of all cached strings
+CACHED_LENGTH = 4096  # in characters; a longer string is likely the content of a file that occurs once
+CACHE_LENGTH = 1024 * 1024  # limit of the characters of all cached strings
 
 
 class _Expression(NamedTuple):
@@ -47,14 +47,17 @@ class _Expression(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A string split into text and expressions; `only` if it is one expression and white space."""
+    """
+    A string split into text and expressions; `only` is set if it consists of one expression and white
+    space.
+    """
 
     parts: tuple[str | _Expression, ...]
     only: _Expression | None
 
 
 def _parts(text: str) -> _Parts | None:
-    """The parts of a string, or None if it holds no expression."""
+    """Return the parts of a string, or None if it contains no expression."""
     if "{{" not in text and "${" not in text:
         return None
     kept = _kept.get(text)
@@ -140,7 +143,7 @@ def evaluate(expression: str, env: ExpressionScope) -> Any:
     The value of an expression.
 
     Raises:
-        ExpressionError: It does not parse, its types do not match, or it fails on these values.
+        ExpressionError: The expression does not parse, its types do not match, or it fails on these values.
     """
     from ccm_agent.templates.expr.program import compile_expression
 
@@ -150,10 +153,10 @@ def evaluate(expression: str, env: ExpressionScope) -> Any:
 
 def evaluate_condition(expression: str, env: ExpressionScope) -> bool:
     """
-    The result of an expression that must be boolean; nil is false.
+    Evaluate an expression that must be boolean; nil is false.
 
     Raises:
-        ExpressionError: As `evaluate`, or the result is not a boolean.
+        ExpressionError: See `evaluate`, or the result is not a boolean.
     """
     from ccm_agent.templates.expr.program import compile_expression
 
@@ -177,10 +180,10 @@ class Evaluated(NamedTuple):
 
 def evaluate_shown(expression: str, env: ExpressionScope) -> Evaluated:
     """
-    The value of an expression together with its text, for `ccm eval`.
+    Return the value of an expression with its text, for `ccm eval`.
 
     Raises:
-        ExpressionError: As `evaluate`; `evaluation_errors.point` shows the place.
+        ExpressionError: See `evaluate`; `evaluation_errors.point` shows the place.
     """
     value = evaluate(expression, env)
     return Evaluated(value, go_print(value))
@@ -188,22 +191,22 @@ def evaluate_shown(expression: str, env: ExpressionScope) -> Evaluated:
 
 def render_text(text: str, env: ExpressionScope) -> str:
     """
-    Replace the expressions in a string by their texts.
+    Replace the expressions in a string with the texts of their values.
 
     Raises:
-        ExpressionError: An expression is wrong or fails.
+        ExpressionError: An expression is invalid or fails.
     """
     return render_matching(text, env)[0]
 
 
 def render_matching(text: str, env: ExpressionScope) -> tuple[str, bool]:
     """
-    A rendered string, and whether any of its expressions has a value.
+    Return a rendered string, and whether any of its expressions has a value.
 
-    Nil and "" do not count as values. Text without expressions counts as a value unless it is empty.
+    Nil and "" are not values here. Text without expressions is a value unless it is empty.
 
     Raises:
-        ExpressionError: An expression is wrong or fails.
+        ExpressionError: An expression is invalid or fails.
     """
     parts = _parts(text)
     if parts is None:
@@ -224,7 +227,7 @@ def render_matching(text: str, env: ExpressionScope) -> tuple[str, bool]:
 
 
 def _printed(value: Any, env: ExpressionScope) -> str:
-    """The text of a value; a long one costs a step for each character."""
+    """Return the text of a value. A long text costs a step for each character."""
     if isinstance(value, str):
         return value
     limit = min(PRINT_LIMIT, env.allowance.steps + LONG_TEXT)
@@ -241,10 +244,10 @@ def _printed(value: Any, env: ExpressionScope) -> str:
 
 def render_value(text: str, env: ExpressionScope) -> Any:
     """
-    A rendered string; the value itself if the string is a single expression.
+    Render a string; return the value itself if the string is a single expression.
 
     Raises:
-        ExpressionError: An expression is wrong or fails.
+        ExpressionError: An expression is invalid or fails.
     """
     parts = _parts(text)
     if parts is None:
@@ -254,11 +257,11 @@ def render_value(text: str, env: ExpressionScope) -> Any:
 
 def resolve(value: Any, env: ExpressionScope) -> Any:
     """
-    Render all strings inside a value, also in lists and maps; keys are not rendered.
+    Render all strings in a value, including lists and maps; keys are not rendered.
 
     Raises:
-        ExpressionError: An expression is wrong or fails; the value holds more than VALUE_LIMIT values (a small YAML document with
-            aliases can), or is nested too deeply.
+        ExpressionError: An expression is invalid or fails, the value is nested too deeply, or it contains more
+            than VALUE_LIMIT values. A small YAML document with aliases can exceed that limit.
     """
     try:
         return _resolved(value, env, [VALUE_LIMIT])

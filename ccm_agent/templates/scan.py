@@ -1,7 +1,7 @@
 """
 Find the expressions in a string: `{{ expression }}` and `${ expression }`.
 
-`{{` ends at the first `}}` outside quotes; `${` ends at its own closing brace, braces between are counted. Quotes
+`{{` ends at the first `}}` outside quotes; `${` ends at its own closing brace; braces inside are balanced. Quotes
 are `"…"` and `'…'` with backslash escapes, and raw backquotes. `${{ 1 }}` is a dollar sign and an expression. An unclosed
 expression is text. A backslash before an opener has no meaning.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# White space as in Go's strings.TrimSpace; Python's strip() also removes U+001C to U+001F.
+# white space as in Go's strings.TrimSpace; Python's strip() also removes U+001C to U+001F
 GO_SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 )
@@ -19,7 +19,7 @@ GO_SPACE = (
 _OPENER = re.compile(r"\{\{|\$\{(?!\{)")
 _OPENERS = re.compile(r"[${]{2,}")
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
-# An unclosed quote extends to the end, so the expression is unclosed, too.
+# an unclosed quote extends to the end, so the expression is also unclosed
 _INSIDE_DOUBLE = re.compile(rf"{_QUOTED}|[\"'`]|\}}\}}", re.DOTALL)
 _INSIDE_DOLLAR = re.compile(rf"{_QUOTED}|[\"'`]|[{{}}]", re.DOTALL)
 
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 def find_spans(text: str) -> list[Span]:
     """
-    All expressions of a string, in order; they never overlap.
+    Return all expressions of a string, in order; they never overlap.
 
     The cost of failed searches for closers is bounded: a string of thousands of unclosed openers is text.
     """
@@ -62,16 +62,16 @@ def find_spans(text: str) -> list[Span]:
 
 
 def has_expression(text: str) -> bool:
-    """Whether the string holds an expression; without one it renders unchanged."""
+    """Whether the string contains an expression; otherwise it renders unchanged."""
     return ("{{" in text or "${" in text) and bool(find_spans(text))
 
 
 def as_template(text: str) -> str:
     """
-    A template that renders to exactly this text.
+    Return a template that renders to exactly this text.
 
-    A text without expressions is such a template itself. In other texts each opener, with adjacent dollar signs and braces, is
-    replaced by an expression for it; the adjacent characters could otherwise form a new opener.
+    A text without expressions is returned unchanged. In other texts each opener, with adjacent dollar signs and
+    braces, is replaced with an expression for it. The adjacent characters could otherwise form a new opener.
     """
     if not has_expression(text):
         return text
@@ -81,7 +81,7 @@ def as_template(text: str) -> str:
 
 
 def _find_closer(text: str, start: int, tokens: re.Pattern[str]) -> tuple[re.Match[str] | None, int]:
-    """The closer for an opener that ends at `start`, and the number of examined tokens."""
+    """Return the closer for an opener that ends at `start`, and the number of examined tokens."""
     depth = 1
     looked = 0
     for token in tokens.finditer(text, start):

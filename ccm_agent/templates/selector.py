@@ -1,20 +1,21 @@
 """
 Select nodes by selectors and by expressions.
 
-A selector is a list of terms, all of which must match, in the syntax of Kubernetes label selectors:
+A selector is a list of terms in the syntax of Kubernetes label selectors. All terms must match:
 
     role=web,env!=dev        equal, not equal
-    env in (prod,stage)      one of the values; `notin` is none of them
+    env in (prod,stage)      one of the values; `notin`: none of them
     gpu,!virtual             the fact exists; it does not exist
-    role=web*,node=web*      `*` and `?` are wildcards as in a shell; in quotes they are plain characters of a fact's value
-    tags=a                   a fact that is a list equals each of its items
-    @web                     a saved selector, which the controller replaces before it sends anything
+    role=web*,node=web*      `*` and `?` are wildcards as in a shell; in quotes they are literal characters of a fact's value
+    tags=a                   a list fact matches if any item matches
+    @web                     a saved selector, which the controller expands before it sends a request
 
-A key is a fact's dotted path. Values are compared as text, in the same form as in routing subjects; a value that holds a comma, a
-quote, brackets or outer space is written in quotes. Controller and agents both use this module, so they select the same nodes.
+A key is a fact's dotted path. Values are compared as text, in the same form as in routing subjects. A value
+that contains a comma, a quote, brackets or surrounding white space is written in quotes. Controller and agents
+both use this module, so they select the same nodes.
 
-Older agents take a wildcard in a fact's value as a plain character. `Selector.explicit` therefore writes `role=glob(web*)`, which
-they cannot read and so refuse (ADR 46).
+Older agents treat a wildcard in a fact's value as a literal character. `Selector.explicit` therefore writes
+`role=glob(web*)`, which they cannot parse and therefore refuse (ADR 46).
 """
 
 from __future__ import annotations
@@ -34,19 +35,22 @@ if TYPE_CHECKING:
     from ccm_agent.templates.expr.program import Program
 
 NODE = "node"
-"""The key for the node's name; any other key is a fact."""
+"""The key for the node's name. Any other key is a fact."""
 
 LENGTH_LIMIT = 100_000
-"""The maximum length of a selector; enough for the names of a few thousand nodes."""
+"""The maximum length of a selector, which is sufficient for the names of a few thousand nodes."""
 
 PATTERN_LIMIT = 512
-"""Characters of a pattern."""
+"""The maximum length of a pattern in characters."""
 
 PATTERNS_LIMIT = 64
-"""Patterns for facts in all selectors of a request: each is compared with every item of a list."""
+"""
+The maximum number of patterns for facts in all selectors of a request. Each pattern is compared with every
+item of a list.
+"""
 
 TARGETS_LIMIT = 200_000
-"""Characters of all selectors of a request."""
+"""The maximum total length of all selectors of a request, in characters."""
 
 WHERE_LENGTH_LIMIT = 16 * 1024
 """Maximum length of an expression that selects nodes."""
@@ -55,8 +59,8 @@ WHERE_STEPS = 100_000
 WHERE_BYTES = 8 * 1024 * 1024
 WHERE_CPU_S = 0.05
 """
-Limits of such an expression on one node. Every operator with read access can send one to every node, so they are far lower than
-those of a manifest's expressions.
+Limits of such an expression on one node. Every operator with read access can send one to every node, so the
+limits are far lower than for a manifest's expressions.
 """
 
 _EQUAL, _UNEQUAL, _IN, _NOT_IN, _EXISTS, _MISSING = "=", "!=", "in", "notin", "exists", "missing"
@@ -80,10 +84,10 @@ class Term(Struct, frozen=True, kw_only=True):
     One condition of a selector.
 
     Attributes:
-        key: A fact's dotted path, or NODE; of a group its name.
+        key: A fact's dotted path, NODE, or the name of a group.
         operator: `=`, `!=`, `in`, `notin`, `exists`, `missing` or `group`.
-        values: The texts to compare with; empty for the last three operators. Of NODE they may be patterns.
-        patterns: Patterns that it is compared with, of facts only.
+        values: The texts to compare with; empty for the last three operators. With NODE they may be patterns.
+        patterns: The patterns to compare with; only for facts.
     """
 
     key: str
@@ -93,10 +97,10 @@ class Term(Struct, frozen=True, kw_only=True):
 
     def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
         """
-        Whether it matches a node. A missing fact is not equal to any value.
+        Whether the term matches a node. A missing fact is not equal to any value.
 
         Raises:
-            SelectorError: It is a group.
+            SelectorError: The term is a group.
         """
         if self.is_group:
             raise SelectorError(f"@{self.key}: saved selectors are known to `ccmctl --targets` only")
@@ -113,17 +117,17 @@ class Term(Struct, frozen=True, kw_only=True):
 
     @property
     def is_group(self) -> bool:
-        """It names a saved selector."""
+        """Whether the term is a saved selector."""
         return self.operator == _GROUP
 
     @property
     def compares(self) -> bool:
-        """It compares the value of a fact."""
+        """Whether the term compares the value of a fact."""
         return self.key != NODE and self.operator in (_EQUAL, _UNEQUAL, _IN, _NOT_IN)
 
     @property
     def is_negated(self) -> bool:
-        """It matches nodes that lack a fact, or its value."""
+        """Whether the term matches nodes without a fact or without its value."""
         return self.key != NODE and self.operator in (_UNEQUAL, _NOT_IN, _MISSING)
 
     @property
@@ -131,11 +135,11 @@ class Term(Struct, frozen=True, kw_only=True):
         return self.operator in (_EQUAL, _IN)
 
     def __str__(self) -> str:
-        """In the syntax that `parse_selector` reads."""
+        """Format the term in the syntax of `parse_selector`."""
         return self._written(is_explicit=False)
 
     def explicit(self) -> str:
-        """As it is sent: an agent that does not know patterns cannot read it."""
+        """Format the term for a request. Agents that do not support patterns cannot parse it."""
         return self._written(is_explicit=True)
 
     def _written(self, *, is_explicit: bool) -> str:
@@ -162,18 +166,18 @@ class Selector(Struct, frozen=True):
     terms: tuple[Term, ...]
 
     def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
-        """Whether it matches a node with these facts."""
+        """Whether the selector matches a node with these facts."""
         texts = facts if isinstance(facts, FactTexts) else FactTexts(facts)
         return all(term.matches(node, texts) for term in self.terms)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The facts in its terms, in written order."""
+        """Return the facts in the terms, in written order."""
         return tuple(dict.fromkeys(term.key for term in self.terms if term.key != NODE and not term.is_group))
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it names exactly, if it can match only those; otherwise ()."""
+        """Return the names of the nodes if the selector can match only exactly named nodes; otherwise ()."""
         for term in self.terms:
             is_list = term.key == NODE and term.operator in (_EQUAL, _IN)
             if is_list and not any(_NODE_GLOB.search(value) for value in term.values):
@@ -182,7 +186,7 @@ class Selector(Struct, frozen=True):
 
     @property
     def equalities(self) -> tuple[tuple[str, str], ...]:
-        """The facts that must have one value; a request can be addressed by them."""
+        """Return the facts that must have a single value; a request can be addressed by them."""
         return tuple(
             (term.key, term.values[0])
             for term in self.terms
@@ -191,21 +195,24 @@ class Selector(Struct, frozen=True):
 
     @property
     def patterns(self) -> int:
-        """How many patterns for facts it has."""
+        """Return the number of patterns for facts."""
         return sum(len(term.patterns) for term in self.terms)
 
     def __str__(self) -> str:
-        """In the syntax that `parse_selector` reads."""
+        """Format the selector in the syntax of `parse_selector`."""
         return ",".join(map(str, self.terms))
 
     def explicit(self) -> str:
-        """As it is sent: an agent that does not know patterns cannot read it, and refuses it."""
+        """
+        Format the selector for a request. Agents that do not support patterns cannot parse it and refuse
+        the request.
+        """
         return ",".join(term.explicit() for term in self.terms)
 
 
 class Where:
     """
-    An expression that must be true. It sees only `Facts`, `Node` and `lookup`, and cannot read from the host.
+    An expression that must be true. It can use only `Facts`, `Node` and `lookup`, and cannot read from the host.
 
     Attributes:
         text: The expression.
@@ -217,12 +224,12 @@ class Where:
 
     def matches(self, node: str, facts: Mapping[str, Any]) -> bool:
         """
-        Whether it is true for a node with these facts; False if it fails, for example because a fact is missing.
+        Whether the expression is true for a node with these facts; False if it fails, for example because a fact is missing.
 
         Blocks up to WHERE_CPU_S: call it in a thread.
 
         Raises:
-            SelectorLimitError: It exceeds the limits of steps, time or memory.
+            SelectorLimitError: The expression exceeds the limits of steps, time or memory.
         """
         try:
             return self._run(node, facts)
@@ -232,7 +239,7 @@ class Where:
             return False
 
     def failure(self, node: str, facts: Mapping[str, Any]) -> ExpressionError | None:
-        """Why the expression fails for a node; None if it does not fail."""
+        """Return why the expression fails for a node; None if it does not fail."""
         try:
             self._run(node, facts)
         except ExpressionError as err:
@@ -251,10 +258,10 @@ class Where:
 
 def parse_selector(text: str) -> Selector:
     """
-    Read a selector.
+    Parse a selector.
 
     Raises:
-        SelectorError: The text is not a selector; the message says where and why.
+        SelectorError: The text is not a selector; the message contains the position and the reason.
     """
     if len(text) > LENGTH_LIMIT:
         raise SelectorLimitError(
@@ -272,11 +279,11 @@ def parse_selector(text: str) -> Selector:
 
 def parse_targets(texts: Sequence[str]) -> list[Selector]:
     """
-    Read the selectors of a request, any of which is enough.
+    Parse the selectors of a request; a node must match at least one of them.
 
     Raises:
-        SelectorError: One of them is none.
-        SelectorLimitError: They are too long together, or have too many patterns.
+        SelectorError: A text is not a selector.
+        SelectorLimitError: The selectors are too long in total, or have too many patterns.
     """
     if sum(map(len, texts)) > TARGETS_LIMIT:
         raise SelectorLimitError(
@@ -292,8 +299,8 @@ def parse_where(text: str) -> Where:
     Parse an expression that selects nodes.
 
     Raises:
-        SelectorError: It does not parse, its types do not match, or it is not a boolean.
-        SelectorLimitError: It is too long.
+        SelectorError: The expression does not parse, its types do not match, or it is not a boolean.
+        SelectorLimitError: The expression is too long.
     """
     from ccm_agent.templates.expr.evaluation_errors import shorten
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
@@ -328,7 +335,7 @@ def _check_patterns(count: int) -> None:
 
 
 class _Reader:
-    """Reads terms from left to right."""
+    """Parses terms from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -395,7 +402,7 @@ class _Reader:
         return found[0]
 
     def _value(self, key: str) -> tuple[str, bool]:
-        """A value, and whether it is a pattern for a fact."""
+        """Parse a value, and return whether it is a pattern for a fact."""
         self._skip()
         is_call = self._text.startswith(_GLOB_CALL, self._place)
         if is_call:

@@ -12,7 +12,7 @@ from ccm_agent.templates.values import StringMap
 
 class Service(dict[str, Any]):
     """
-    An entry, by the names of Choria CCM's fields: Cluster, Service, Protocol, Address, Port, Priority, Annotations, TTL.
+    An entry with the names of Choria CCM's fields: Cluster, Service, Protocol, Address, Port, Priority, Annotations, TTL.
 
     Any other name is an error: a misspelled attribute must not become an empty text in a configuration.
     """
@@ -51,7 +51,10 @@ METHODS = ("PrometheusFileSD",)
 
 
 def service_method(value: object, name: str) -> Any:
-    """A method of a list of services as a callable; None if the value is not such a list, or has no method of that name."""
+    """
+    Return a method of a list of services as a callable; None if the value is not such a list, or has no
+    such method.
+    """
     return getattr(value, name) if isinstance(value, Services) and name in METHODS else None
 
 

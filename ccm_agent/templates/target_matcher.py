@@ -1,9 +1,9 @@
 """
 Match the selectors of requests and assignments against this node, outside the event loop.
 
-One thread evaluates them in sequence. Each expression has limits (`templates/selector.py`), so the thread is never busy for long.
-Requests are also answered in sequence, so the total time of their expressions is limited as well: otherwise an operator who sends
-many costly expressions could block all other requests to the node.
+One thread evaluates them in sequence. Each expression has limits (`templates/selector.py`), so the thread is
+never busy for long. Requests are also answered in sequence, so the total time of their expressions is limited
+as well. Otherwise an operator who sends many costly expressions could block all other requests to the node.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Protocol
 from ccm_agent.model.errors import SelectorLimitError
 
 SHARE = 0.1
-"""Share of one CPU for the expressions of requests."""
+"""The share of one CPU for the expressions of requests."""
 
 BURST_S = 0.3
-"""CPU time that they may take in one burst."""
+"""The CPU time that the expressions may use in one burst."""
 
 COSTLY_LENGTH = 2_000
-"""Characters of selectors from which on their time counts, too."""
+"""The number of characters from which the time of selectors is charged as well."""
 
 
 class Matches(Protocol):
-    """Whether targets and expression match a node with these facts."""
+    """A function that determines whether targets and an expression match a node with these facts."""
 
     async def __call__(
         self,
@@ -40,11 +40,11 @@ class Matches(Protocol):
         Evaluate the match.
 
         Args:
-            is_request: It comes with a request, so it is charged to the share of requests.
+            is_request: Whether they belong to a request. If so, the time is charged to the share of requests.
 
         Raises:
-            SelectorError: A selector cannot be read.
-            SelectorLimitError: It is too costly, or the share of requests is used up.
+            SelectorError: A selector cannot be parsed.
+            SelectorLimitError: The evaluation is too costly, or the share of requests is used up.
         """
         ...
 
@@ -102,7 +102,7 @@ class TargetMatcher:
 def _measured(
     targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]
 ) -> tuple[bool | Exception, float]:
-    """The match or the error, and the CPU time that it took."""
+    """Return the match or the error, and the CPU time of the evaluation."""
     begun = time.thread_time()
     answer: bool | Exception
     try:

@@ -13,8 +13,8 @@ class TextCache(Generic[Key, Value]):
     """
     Values by key, bounded by the total length of their texts.
 
-    A cache bounded only by its number of entries could be filled with long texts, which come over the bus. A full cache is
-    cleared: that is cheap, and rare when the same texts recur.
+    A cache with a limit only on its number of entries could be filled with long texts from the bus. A full
+    cache is cleared, which is cheap, and rare if the same texts recur.
 
     Args:
         limit: Maximum total length of the texts in characters.
@@ -26,7 +26,7 @@ class TextCache(Generic[Key, Value]):
         self._values: dict[Key, Value] = {}
 
     def get(self, key: Key) -> Value | None:
-        """The cached value; None if there is none."""
+        """Return the cached value; None if there is none."""
         return self._values.get(key)
 
     def put(self, key: Key, value: Value, length: int) -> None:

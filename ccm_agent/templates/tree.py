@@ -21,7 +21,10 @@ from ccm_agent.templates.values import from_bytes, to_bytes
 
 PARTIALS = "_partials"
 DEPTH_MAX = 20
-"""Nesting of templates that render templates: deeper than any real menu, and far below the limit of the stack."""
+"""
+The maximum nesting of templates that render templates. It is deeper than any real use, and far below the
+limit of the stack.
+"""
 RENDERS_MAX = 100_000
 _NOTHING_GIVEN = object()
 
@@ -37,12 +40,12 @@ def render_tree(
 
     Args:
         source: The templates.
-        wanted: Engine, delimiters, and whether empty files are left out.
+        wanted: The engine, the delimiters, and whether empty files are left out.
         environment: The environment of the templates. A template can change its data, and later templates see the change.
         on_template: Called with the path of each template before it is rendered.
 
     Raises:
-        FileError: Something in the source is neither file nor directory.
+        FileError: An entry of the source is neither a file nor a directory.
         TemplateError: A template does not parse or fails.
     """
     return _Renderer(source, wanted, environment, on_template).run()
@@ -55,8 +58,8 @@ def render_apart(source: Tree, wanted: DirectoryOptions, environment: Environmen
     Blocking: call it in a thread. The templates' changes of the data are discarded.
 
     Raises:
-        FileError: Something in the source is neither file nor directory.
-        TemplateError: A template does not parse, fails, or costs too much.
+        FileError: An entry of the source is neither a file nor a directory.
+        TemplateError: A template does not parse, fails, or exceeds a limit.
     """
     if environment.renderer is not None:
         return environment.renderer.tree(source, wanted, environment)
@@ -125,7 +128,7 @@ class _Renderer:
         text = from_bytes(entry.content)
         wanted = self._wanted
         if wanted.engine == "jinja" and not any(mark in text for mark in (wanted.left_delimiter, "{%", "{#")):
-            return text  # Jinja would normalize line ends, also in binary files
+            return text  # Jinja would normalize line ends, even in binary files
         is_top = context is self._top
         load = self._load if wanted.engine == "jinja" and _names_others(text) else None
         if wanted.engine == "jet":
@@ -149,7 +152,7 @@ class _Renderer:
     # functions for templates
 
     def _render(self, path: Any, context: Any) -> str:
-        """Render another template of the source to text; in Jet and Go its `.` is the given value."""
+        """Render another template of the source to text. In Jet and Go, its `.` is the given value."""
         entry = self._source.get(_inside("render", path))
         if entry is None or entry.kind == "directory" or entry.kind == "other":
             what = (
@@ -169,7 +172,7 @@ class _Renderer:
             self._depth -= 1
 
     def _render_with_variables(self, path: Any, context: Any = _NOTHING_GIVEN) -> str:
-        """The same for Jinja, where the optional mapping adds names to the variables."""
+        """Render another template in Jinja. The optional mapping adds names to the variables."""
         return self._render(path, self._top if context is _NOTHING_GIVEN else context)
 
     def _write(self, path: Any, content: Any) -> str:
@@ -192,7 +195,7 @@ class _Renderer:
 
 
 def _inside(function: str, path: Any) -> str:
-    """Resolve a path that a template names below a directory; a path that leaves the directory is refused."""
+    """Resolve a path in a template relative to a directory. A path that leaves the directory is refused."""
     if not isinstance(path, str):
         raise TemplateError(f"{function}: the path must be text")
     clean = posixpath.normpath(f"./{path}")
@@ -202,12 +205,12 @@ def _inside(function: str, path: Any) -> str:
 
 
 def _names_others(text: str) -> bool:
-    """Whether a Jinja template may include another one; if not, it is compiled once for all runs."""
+    """Whether a Jinja template may include another one. If not, it is compiled once for all runs."""
     return any(word in text for word in ("include", "import", "extends"))
 
 
 def _without_partials(source: Mapping[str, TreeEntry]) -> Iterator[TreeEntry]:
-    """The entries to render: all except directories `_partials` and their contents."""
+    """Yield the entries to render: all except directories `_partials` and their contents."""
     left_out = ""
     for entry in source.values():
         if left_out and entry.path.startswith(left_out):

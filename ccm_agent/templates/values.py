@@ -1,5 +1,5 @@
 """
-The values of expressions and templates, with Go's rules for printing, comparing and counting.
+The values of expressions and templates, with Go's rules for printing, comparing and measuring.
 
 Go's types are represented as plain Python values:
 
@@ -34,7 +34,7 @@ class GoValue:
     """
     A value of a Go type without a plain Python equivalent.
 
-    Subclasses are immutable, hashable where Go's type can be a map key, and compare by value.
+    Subclasses are immutable and compare by value. They are hashable if Go's type can be a map key.
     """
 
     __slots__ = ()
@@ -42,12 +42,12 @@ class GoValue:
     go_type = "struct"
 
     def go_text(self) -> str:
-        """The value as `%v` prints it."""
+        """Format the value like `%v`."""
         raise NotImplementedError
 
 
 class StringMap(dict[str, str]):
-    """A Go `map[string]string`, such as the environment variables: a missing key gives ""."""
+    """A Go `map[string]string`, such as the environment variables: a missing key returns ""."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ def wrap_int(value: int) -> int:
 
 
 def type_name(value: object) -> str:
-    """The name of the value's Go type as `%T` prints it, for error messages."""
+    """Return the name of the value's Go type like `%T`, for error messages."""
     if value is None:
         return "nil"
     if isinstance(value, bool):
@@ -102,7 +102,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def from_bytes(data: bytes) -> str:
-    """The Go string of these bytes; bytes that are not UTF-8 become surrogate escapes."""
+    """Return the Go string of these bytes; bytes that are not UTF-8 become surrogate escapes."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -123,8 +123,8 @@ def float_digits(value: float) -> tuple[str, str, int]:
     Split a finite float into sign, digits and exponent.
 
     Returns:
-        Sign ("-" or ""), the shortest digits that read back as the same float, and the decimal point's
-        place counted from the first digit: 12.5 is ("", "125", 2), zero is ("", "0", 1).
+        Sign ("-" or ""), the shortest digits that parse to the same float, and the position of the decimal
+        point relative to the first digit: 12.5 is ("", "125", 2), zero is ("", "0", 1).
     """
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     text = "".join(map(str, digits))
@@ -136,7 +136,9 @@ def float_digits(value: float) -> tuple[str, str, int]:
 
 
 def format_float(value: float) -> str:
-    """A float as `%v` prints it: shortest digits, with an exponent below 0.0001 and from 1e+06 on; 2.0 is `2`."""
+    """
+    Format a float like `%v`: shortest digits, with an exponent below 0.0001 and from 1e+06 on; 2.0 is `2`.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -149,7 +151,7 @@ def format_float(value: float) -> str:
 
 
 def plain_digits(digits: str, point: int) -> str:
-    """Digits and decimal point as `%f` writes them, with all decimals."""
+    """Format digits and decimal point like `%f`, with all decimals."""
     if point <= 0:
         return "0." + "0" * -point + digits
     if point >= len(digits):
@@ -164,9 +166,9 @@ def _with_exponent(digits: str, exponent: int) -> str:
 
 def deep_equal(left: Any, right: Any) -> bool:
     """
-    Equality as in Go's `reflect.DeepEqual`: kinds must agree, so 1 is not 1.0 and true is not 1.
+    Compare as in Go's `reflect.DeepEqual`: kinds must match, so 1 is not 1.0 and true is not 1.
 
-    Lists compare item by item, maps key by key; NaN equals nothing.
+    Lists are compared item by item, maps key by key. NaN is not equal to any value.
     """
     if isinstance(left, (list, tuple)):
         return (
@@ -187,9 +189,9 @@ def deep_equal(left: Any, right: Any) -> bool:
 
 def loose_equal(left: Any, right: Any) -> bool:
     """
-    Equality in expressions: numbers of any kind by value, also in lists; maps by `deep_equal`.
+    Compare as in expressions: numbers of any kind by value, also in lists; maps by `deep_equal`.
 
-    A boolean never equals a number, nil equals only nil.
+    A boolean never equals a number; nil equals only nil.
     """
     if isinstance(left, (list, tuple)):
         return (
@@ -203,7 +205,10 @@ def loose_equal(left: Any, right: Any) -> bool:
 
 
 def numbers_equal(left: int | float, right: int | float) -> bool:
-    """Two numbers by value. An int is converted to a float before comparing, so large neighbors may be equal, as in Go."""
+    """
+    Compare two numbers by value. An int is converted to a float first, so large neighbors may be equal, as
+    in Go.
+    """
     if isinstance(left, float) or isinstance(right, float):
         return float(left) == float(right)
     return left == right

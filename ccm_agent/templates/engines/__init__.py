@@ -1,13 +1,13 @@
 """
 Engines for whole-file templates, behind one Protocol.
 
-| engine | delimiters | what it is |
+| engine | delimiters | description |
 |---|---|---|
 | `jet` | `[[ ]]` | CloudyKit's Jet, own implementation: docs/reference/jet.md |
 | `go` | `{{ }}` | Go's text/template with Sprig, own implementation: docs/reference/go-templates.md |
 | `jinja` | `{{ }}` | Jinja2 in its sandbox; undefined names are errors |
 
-With every engine, a template sees mappings, lists, scalars and the functions that it is given, but no other Python objects.
+With every engine, a template can use mappings, lists, scalars and the given functions, but no other Python objects.
 """
 
 from __future__ import annotations
@@ -47,21 +47,20 @@ class TemplateEngine(Protocol):
         """
         Render a template.
 
-        It runs in the calling thread, within the limits of `bounds.py`. The template may change the mappings that it is given,
-        where its language can do that (`[[ data.a = 1 ]]`, `{{ set .data "a" 1 }}`).
+        It runs in the calling thread, within the limits of `bounds.py`. The template may change the given
+        mappings if its language supports that (`[[ data.a = 1 ]]`, `{{ set .data "a" 1 }}`).
 
         Args:
             text: The template.
-            variables: Its top-level names: `facts`, `data`, `environ`.
-            name: Its name in errors: a file name.
+            variables: The top-level names: `facts`, `data`, `environ`.
+            name: The name in errors: a file name.
             left: The opening delimiter; "" for the engine's default.
             right: The closing delimiter; "" for the engine's default.
             context: The value of `.`; None for the engine's default, which is built from the variables.
-            functions: Additional functions; they replace an engine's function of the same name. They take and return plain values
-                (see
-                `templates/values.py`) and raise errors of `model/errors.py`.
-            load: Returns the text of another template by its absolute path, or None if it does not exist; without `load` a
-                template cannot include others.
+            functions: Additional functions; they replace an engine's function of the same name. They take and
+                return plain values (see `templates/values.py`) and raise errors of `model/errors.py`.
+            load: Returns the text of another template by its absolute path, or None if it does not exist;
+                without `load` a template cannot include other templates.
 
         Raises:
             TemplateError: The template does not parse or fails, with `name` and the line.

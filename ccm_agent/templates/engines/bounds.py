@@ -1,8 +1,8 @@
 """
 Limits after which a template is stopped.
 
-A template comes from a manifest and can loop. Both own engines count their work and end with an error that names the limit. All
-limits are far above what a configuration file needs.
+A template comes from a manifest and can loop. Our own engines (Jet and Go) count their work and end with an
+error that names the limit. All limits are far above the needs of a configuration file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
 
-STEPS_MAX = 2_000_000  # statements run, iterations and calls: about ten seconds
+STEPS_MAX = 2_000_000  # statements, iterations and calls: about ten seconds
 OUTPUT_MAX = 16 * 1024 * 1024  # characters of output, or of one text value
 ITEMS_MAX = 2_000_000  # elements of one list or map that a function returns
 OUT_OF_MEMORY = "template needs more memory than it may have; does a loop make ever longer values?"
@@ -49,7 +49,7 @@ class Budget:
             raise TemplateLimitError(f"output is too long: more than {OUTPUT_MAX} characters")
 
     def enter(self) -> None:
-        """Enter a template or block; pairs with `leave`."""
+        """Enter a template or block. Each call is paired with `leave`."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise TemplateLimitError(
@@ -66,7 +66,7 @@ def check_length(length: int) -> None:
     Refuse to create a text of this many characters.
 
     Raises:
-        TemplateLimitError: More than OUTPUT_MAX.
+        TemplateLimitError: The length exceeds OUTPUT_MAX.
     """
     if length > OUTPUT_MAX:
         raise TemplateLimitError(f"text is too long: more than {OUTPUT_MAX} characters")
@@ -77,7 +77,7 @@ def check_count(count: int) -> None:
     Refuse to create a list of this many items.
 
     Raises:
-        TemplateLimitError: More than ITEMS_MAX.
+        TemplateLimitError: The count exceeds ITEMS_MAX.
     """
     if count > ITEMS_MAX:
         raise TemplateLimitError(f"list is too long: more than {ITEMS_MAX} items")
@@ -88,7 +88,7 @@ def check_size(value: object) -> None:
     Refuse a text or list that a function returned if it is too large to work on.
 
     Raises:
-        TemplateLimitError: It is more than OUTPUT_MAX characters or ITEMS_MAX items.
+        TemplateLimitError: The value has more than OUTPUT_MAX characters or ITEMS_MAX items.
     """
     if isinstance(value, str):
         check_length(len(value))
@@ -99,7 +99,7 @@ def check_size(value: object) -> None:
 @contextmanager
 def errors_with_place(place: Callable[[], Place]) -> Iterator[None]:
     """
-    Turn any error of a render into a TemplateError with the place in the template.
+    Convert any error of a render to a TemplateError with the place in the template.
 
     Args:
         place: Returns the place of the current statement.
@@ -117,6 +117,6 @@ def errors_with_place(place: Callable[[], Place]) -> Iterator[None]:
 
 
 def placed(err: CcmError, place: Place) -> TemplateError:
-    """The same error with its place in the template."""
+    """Return the same error with its place in the template."""
     kind = TemplateLimitError if isinstance(err, TemplateLimitError) else TemplateError
     return kind(err.message, place=place)

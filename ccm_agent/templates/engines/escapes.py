@@ -1,5 +1,5 @@
 """
-Text made safe for HTML, JavaScript, a URL's query, JSON and Go source, exactly as Go's standard library does it.
+Escape text for HTML, JavaScript, URL queries, JSON and Go source, exactly like Go's standard library.
 
 Source: text/template HTMLEscape and JSEscape, net/url QueryEscape, encoding/json, strconv.Quote.
 """
@@ -34,17 +34,20 @@ _QUOTE_SHORT = {
 
 
 def escape_html(text: str) -> str:
-    """The text with HTML's special characters as character references."""
+    """Replace HTML's special characters with character references."""
     return text.translate(_HTML)
 
 
 def escape_html_nul(text: str) -> str:
-    """As `escape_html`, with U+FFFD for a NUL: templates do this, Jet's function `html` does not."""
+    """
+    Escape like `escape_html`, and replace NUL with U+FFFD. Go templates do this; Jet's function `html` does
+    not.
+    """
     return text.translate(_HTML).replace("\0", "\ufffd")
 
 
 def escape_js(text: str) -> str:
-    """The text for the inside of a JavaScript string."""
+    """Escape the text for the inside of a JavaScript string."""
     return _JS_SPECIAL.sub(_js_char, text)
 
 
@@ -58,12 +61,12 @@ def _js_char(match: re.Match[str]) -> str:
 
 
 def escape_query(text: str) -> str:
-    """The text for a URL's query: a space is `+`, each other reserved byte `%XX`."""
+    """Escape the text for a URL's query: a space becomes `+`, each other reserved byte `%XX`."""
     return quote_plus(to_bytes(text), safe="~")
 
 
 def quote(text: str, delimiter: str = '"', *, ascii_only: bool = False) -> str:
-    """The text as a Go string literal; unprintable characters are escaped."""
+    """Format the text as a Go string literal; unprintable characters are escaped."""
     if delimiter == '"' and not ascii_only:
         return f'"{_QUOTE_SPECIAL.sub(_quoted_char, text)}"'
     return delimiter + "".join(_quoted(char, delimiter, ascii_only) for char in text) + delimiter
@@ -90,11 +93,11 @@ def _quoted(char: str, delimiter: str, ascii_only: bool) -> str:
 
 def go_json(value: Any, *, escape: bool = True, indent: str = "") -> str:
     """
-    The value as Go's `json.Marshal` writes it: keys sorted, no white space unless a level has an indent.
+    Write a value like Go's `json.Marshal`: keys sorted, without white space unless an indentation is given.
 
     Args:
         value: The value to write.
-        escape: Write `<`, `>` and `&` as `\\u003c` and so on, as Go does unless told otherwise.
+        escape: Whether to write `<`, `>` and `&` as `\\u003c` and so on, which is Go's default.
         indent: The indentation of a level; "" for one line.
 
     Raises:

@@ -1,6 +1,6 @@
 """
-Go's `strings` package where Python's methods differ: one character maps to one character, and white space is Unicode's
-definition.
+Functions of Go's `strings` package that differ from Python's methods: one character maps to one character, and
+white space is defined by Unicode.
 
 Source: the Go documentation of packages strings and unicode; the Unicode Character Database.
 """
@@ -18,39 +18,39 @@ SPACE = (
 
 
 def upper(text: str) -> str:
-    """The text in upper case; a character without an upper case stays, such as ß."""
+    """Convert the text to upper case. A character without an upper case, such as ß, is unchanged."""
     return text.upper() if text.isascii() else "".join(map(upper_char, text))
 
 
 def upper_char(char: str) -> str:
-    """One character in upper case."""
+    """Convert one character to upper case."""
     mapped = char.upper()
     if len(mapped) > 1:
         mapped = (
             char.title()
-        )  # where the full mapping is longer, the simple mapping is the title case or does not exist
+        )  # if the full mapping is longer, the simple mapping is the title case or does not exist
     return mapped if len(mapped) == 1 else char
 
 
 def lower(text: str) -> str:
-    """The text in lower case, each character by itself: no final sigma."""
+    """Convert the text to lower case, each character separately: there is no final sigma."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
 
 
 def title_char(char: str) -> str:
-    """One character in title case: its upper case, except for a few digraphs."""
+    """Convert one character to title case: its upper case, except for a few digraphs."""
     mapped = char.title()
     return mapped if len(mapped) == 1 else char
 
 
 def trim_space(text: str) -> str:
-    """The text without white space at its ends."""
+    """Remove white space at both ends."""
     return text.strip(SPACE)
 
 
 def repeat(text: str, count: int) -> str:
     """
-    The text repeated `count` times.
+    Repeat the text `count` times.
 
     Raises:
         TemplateError: The count is negative, or the result would be too long.
@@ -63,7 +63,7 @@ def repeat(text: str, count: int) -> str:
 
 def replace(text: str, old: str, new: str, count: int = -1) -> str:
     """
-    The text with `old` replaced, at most `count` times unless that is negative.
+    Replace `old` in the text, at most `count` times unless that is negative.
 
     Raises:
         TemplateError: The result would be too long.
@@ -75,7 +75,8 @@ def replace(text: str, old: str, new: str, count: int = -1) -> str:
 
 def split(text: str, separator: str, count: int = -1) -> TypedList:
     """
-    The parts between separators, or the characters if the separator is empty: at most `count`, or all if `count` is negative.
+    Split the text at separators, or into characters if the separator is empty. Return at most `count` parts, or
+    all if `count` is negative.
 
     Raises:
         TemplateError: There would be too many parts.

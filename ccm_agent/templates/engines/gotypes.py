@@ -1,8 +1,9 @@
 """
-Go's types where a template can distinguish them: `add 1 1` is an int64, `split` returns text, a list can be nil.
+Go's types that a template can distinguish: `add 1 1` is an int64, `split` returns text, a list can be nil.
 
-All other values are represented as in `templates/values.py`: a plain int is Go's int, a plain list `[]interface {}`, a plain dict
-`map[string]interface {}`. The types here are subclasses, so all code for plain values accepts them.
+All other values are represented as in `templates/values.py`: a plain int is Go's int, a plain list `[]interface
+{}`, a plain dict `map[string]interface {}`. The types here are subclasses, so all code for plain values accepts
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ccm_agent.templates.values import GoValue, StringMap, format_float, to_byte
 
 
 class MissingValue:
-    """The result of looking up a missing key: neither a value nor nil. The only instance is `MISSING`."""
+    """The result of looking up a missing key: it is neither a value nor nil. The only instance is `MISSING`."""
 
     __slots__ = ()
 
@@ -31,7 +32,7 @@ MISSING = MissingValue()
 
 
 class Int64(int):
-    """Go's int64, which `has`, `kindOf` and typed parameters distinguish from int."""
+    """Go's int64. `has`, `kindOf` and typed parameters distinguish it from int."""
 
     __slots__ = ()
     go_type = "int64"
@@ -53,11 +54,11 @@ class Uint64(int):
 
 class TypedList(list[Any]):
     """
-    A slice whose elements have one type, or a nil slice.
+    A slice with elements of one type, or a nil slice.
 
     Attributes:
         element: Go's name of that type, such as `string`.
-        is_nil: A nil slice: it prints and iterates like an empty one, and is `null` in JSON.
+        is_nil: Whether it is a nil slice. It prints and iterates like an empty slice, and is `null` in JSON.
     """
 
     __slots__ = ("element", "is_nil")
@@ -71,12 +72,12 @@ class TypedList(list[Any]):
 
 
 def strings(items: Iterable[str]) -> TypedList:
-    """A `[]string`."""
+    """Create a `[]string`."""
     return TypedList(items, "string")
 
 
 class NilMap(dict[str, Any]):
-    """A nil map: it reads like an empty one, and keys cannot be added."""
+    """A nil map. It reads like an empty map, and keys cannot be added."""
 
     __slots__ = ()
 
@@ -103,12 +104,12 @@ class Complex(GoValue):
 
 
 def is_unsigned(value: object) -> bool:
-    """True for Go's unsigned integers."""
+    """Whether the value is one of Go's unsigned integers."""
     return isinstance(value, (Uint8, Uint64))
 
 
 def go_type(value: object) -> str:
-    """The name of a value's Go type as `%T` prints it."""
+    """Return the name of a value's Go type like `%T`."""
     if value is None or value is MISSING:
         return "<nil>"
     if isinstance(value, (Int64, Uint8, Uint64)):
@@ -134,7 +135,7 @@ _KINDS = {
 
 
 def go_kind(value: object) -> str:
-    """The name of a value's kind: `slice`, `map`, `int` …; `invalid` for nil."""
+    """Return the name of a value's kind: `slice`, `map`, `int` …; `invalid` for nil."""
     if value is None or value is MISSING:
         return "invalid"
     if isinstance(value, (list, tuple, bytes)):
@@ -151,10 +152,10 @@ def go_kind(value: object) -> str:
 
 def field_of(record: GatheredRecord, name: str) -> Any:
     """
-    The field of a gathered fact, by Go's name or its JSON name.
+    Return the field of a gathered fact, by Go's name or its JSON name.
 
     Raises:
-        TemplateError: There is no such field; the message names the most similar one.
+        TemplateError: There is no such field; the message includes the most similar one.
     """
     if name not in record:
         raise TemplateError(record.no_field(name))
@@ -169,5 +170,5 @@ def element_type(items: object) -> str:
 
 
 def text_byte(text: str, index: int) -> Uint8:
-    """The byte of a Go string at an index that is within its length."""
+    """Return the byte of a Go string at a valid index."""
     return Uint8(to_bytes(text)[index])

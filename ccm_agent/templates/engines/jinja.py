@@ -1,14 +1,14 @@
 """
 Jinja templates, in Jinja's sandbox.
 
-An undefined name is an error, the last newline stays, and nothing is escaped, because the output is configuration, not HTML. A
-template sees mappings, lists, scalars, the methods of text, lists and mappings that are listed here, and the functions that it is
-given.
+An undefined name is an error, the last newline is kept, and nothing is escaped, because the output is
+configuration, not HTML. A template can use mappings, lists, scalars, the listed methods of text, lists and
+mappings, and the given functions.
 
-This module does not count steps: the template runs in a process whose time and memory the kernel limits (ADR 31). It limits the
-length of the output and the size of integers, which the kernel cannot.
+This module does not count steps, because the kernel limits the time and memory of the process that runs the
+template (ADR 31). It limits the length of the output and the size of integers, which the kernel cannot limit.
 
-docs/reference/jinja.md says what differs from plain Jinja.
+docs/reference/jinja.md lists the differences from plain Jinja.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 
 
-# Errors that Jinja's filters raise for unsuitable values, besides Jinja's own errors.
+# errors that Jinja's filters raise for unsuitable values, in addition to Jinja's own errors
 _FAILURES = (
     CcmError,
     ArithmeticError,
@@ -115,7 +115,8 @@ class Jinja:
         """
         Render a template; the arguments are those of `TemplateEngine.render`.
 
-        A context is a mapping; its members become names next to the variables. `left` and `right` replace only `{{` and `}}`.
+        A context is a mapping. Its members become names, in addition to the variables. `left` and `right`
+        replace only `{{` and `}}`.
         """
         from jinja2 import TemplateError as JinjaError
 
@@ -156,7 +157,7 @@ def _as_ours(err: Exception, name: str) -> TemplateError:
     if isinstance(err, MemoryError):
         message = OUT_OF_MEMORY
     elif isinstance(err, NameError):
-        # Jinja writes constants into Python source by their repr, in which `inf` and `nan` are undefined names
+        # Jinja writes constants to Python source by their repr; `inf` and `nan` are undefined names there
         message = "a number is beyond the largest float"
     elif isinstance(err, RecursionError):
         message = "template is nested too deeply"
@@ -208,7 +209,10 @@ def _sandbox() -> type[Environment]:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Sandbox(ImmutableSandboxedEnvironment):
-        """Jinja's sandbox, in which members come before methods, only the listed methods exist, and integers stay small."""
+        """
+        Jinja's sandbox. Members take precedence over methods, only listed methods exist, and the size of
+        integers is limited.
+        """
 
         intercepted_binops = frozenset(("*", "**"))
 
@@ -257,12 +261,12 @@ def _environment(left: str, right: str, newline: _Newline) -> Environment:
         cache_size=0,
     )
     del environment.globals["lipsum"]
-    del environment.filters["urlize"]  # for HTML only, and its time grows quadratically with the text
+    del environment.filters["urlize"]  # for HTML only, and its time is quadratic in the length of the text
     return environment
 
 
 def _finalized(value: Any) -> Any:
-    """The text that is printed for a value."""
+    """Return the text that is printed for a value."""
     if isinstance(value, (GatheredRecord, GatheredList)):
         return go_print(value)
     return value.go_text() if isinstance(value, GoValue) else value

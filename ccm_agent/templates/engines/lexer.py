@@ -1,7 +1,7 @@
 """
 The common part of the lexers for Jet and Go templates: text between actions, trim markers, quoted texts, names.
 
-The languages differ in comments, in operators and in what may follow a name; their lexers extend `ActionLexer`.
+The languages differ in comments, in operators and in the tokens that may follow a name. Their lexers extend `ActionLexer`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Token:
     Attributes:
         kind: The kind of token.
         text: As written; for a Jet operator its canonical form (`and` is `&&`).
-        line: Where it begins, from 1.
-        spaced: There is white space before it.
+        line: The line on which it begins, from 1.
+        spaced: Whether there is white space before it.
     """
 
     kind: TokenKind
@@ -60,7 +60,7 @@ class Token:
     spaced: bool = False
 
     def shown(self) -> str:
-        """The token for an error message."""
+        """Format the token for an error message."""
         return "the end of the template" if self.kind is TokenKind.END else repr(self.text)
 
 
@@ -70,7 +70,7 @@ class ActionLexer(ABC):
 
     Attributes:
         TRIM_SPACE: White space that separates the dash of a trim marker from the action.
-        NUMBER: Matches a number at a position where one may begin; may match nothing.
+        NUMBER: Matches a number at a position where a number may begin; the match may be empty.
         KEYWORDS: Words that are not names.
     """
 
@@ -95,7 +95,7 @@ class ActionLexer(ABC):
 
     def run(self) -> list[Token]:
         """
-        Return the tokens, the last of which is END.
+        Return the tokens. The last token is END.
 
         Raises:
             TemplateError: A comment, action or quoted text is not closed, or a character has no meaning.
@@ -129,7 +129,10 @@ class ActionLexer(ABC):
             self._add(TokenKind.TEXT, self._text[start:end], start)
 
     def _text_before(self, start: int, opening: int) -> int:
-        """Add the text before an action, less what its trim marker removes; return the position inside the action."""
+        """
+        Add the text before an action without the white space that its trim marker removes. Return the
+        position inside the action.
+        """
         inside = opening + len(self._left)
         trims = self._text[inside : inside + 1] == "-" and self._is_trim_space(inside + 1)
         end = start + len(self._text[start:opening].rstrip(SPACE)) if trims else opening
@@ -137,14 +140,17 @@ class ActionLexer(ABC):
         return inside + 2 if trims else inside
 
     def _right_length(self, position: int) -> int:
-        """The length of the closing delimiter here, with its trim marker; 0 if there is none."""
+        """
+        Return the length of the closing delimiter at this position, with its trim marker; 0 if there is
+        none.
+        """
         if self._text.startswith(self._right, position):
             return len(self._right)
         trims = self._is_trim_space(position) and self._text.startswith("-" + self._right, position + 1)
         return len(self._right) + 2 if trims else 0
 
     def _after_right(self, position: int, length: int) -> int:
-        """The position after the end of an action, and after white space that it trims."""
+        """Return the position after the end of an action, and after white space that it trims."""
         end = position + length
         if length > len(self._right):
             while end < len(self._text) and self._text[end] in SPACE:

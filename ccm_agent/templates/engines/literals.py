@@ -1,5 +1,5 @@
 """
-Literals as Go writes them, which Jet and Go templates share: quoted text, characters, numbers.
+Go's literals, which are used in Jet and Go templates: quoted text, characters and numbers.
 
 Source: The Go Programming Language Specification, "Lexical elements"; strconv.Unquote, strconv.ParseInt.
 """
@@ -28,7 +28,7 @@ def unquote(text: str) -> str | None:
     The value of a string literal with its quotes, "…" or `…`.
 
     Returns:
-        The text; bytes from `\x` or `\ooo` that are not UTF-8 become surrogate escapes. None if it is malformed.
+        The text; None if it is malformed. Bytes from `\x` or `\ooo` that are not UTF-8 become surrogate escapes.
     """
     quote, body = text[:1], text[1:-1]
     if quote == "`":
@@ -49,7 +49,10 @@ def unquote(text: str) -> str | None:
 
 
 def unquote_char(text: str) -> int | None:
-    """The number of a character literal with its quotes, 'x'; None when it does not hold exactly one character."""
+    """
+    Return the number of a character literal with its quotes, 'x'; None if it does not contain exactly one
+    character.
+    """
     body = text[1:-1]
     if len(body) == 1 and body not in "\\'":
         return ord(body)
@@ -87,7 +90,8 @@ def parse_integer(text: str, base: int = 0) -> int | None:
 
     Args:
         text: Digits with an optional sign.
-        base: 0 takes the base from a prefix (0x, 0o, 0b, or 0 for octal) and then allows `_` between digits.
+        base: The base. 0 means that a prefix determines the base (0x, 0o, 0b, or 0 for octal), and `_` is
+            allowed between digits.
     """
     if not text.isascii():
         return None
@@ -122,7 +126,7 @@ def parse_float(text: str) -> float | None:
     Parse a float like `strconv.ParseFloat`: decimal or hexadecimal digits, with `_` between them, `Inf`, `NaN`.
 
     Returns:
-        The float; None if it is malformed, or too large.
+        The float; None if the text is malformed or the number is too large.
     """
     if "_" in text:
         text = (_HEX_UNDERSCORE if text.lstrip("+-")[:2].lower() == "0x" else _UNDERSCORE).sub("", text)

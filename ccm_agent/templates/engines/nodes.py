@@ -1,4 +1,4 @@
-"""Statements that the syntax trees of Go and Jet templates share."""
+"""Statements that are common to the syntax trees of Go and Jet templates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text that is printed as it is written."""
+    """Text that is printed as written."""
 
     line: int
     text: str
@@ -15,7 +15,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A word that ends a body, such as `end` or `else`, and is not part of it."""
+    """A word that ends a body, such as `end` or `else`. It is not part of the body."""
 
     line: int
     word: str

@@ -9,24 +9,24 @@ from ccm_agent.templates.expr.operators import describe
 
 
 def wrong(name: str, value: Any) -> EvaluationError:
-    """The error of a function that does not accept a value."""
+    """Return the error of a function that does not accept a value."""
     return EvaluationError(f"{name}() does not take {describe(value)}")
 
 
 def as_text(name: str, value: Any) -> str:
-    """The value, which must be text."""
+    """Return the value, which must be text."""
     if type(value) is not str:
         raise wrong(name, value)
     return value
 
 
 def as_list(name: str, value: Any) -> list[Any] | bytes:
-    """The value, which must be a list."""
+    """Return the value, which must be a list."""
     if not isinstance(value, (list, bytes)):
         raise wrong(name, value)
     return value
 
 
 def is_number(value: Any) -> bool:
-    """An integer or a float, not a boolean."""
+    """Whether the value is an integer or a float, not a boolean."""
     return type(value) is int or type(value) is float

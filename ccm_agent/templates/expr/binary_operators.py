@@ -1,4 +1,4 @@
-"""Binary operators as closures; `evaluate.py` has the operators that short-circuit or compare."""
+"""Binary operators as closures. `evaluate.py` contains the operators that short-circuit or compare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[[Frame], Any]
 
 
 def binary_operator(node: Binary, left: Run, right: Run) -> Run:
-    """The closure of an operator; errors get its place in the expression."""
+    """Return the closure of an operator; errors include the operator's place in the expression."""
     sign, offset = node.operator, node.offset
     if sign == "matches" and isinstance(node.right, Constant) and isinstance(node.right.value, str):
         return _matches_constant(left, node.right.value, offset)
@@ -116,7 +116,10 @@ def _match(frame: Frame, pattern: Pattern, value: Any) -> bool:
 
 
 def _matches_constant(left: Run, text: str, offset: int) -> Run:
-    """A compiled pattern can take 8 MiB, so the expression keeps only the text, and `compile_pattern` caches a few patterns."""
+    """
+    Match a constant pattern. A compiled pattern can take 8 MiB, so the expression keeps only its text, and
+    `compile_pattern` caches a few patterns.
+    """
     from ccm_agent.templates.regex import compile_pattern
 
     def run(frame: Frame) -> bool:
@@ -132,15 +135,17 @@ def _matches_constant(left: Run, text: str, offset: int) -> Run:
 
 
 def _literal_texts(node: Node) -> frozenset[str]:
-    """The items of a list of literal texts; nothing for any other list."""
+    """Return the items of a list of literal texts; empty for any other list."""
     items = node.items if isinstance(node, Array) else []
     texts = [item.value for item in items if isinstance(item, Constant) and type(item.value) is str]
     return frozenset(texts) if len(texts) == len(items) else frozenset()
 
 
 def _in_texts(left: Run, texts: frozenset[str], offset: int) -> Run:
-    """Whether a text is in a list of literal texts. As in the reference the left side must be text, or nil, which counts as
-    ""."""
+    """
+    Whether a text is in a list of literal texts. As in the reference, the left side must be text or nil,
+    and nil is treated as "".
+    """
 
     def run(frame: Frame) -> bool:
         try:
@@ -152,7 +157,7 @@ def _in_texts(left: Run, texts: frozenset[str], offset: int) -> Run:
 
 
 def literal_range(node: Node) -> tuple[int, int] | None:
-    """The bounds of `a..b` where both are literals."""
+    """Return the bounds of `a..b` if both are literals."""
     if not isinstance(node, Binary) or node.operator != "..":
         return None
     if not isinstance(node.left, Constant) or not isinstance(node.right, Constant):
@@ -162,7 +167,7 @@ def literal_range(node: Node) -> tuple[int, int] | None:
 
 
 def _in_range(left: Run, low: int, high: int, offset: int) -> Run:
-    """Whether an integer is in a range, without a list of the whole range."""
+    """Whether an integer is in a range, without building the list."""
 
     def run(frame: Frame) -> bool:
         value = left(frame)
@@ -177,7 +182,7 @@ def _in_range(left: Run, low: int, high: int, offset: int) -> Run:
 
 
 def sum_of_range(low: int, high: int) -> int:
-    """The sum of `low..high`, without a list of the whole range."""
+    """Return the sum of `low..high` without building the list."""
     return wrap_int((high - low + 1) * (low + high) // 2) if low <= high else 0
 
 

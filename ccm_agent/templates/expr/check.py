@@ -1,5 +1,5 @@
 """
-The static check: finds errors before the expression runs, also in branches that are never taken.
+The static check. It finds errors before the expression runs, even in branches that are never taken.
 
 Source of the rules: the language definition of Expr (expr-lang.org) and the cases in tests/conformance.
 """
@@ -52,7 +52,10 @@ from ccm_agent.templates.expr.static_types import (
 _ENVIRONMENT = "$env"
 
 PATTERN_SIZE_LIMIT = 250_000
-"""Instructions of all literal patterns in an expression; compiling this many takes a few tenths of a second."""
+"""
+Limit of the instructions of all literal patterns in an expression. Compiling this many takes a few tenths
+of a second.
+"""
 
 
 def check(
@@ -91,7 +94,7 @@ class _Checker:
         self.members = members
         self.pattern_size = 0
         self.lets: list[tuple[str, StaticType]] = []
-        # For each enclosing predicate: the list that it iterates over, and its pointers besides `#`.
+        # for each enclosing predicate: the list that it iterates over, and its pointers other than `#`
         self.scopes: list[tuple[StaticType, dict[str, StaticType]]] = []
 
     def visit(self, node: Node) -> StaticType:
@@ -120,7 +123,7 @@ class _Checker:
         raise EvaluationError(f"unknown name {node.name}{self.hint(node.name)}", node.offset)
 
     def hint(self, name: str) -> str:
-        """A hint with the most similar name, or to quote a text."""
+        """Return a hint with the most similar name, or a hint to quote a text."""
         near = nearest(name, (*self.variables, *self.functions, *SIGNATURES))
         return f"; did you mean {near}?" if near else "; quote it if it is text"
 
@@ -386,7 +389,7 @@ def _misfit(
     node: Node,
     arguments: list[Node],
 ) -> EvaluationError | None:
-    """Why the arguments do not match this overload; None if they match."""
+    """Return why the arguments do not match an overload; None if they match."""
     least = len(overload) - 1 if function.is_variadic else len(overload)
     if len(natures) < least or (len(natures) > len(overload) and not function.is_variadic):
         plural = "" if least == 1 else "s"

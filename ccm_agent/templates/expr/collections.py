@@ -1,4 +1,4 @@
-"""Go's lists and maps without a plain Python equivalent: nil lists, and maps whose keys are not only text."""
+"""Go's lists and maps without a plain Python equivalent: nil lists, and maps with keys other than text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccm_agent.templates.values import GoValue
 
 
 class NilList(list[Any]):
-    """A nil slice: empty everywhere, and nil for `??`, `?.` and `== nil`."""
+    """A nil slice. It behaves like an empty list, and is nil for `??`, `?.` and `== nil`."""
 
     __slots__ = ()
 
@@ -18,7 +18,7 @@ class KeyOf(GoValue):
     """
     A boolean or float as a key of an AnyMap.
 
-    In Python 1, 1.0 and True are the same key; in Go they are three keys.
+    In Python, 1, 1.0 and True are the same key; in Go they are three keys.
     """
 
     __slots__ = ("go_type", "value")
@@ -60,10 +60,10 @@ class AnyMap(dict[Any, Any]):
 
 def as_key(value: Any) -> Any:
     """
-    The form of a key inside an AnyMap.
+    Convert a value to a key of an AnyMap.
 
     Raises:
-        TypeError: It is a list, a map or bytes, which cannot be keys.
+        TypeError: The value is a list, a map or bytes, which cannot be keys.
     """
     if isinstance(value, (bool, float)):
         return KeyOf(value)
@@ -73,7 +73,7 @@ def as_key(value: Any) -> Any:
 
 
 def from_key(key: Any) -> Any:
-    """The key of an AnyMap as a value."""
+    """Convert a key of an AnyMap to a value."""
     return key.value if isinstance(key, KeyOf) else key
 
 

@@ -1,8 +1,8 @@
 """
 Compile a checked tree to one Python closure, which takes a Frame and returns the value.
 
-Closures are created once for each expression, so that an evaluation costs only one call for each node. A node adds its place to
-the EvaluationErrors of its operator.
+Closures are created once for each expression, so an evaluation costs only one call for each node. A node adds
+its place to the EvaluationErrors of its operator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Run = Callable[[Frame], Any]
 
 
 class _ChainEnd(Exception):
-    """A `?.` met nil: the whole chain is nil."""
+    """Signals that a `?.` met nil, which makes the whole chain nil."""
 
 
 class Compiler:
@@ -55,7 +55,7 @@ class Compiler:
     Compiles one expression's tree to a closure.
 
     Attributes:
-        slots: The number of its `let` values.
+        slots: The number of `let` values.
     """
 
     def __init__(self) -> None:
@@ -132,13 +132,13 @@ class Compiler:
         return run
 
     def new_slot(self, name: str) -> int:
-        """Allocate a slot of the frame for a `let` value; valid until the name is popped off `lets`."""
+        """Allocate a slot of the frame for a `let` value. It is valid until the name is popped off `lets`."""
         self.lets.append(name)
         self.slots = max(self.slots, len(self.lets))
         return len(self.lets) - 1
 
     def operator(self, node: Binary, left: Run) -> Run:
-        """The closure of an operator whose left side is compiled."""
+        """Return the closure of an operator with a left side that is already compiled."""
         sign = node.operator
         if sign in ("==", "!="):
             return self.equality(node, left, sign == "!=")
@@ -345,7 +345,7 @@ class Compiler:
                 if type(name) is not str:
                     raise EvaluationError(f"the keys of a map are text, and this is {describe(name)}", offset)
                 found = value(frame)
-                made.setdefault(name, found)  # of equal keys the first one is used
+                made.setdefault(name, found)  # the first of equal keys is used
             return made
 
         return run
@@ -358,7 +358,7 @@ def _boolean(value: Any, sign: str, offset: int) -> bool:
 
 
 def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
-    """Call a function of the environment; its errors get the place of the call."""
+    """Call a function of the environment. Its errors include the place of the call."""
     try:
         return function(*values)
     except EvaluationError as fault:
@@ -376,7 +376,7 @@ def _called(function: Callable[..., Any], name: str, values: list[Any], offset: 
 
 
 def _path_of(node: Member) -> tuple[Name, list[tuple[str, int]]] | None:
-    """The names of `a.b.c`, the most common expression; None for any other."""
+    """Return the names of `a.b.c`, the most common expression; None for any other expression."""
     keys: list[tuple[str, int]] = []
     current: Node = node
     while isinstance(current, Member):

@@ -1,4 +1,4 @@
-"""Errors of expressions, with their place."""
+"""Errors of expressions and their places."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SHOWN = 80
 
 class EvaluationError(Exception):
     """
-    An error at a place in an expression; `located` turns it into an ExpressionError.
+    An error at a place in an expression; `located` converts it to an ExpressionError.
 
-    Operators and functions raise it without a place; the calling node adds its own with `at`. The message never contains values,
-    because they may be secret.
+    Operators and functions raise it without a place; the calling node adds its place with `at`. The message
+    never contains values, because they may be secret.
     """
 
     def __init__(self, message: str, offset: int | None = None) -> None:
@@ -21,7 +21,7 @@ class EvaluationError(Exception):
         super().__init__(message)
 
     def at(self, offset: int) -> EvaluationError:
-        """The same error, with this place unless it already has one."""
+        """Return the same error with this place, unless it already has a place."""
         if self.offset is None:
             self.offset = offset
         return self
@@ -32,7 +32,7 @@ class EvaluationLimitError(EvaluationError):
 
 
 def located(expression: str, fault: EvaluationError) -> ExpressionError:
-    """The user-facing error: the message, the character position and the expression."""
+    """Return the user-facing error: the message, the character position and the expression."""
     offset = min(max(fault.offset or 0, 0), len(expression))
     before = expression[:offset]
     column = offset - (before.rfind("\n") + 1) + 1
@@ -45,13 +45,13 @@ def located(expression: str, fault: EvaluationError) -> ExpressionError:
 
 
 def shorten(expression: str) -> str:
-    """The expression on one line, truncated if it is long."""
+    """Return the expression on one line, truncated if it is long."""
     flat = " ".join(expression.split())
     return flat if len(flat) <= _SHOWN else flat[: _SHOWN - 1] + "…"
 
 
 def point(error: ExpressionError) -> str:
-    """Two lines for a terminal: the erroneous line of the expression, and a caret below it."""
+    """Return two lines for a terminal: the erroneous line of the expression, and a caret below it."""
     start = error.expression.rfind("\n", 0, error.offset) + 1
     end = error.expression.find("\n", error.offset)
     line = error.expression[start : end if end >= 0 else None]

@@ -8,14 +8,14 @@ from typing import Any
 from ccm_agent.templates.allowance import ELEMENT_BYTES, LONG_TEXT, STEP_LIMIT, Allowance
 from ccm_agent.templates.expr.evaluation_errors import EvaluationLimitError
 
-# Elements of all lists and maps that an evaluation creates, as in the reference.
+# limit of the elements of all lists and maps that an evaluation creates, as in the reference
 ELEMENT_LIMIT = 1_000_000
-# Bytes of all long texts that an evaluation creates, and of the overhead of maps.
+# limit of the bytes of all long texts that an evaluation creates, and of the overhead of maps
 TEXT_LIMIT = 64 * 1024 * 1024
 
 MAP_BYTES = 240
 
-# Steps between two checks of the allowance: a few tenths of a millisecond.
+# steps between two checks of the allowance: a few tenths of a millisecond
 _CHUNK = 1000
 
 
@@ -25,9 +25,9 @@ class Frame:
 
     Attributes:
         variables: The names of the environment.
-        functions: Its functions.
+        functions: The functions of the environment.
         slots: The values of `let`.
-        item: `#`; `index` and `acc` are `#index` and `#acc`.
+        item: The value of `#`; `index` and `acc` are the values of `#index` and `#acc`.
         steps: Steps until the next check of the allowance.
     """
 
@@ -69,7 +69,7 @@ class Frame:
             allowance.check()
 
     def spend(self, steps: int) -> None:
-        """Count steps against the limit of this evaluation."""
+        """Charge steps to the limit of this evaluation."""
         self.steps -= steps
         if self.steps < 0:
             self._refill()
@@ -80,7 +80,7 @@ class Frame:
         return min(STEP_LIMIT, self._allowance.steps) - self._granted + self.steps
 
     def grow(self, elements: int, size_bytes: int = ELEMENT_BYTES) -> None:
-        """Count new elements, and the bytes that each needs."""
+        """Charge new elements, and the bytes of each."""
         self.elements -= elements
         self._memory += elements * size_bytes
         if self.elements <= 0:
@@ -89,12 +89,12 @@ class Frame:
             self._check_memory()
 
     def write(self, size_bytes: int) -> None:
-        """Count the bytes of a new text, before or after its creation; short texts cost nothing."""
+        """Charge the bytes of a new text, before or after its creation; short texts cost nothing."""
         if size_bytes > LONG_TEXT:
             self.hold(size_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count the bytes of a value."""
+        """Charge the bytes of a value."""
         self.text -= size_bytes
         self._memory += size_bytes
         if self.text < 0:
@@ -123,7 +123,7 @@ class Frame:
 
 
 def weight(value: Any) -> int:
-    """The cost, in steps, of walking through a value."""
+    """Return the cost, in steps, of walking through a value."""
     kind = type(value)
     if kind is str:
         return len(value) >> 8

@@ -1,4 +1,7 @@
-"""All functions of the language, except those with predicates. The first argument is the frame, for counting costs."""
+"""
+All functions of the language, except those with predicates. The first argument is the frame, which counts
+costs.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WORD_OPERATORS = frozenset(
     {"not", "in", "or", "and", "matches", "contains", "startsWith", "endsWith", "let", "if", "else"}
 )
 
-# Classes of ASCII only, negated where they accept all other characters, because large classes take long to compile.
+# ASCII classes, negated if they accept all other characters, because large classes take long to compile
 _WORD = r"[^\x00-\#%-/:-@\[-^`{-\x7f]"
 _WORD_START = r"[^\x00-\#%-@\[-^`{-\x7f]"
 _TOKEN = re.compile(
@@ -64,8 +64,8 @@ class Token(NamedTuple):
 
     Attributes:
         kind: NAME, NUMBER, STRING, BYTES, OPERATOR, BRACKET or END.
-        text: Its content: for a string the value without quotes and escapes; for bytes one character for each byte.
-        offset: Where it begins, in characters from 0.
+        text: The content: for a string the value without quotes and escapes, for bytes one character per byte.
+        offset: The position at which it begins, in characters from 0.
     """
 
     kind: str
@@ -81,7 +81,7 @@ def tokenize(text: str) -> list[Token]:
     Return all tokens of an expression; the last one is END.
 
     Raises:
-        EvaluationError: An unknown character, an unterminated literal or a wrong escape.
+        EvaluationError: The text has an unknown character, an unterminated literal or an invalid escape.
     """
     tokens: list[Token] = []
     at = 0
@@ -132,7 +132,7 @@ def _is_word(char: str) -> bool:
 
 
 def _cut_word(text: str, at: int, word: str) -> str:
-    """The part of a word that Go accepts as a name; the pattern accepts every non-ASCII character."""
+    """Return the part of a word that Go accepts as a name. The pattern accepts every non-ASCII character."""
     if word.isascii():
         return word
     if not word.startswith("#") and unicodedata.category(word[0]) == "Nd":
@@ -205,7 +205,7 @@ def _escaped(match: re.Match[str], start: int) -> str:
 
 
 def _bytes_body(body: str, quote: str, start: int) -> str:
-    """The bytes of a `b"…"` literal, one character for each byte."""
+    """Return the bytes of a `b"…"` literal, one character per byte."""
     out: list[str] = []
     at = 0
     while at < len(body):

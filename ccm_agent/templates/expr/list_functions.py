@@ -1,4 +1,4 @@
-"""Functions of lists and maps without a predicate."""
+"""Functions on lists and maps, without a predicate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _end(items: Any, index: int) -> Any:
 
 
 def get(_frame: Frame, base: Any, key: Any) -> Any:
-    """An element, or nil if it does not exist."""
+    """Return an element, or nil if it does not exist."""
     if isinstance(base, AnyMap):
         try:
             return base.get(as_key(key))
@@ -115,7 +115,7 @@ def uniq(frame: Frame, items: Any) -> list[Any]:
             frame.spend(len(others))
             others.append(item)
         else:
-            key = (item is True or item is False, item)  # a boolean does not count as a number
+            key = (item is True or item is False, item)  # a boolean is not a number
             if key in simple:
                 continue
             simple.add(key)
@@ -125,7 +125,7 @@ def uniq(frame: Frame, items: Any) -> list[Any]:
 
 def sort(frame: Frame, items: Any, order: Any = "asc") -> list[Any]:
     downwards = descends("sort", order)
-    if not isinstance(items, list):  # unlike the others, this one accepts any value
+    if not isinstance(items, list):  # unlike the other functions, this one accepts any value
         return NilList()
     frame.grow(len(items))
     return [item for _, item in sorted_by(frame, [(item, item) for item in items], downwards)]
@@ -143,7 +143,7 @@ def sorted_by(frame: Frame, pairs: list[tuple[Any, Any]], descends: bool) -> lis
         return pairs
     kinds = {type(key) for key, _ in pairs}
     frame.spend(len(pairs))
-    if kinds == {str}:  # the comparison of two long texts can take as long as their length
+    if kinds == {str}:  # comparing two long texts can take time proportional to their length
         longest = max(len(key) for key, _ in pairs)
         frame.spend(len(pairs) * len(pairs).bit_length() * longest >> 12)
     if kinds in ({int}, {str}) or (kinds <= {int, float} and not any(key != key for key, _ in pairs)):

@@ -21,7 +21,7 @@ _TIME: dict[str, Callable[..., Any]] = {
     "Nanosecond": lambda time: time.nanosecond,
     "YearDay": Time.year_day,
     "Weekday": Time.weekday,
-    "ISOWeek": Time.iso_year,  # Go returns year and week; an expression gets the first of several results
+    "ISOWeek": Time.iso_year,  # Go returns year and week; an expression uses the first of several results
     "Zone": lambda time: time.location.at(time.unix_s)[1],
     "Unix": lambda time: time.unix_s,
     "UnixMilli": lambda time: wrap_int(time.ns // 1_000_000),
@@ -90,7 +90,7 @@ def _short(layout: str) -> str:
 
 
 class Method:
-    """A method bound to its value; a call checks the arguments."""
+    """A method that is bound to its value. A call checks the arguments."""
 
     __slots__ = ("function", "name", "parameters", "receiver")
 
@@ -112,5 +112,5 @@ class Method:
 
 
 def bound_method(value: GoValue | Services, name: str) -> Method | None:
-    """A value's method, or None if it has no method of that name."""
+    """Return a value's method, or None if it has no method with that name."""
     return Method(value, name) if name in _METHODS.get(type(value), {}) else None

@@ -1,7 +1,7 @@
 """
 The syntax tree of an expression.
 
-Every node has its position (`offset`) and, after the check, the static type of its value (`nature`).
+Every node has its position (`offset`). After the check it also has the static type of its value (`nature`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 LONG_ROW = 4
-"""Rows of up to this many operators become nested calls; longer rows run in a loop."""
+"""The maximum length of an operator row that becomes nested calls. Longer rows run in a loop."""
 
 
 class Node:
-    """The base of all nodes. `depth` is the height of the subtree; its limit bounds every walk."""
+    """The base of all nodes. `depth` is the height of the subtree, which limits the recursion of every walk."""
 
     __slots__ = ("depth", "nature", "offset")
 
@@ -52,7 +52,7 @@ class Name(Node):
 
 
 class Unary(Node):
-    """`not x`, `-x`, `+x`."""
+    """A unary operation: `not x`, `-x`, `+x`."""
 
     __slots__ = ("operand", "operator")
 
@@ -64,11 +64,11 @@ class Unary(Node):
 
 class Binary(Node):
     """
-    `a + b` and every other operator with two sides.
+    A binary operation, such as `a + b`.
 
     Attributes:
-        operators: The number of operators down to the leftmost operand: 2 in `a + b + c`. A row of more than `LONG_ROW` is walked
-            in a loop, so it does not add height.
+        operators: The number of operators down to the leftmost operand: 2 in `a + b + c`. A row of more than
+            `LONG_ROW` operators is processed in a loop, so it does not add height.
     """
 
     __slots__ = ("left", "operator", "operators", "right")
@@ -83,7 +83,7 @@ class Binary(Node):
             self.depth = max(left.depth, 1 + right.depth)
 
     def row(self) -> tuple[Node, list[Binary]]:
-        """The leftmost operand and the operators that follow it, from left to right."""
+        """Return the leftmost operand, and the operators that follow it from left to right."""
         operators = [self]
         while isinstance(left := operators[-1].left, Binary):
             operators.append(left)
@@ -91,7 +91,10 @@ class Binary(Node):
 
 
 class Chain(Node):
-    """Member accesses with at least one `?.`: the whole rest of the chain is nil if the value before `?.` is nil."""
+    """
+    Member accesses with at least one `?.`. The whole rest of the chain is nil if the value before `?.` is
+    nil.
+    """
 
     __slots__ = ("inner",)
 
@@ -101,7 +104,7 @@ class Chain(Node):
 
 
 class Member(Node):
-    """`a.b`, `a[b]` and their optional forms."""
+    """A member access: `a.b`, `a[b]` and their optional forms."""
 
     __slots__ = ("base", "is_method", "is_optional", "key")
 
@@ -114,7 +117,7 @@ class Member(Node):
 
 
 class Slice(Node):
-    """`a[from:to]`; a missing end is None."""
+    """A slice: `a[from:to]`; a missing end is None."""
 
     __slots__ = ("base", "start", "stop")
 
@@ -126,7 +129,7 @@ class Slice(Node):
 
 
 class Call(Node):
-    """A call of a function of the environment, or of a method."""
+    """A call of a function of the environment or of a method."""
 
     __slots__ = ("arguments", "callee")
 
@@ -158,7 +161,10 @@ class Predicate(Node):
 
 
 class Pointer(Node):
-    """`#`, `#index`, `#acc`: the element, its index and the accumulator; `name` is "" for the element."""
+    """
+    A pointer: `#`, `#index` or `#acc`, which are the element, its index and the accumulator. `name` is ""
+    for the element.
+    """
 
     __slots__ = ("name",)
 
@@ -168,7 +174,7 @@ class Pointer(Node):
 
 
 class Let(Node):
-    """`let name = value; body`."""
+    """A declaration: `let name = value; body`."""
 
     __slots__ = ("body", "name", "value")
 
@@ -180,7 +186,7 @@ class Let(Node):
 
 
 class Sequence(Node):
-    """`a; b; c`: all are evaluated; the value is that of the last one."""
+    """A sequence: `a; b; c`. All are evaluated, and the value is that of the last one."""
 
     __slots__ = ("parts",)
 
@@ -190,7 +196,7 @@ class Sequence(Node):
 
 
 class Conditional(Node):
-    """`c ? a : b` and `if c { a } else { b }`."""
+    """A conditional: `c ? a : b` or `if c { a } else { b }`."""
 
     __slots__ = ("condition", "otherwise", "then")
 
@@ -202,7 +208,7 @@ class Conditional(Node):
 
 
 class Array(Node):
-    """`[a, b]`."""
+    """A list: `[a, b]`."""
 
     __slots__ = ("items",)
 
@@ -212,7 +218,7 @@ class Array(Node):
 
 
 class Map(Node):
-    """`{a: 1, ("b" + "c"): 2}`: pairs of key and value."""
+    """A map: `{a: 1, ("b" + "c"): 2}`, as pairs of key and value."""
 
     __slots__ = ("pairs",)
 

@@ -47,7 +47,7 @@ _GO_WORDS = {
 
 
 def describe(value: Any) -> str:
-    """The kind of a value for a message; never the value itself."""
+    """Return the kind of a value for a message; never the value itself."""
     word = _WORDS.get(type(value))
     if word is None and isinstance(value, GoValue):
         word = _GO_WORDS.get(value.go_type)
@@ -61,7 +61,7 @@ def _between(sign: str, left: Any, right: Any) -> EvaluationError:
 
 
 class EnvironmentValue(GoValue):
-    """`$env`: all variables and functions of the expression."""
+    """The value of `$env`: all variables and functions of the expression."""
 
     __slots__ = ("variables",)
     go_type = "$env"
@@ -73,7 +73,7 @@ class EnvironmentValue(GoValue):
         return self.go_type
 
 
-# Arithmetic
+# arithmetic
 
 
 def add(left: Any, right: Any) -> Any:
@@ -170,7 +170,7 @@ def negate(value: Any) -> Any:
     raise EvaluationError(f"- does not take {describe(value)}")
 
 
-# Comparisons
+# comparisons
 
 
 def _comparison(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -194,7 +194,9 @@ more_or_equal = _comparison(">=", operator.ge)
 
 
 def equal(frame: Frame, left: Any, right: Any) -> bool:
-    """Numbers by value, lists element by element, maps strictly; counts a step for each element."""
+    """
+    Compare numbers by value, lists element by element, and maps strictly. Charges a step for each element.
+    """
     a, b = type(left), type(right)
     if a is b and (a is str or a is int or a is bool):
         return bool(left == right)
@@ -213,7 +215,7 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
 
 
 def strictly_equal(frame: Frame, left: Any, right: Any) -> bool:
-    """Equality inside of maps: the kinds must agree, so 1 is not 1.0; counts a step for each value."""
+    """Compare values inside of maps: the kinds must match, so 1 is not 1.0. Charges a step for each value."""
     frame.spend(1)
     if isinstance(left, dict) and isinstance(right, dict):
         return len(left) == len(right) and all(
@@ -227,7 +229,7 @@ def strictly_equal(frame: Frame, left: Any, right: Any) -> bool:
 
 
 def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
-    """Whether `needle in haystack` holds."""
+    """Whether `needle in haystack` is true."""
     if isinstance(haystack, (list, bytes)):
         if type(needle) is str and isinstance(haystack, list):
             frame.spend((len(haystack) >> 4) + len(haystack) * (len(needle) >> 12))
@@ -249,7 +251,7 @@ def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
 
 
 def text_key(key: Any) -> str:
-    """A key of a map with text keys; nil counts as ""."""
+    """Return a key of a map with text keys; nil is converted to ""."""
     if type(key) is str:
         return key
     if key is None:
@@ -257,7 +259,7 @@ def text_key(key: Any) -> str:
     raise EvaluationError(f"{describe(key)} is not a key of this map; its keys are text")
 
 
-# Elements
+# elements
 
 
 def to_int(value: Any) -> int:
@@ -270,14 +272,14 @@ def to_int(value: Any) -> int:
 
 
 def float_to_int(value: float) -> int:
-    """Go's conversion: truncates the fraction; a number that does not fit becomes the smallest integer."""
+    """Convert as in Go: truncate the fraction. A number that does not fit becomes the smallest integer."""
     if math.isnan(value) or not INT_MIN <= value <= INT_MAX:
         return INT_MIN
     return int(value)
 
 
 def fetch(base: Any, key: Any) -> Any:
-    """`base.key` and `base[key]`."""
+    """Evaluate `base.key` or `base[key]`."""
     if isinstance(base, dict):
         if isinstance(base, AnyMap):
             try:
@@ -328,7 +330,7 @@ def _element(base: Any, key: Any) -> Any:
 
 
 def cut(base: Any, start: Any, stop: Any) -> Any:
-    """`base[start:stop]`; `stop` is None for the end. Bounds are clamped; text is sliced by bytes."""
+    """Evaluate `base[start:stop]`; `stop` is None for the end. Bounds are clamped; text is sliced by bytes."""
     if not isinstance(base, (list, str, bytes)):
         raise EvaluationError(f"{describe(base)} cannot be sliced; only lists and text can")
     if isinstance(base, str) and not base.isascii():

@@ -42,10 +42,10 @@ from ccm_agent.templates.expr.nodes import (
 )
 from ccm_agent.templates.values import INT_MAX, INT_MIN
 
-MAX_LENGTH = 256 * 1024  # characters of an expression
+MAX_LENGTH = 256 * 1024  # in characters of an expression
 MAX_NODES = 10_000
-# Nesting of brackets, operands and arguments. Each level costs some frames of Python's stack, of which a caller leaves
-# about 900.
+# Nesting of brackets, operands and arguments. Each level takes some frames of Python's stack, and a caller leaves
+# about 900 frames.
 MAX_NESTING = 120
 MAX_DEPTH = 250  # height of the tree; a long chain of members or calls is high without being nested
 
@@ -89,7 +89,7 @@ PREDICATES = frozenset({
 
 def parse(text: str, builtins: frozenset[str]) -> Node:
     """
-    The tree of an expression.
+    Parse an expression to its tree.
 
     Args:
         text: The expression.
@@ -119,7 +119,7 @@ class _Parser:
             raise self.unexpected()
         return node
 
-    # Tokens
+    # tokens
 
     def advance(self) -> Token:
         token = self.current
@@ -155,7 +155,7 @@ class _Parser:
             )
         return node
 
-    # Expressions
+    # expressions
 
     def sequence(self) -> Node:
         parts = [self.expression(0)]
@@ -210,7 +210,10 @@ class _Parser:
         return left
 
     def negation(self, precedence: int) -> Token | None:
-        """Consume the `not` of `not in` and similar operators, unless the operator's precedence is too low here."""
+        """
+        Consume the `not` of `not in` and similar operators, unless the operator's precedence is too low at
+        this position.
+        """
         following = self.tokens[self.at + 1]
         if following.text not in _NEGATABLE or following.kind != OPERATOR:
             self.advance()
@@ -220,7 +223,7 @@ class _Parser:
         return self.advance()
 
     def comparison(self, left: Node, operator: Token) -> Node:
-        """`a < b < c` is `a < b && b < c`."""
+        """Convert `a < b < c` to `a < b && b < c`."""
         whole: Node | None = None
         while True:
             right = self.expression(BINARY[operator.text] + 1)
@@ -269,7 +272,7 @@ class _Parser:
             node = self.keep(Conditional(mark.offset, node, then, self.expression(0)))
         return node
 
-    # Operands
+    # operands
 
     def primary(self) -> Node:
         token = self.current
@@ -312,7 +315,7 @@ class _Parser:
         return self.postfix(self.keep(Name(token.offset, token.text)))
 
     def pointer(self) -> Node:
-        """`#`, `#index`, or nothing before the `.` of `.field`."""
+        """Parse `#` or `#index`; nothing is consumed before the `.` of `.field`."""
         token = self.current
         name = ""
         if token.text == "#":
@@ -358,10 +361,10 @@ class _Parser:
             self.current.offset,
         )
 
-    # Calls
+    # calls
 
     def call(self, name: Token, arguments: list[Node]) -> Node:
-        """Parse a call; `arguments` holds the piped value, which becomes the first argument."""
+        """Parse a call; `arguments` contains the piped value, which becomes the first argument."""
         if name.text in PREDICATES:
             return self.keep(Builtin(name.offset, name.text, self.predicate_arguments(name, arguments)))
         if name.text in self.builtins:
@@ -411,7 +414,7 @@ class _Parser:
         self.predicates -= 1
         return self.keep(Predicate(start.offset, body))
 
-    # What follows an operand
+    # suffixes of operands
 
     def postfix(self, node: Node) -> Node:
         while self.current.kind in (OPERATOR, BRACKET):

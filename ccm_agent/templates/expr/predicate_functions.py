@@ -50,7 +50,7 @@ class PredicateCall:
         raise EvaluationError(f"{self.name}() goes over a list, not over {describe(value)}", self.offset)
 
     def compiled(self) -> Run:
-        """The closure that runs the call and restores the outer `#` afterwards."""
+        """Return the closure that runs the call and restores the outer `#` afterwards."""
         loop = _LOOPS[self.name](self)
 
         def run(frame: Frame) -> Any:
@@ -66,7 +66,7 @@ class PredicateCall:
         return run
 
     def test(self) -> Run:
-        """The predicate as a condition."""
+        """Return the predicate as a condition."""
         body = self.body
         if body is None:
             body = _element
@@ -84,7 +84,7 @@ class PredicateCall:
         return run
 
     def value(self) -> Run:
-        """The predicate as a value."""
+        """Return the predicate as a value."""
         body = self.body
         if body is None:
             body = _element
@@ -106,7 +106,7 @@ _Body = Callable[[Frame, Sequence[Any]], Any]
 
 
 def _some(stop_at: bool, answer: bool) -> Callable[[PredicateCall], _Body]:
-    """`all`, `any` and `none`: the first element that decides gives the answer."""
+    """Implement `all`, `any` and `none`: the first element that decides determines the result."""
 
     def make(loop: PredicateCall) -> _Body:
         test = loop.test()

@@ -1,4 +1,4 @@
-"""Compiled expressions, which can run any number of times."""
+"""Compiled expressions. They can run any number of times."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ccm_agent.templates.text_cache import TextCache
 CACHED_LENGTH = 4096  # longer expressions are not cached
 CACHE_LENGTH = (
     256 * 1024
-)  # characters of all cached expressions; a compiled expression takes a hundred bytes for each
-COMPILE_STEPS = 4  # for each character
+)  # limit of the characters of all cached expressions; a compiled expression takes a hundred bytes per character
+COMPILE_STEPS = 4  # charged for each character
 
 _BUILTINS = frozenset(FUNCTIONS)
 _NATURES: dict[str, StaticType] = {
@@ -40,7 +40,7 @@ class ExpressionNames:
     Attributes:
         variables: The type of each variable: "any", "integer", "map" (text keys, values of any type), "text" or "text map".
         functions: The functions; their arguments and results may be of any type.
-        members: The keys of variables that are maps with known keys; naming another one is an error.
+        members: The keys of variables that are maps with known keys; any other key is an error.
     """
 
     __slots__ = ("_hash", "functions", "members", "variables")
@@ -70,7 +70,7 @@ class ExpressionNames:
 
 class Program:
     """
-    A compiled expression; `compile_expression` makes it.
+    A compiled expression; `compile_expression` creates it.
 
     Attributes:
         text: The expression.
@@ -91,16 +91,16 @@ class Program:
         allowance: Allowance | None = None,
     ) -> Any:
         """
-        The value of the expression.
+        Return the value of the expression.
 
         Args:
-            variables: A value for each variable that the names have.
-            functions: A function for each function name. A CcmError that it raises gets the place of the call.
+            variables: A value for each variable in the names.
+            functions: A function for each function name. The place of the call is added to a CcmError that it raises.
             allowance: The limits shared with other evaluations; None for separate limits.
 
         Raises:
-            ExpressionError: It fails on these values.
-            ExpressionLimitError: It exceeds the limits of steps, time or memory.
+            ExpressionError: The expression fails on these values.
+            ExpressionLimitError: The expression exceeds the limits of steps, time or memory.
         """
         frame = Frame(variables, functions, self._slots, allowance or Allowance())
         try:
@@ -119,7 +119,7 @@ class Program:
 
 
 def _as_condition(value: Any) -> bool:
-    """The result of a condition; nil is false."""
+    """Return the result of a condition; nil is false."""
     if value is None:
         return False
     if value is True or value is False:
@@ -140,12 +140,12 @@ def compile_expression(
     Args:
         text: The expression.
         names: The names that it may use.
-        is_condition: It must return a boolean; nil counts as false.
+        is_condition: Whether it must return a boolean; nil is treated as false.
         allowance: The limits to which compiling is charged.
 
     Raises:
-        ExpressionError: It does not parse or its types do not match.
-        ExpressionLimitError: Nothing is left of the allowance.
+        ExpressionError: The expression does not parse or its types do not match.
+        ExpressionLimitError: The allowance is used up.
     """
     key = text, names, is_condition
     kept = _kept.get(key)

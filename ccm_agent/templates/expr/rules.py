@@ -1,4 +1,4 @@
-"""Operand types of the operators and the resulting type; None if an operator does not accept the types."""
+"""Operand types of the operators, and the type of the result; None if an operator does not accept the types."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _counted(name: str, arguments: list[StaticType], least: int, most: int | Non
 
 
 def _is_numeric(nature: StaticType) -> bool:
-    """Numbers of any type, including named types such as durations, because Go's kind decides."""
+    """Whether a type is numeric, including named types such as durations, because Go's kind decides."""
     return nature.kind in _NUMBERS
 
 
@@ -127,7 +127,7 @@ def _date(name: str, arguments: list[StaticType]) -> StaticType:
 
 
 def _bare(nature: StaticType) -> StaticType:
-    """The static type without the types of a list's elements."""
+    """Return the static type without the element types of a list."""
     if nature.is_unknown:
         return ANY
     return ARRAY if nature.type == ARRAY.type else nature

@@ -1,8 +1,8 @@
 """
-The static type of a value before an expression runs: Go's types, as far as expressions have them.
+The static type of a value before an expression runs: the subset of Go's types that expressions use.
 
-Facts and Data are maps of values of any type, so most of their values are `ANY`. An operator on `ANY` gives `UNKNOWN`. Both are
-accepted everywhere until the expression runs.
+Facts and Data are maps of values of any type, so most of their values are `ANY`. An operator on `ANY` returns
+`UNKNOWN`. Both are accepted everywhere until the expression runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 class StaticType:
     """
-    A type.
+    A static type.
 
     Attributes:
         kind: Its kind in Go's reflect; "invalid" for UNKNOWN and NIL.
@@ -62,7 +62,7 @@ class StaticType:
         return self.kind == "slice"
 
     def assignable_to(self, other: StaticType) -> bool:
-        """Whether a value of one type can be assigned to the other, by Go's rules for these types."""
+        """Whether a value of this type can be assigned to the other type, by Go's rules for these types."""
         if self.is_nil:
             return other.kind in ("ptr", "interface", "func", "map", "slice")
         if self.kind == "invalid" or other.kind == "invalid":
@@ -70,7 +70,7 @@ class StaticType:
         return other.kind == "interface" or (self.kind == other.kind and self.type == other.type)
 
     def comparable_to(self, other: StaticType) -> bool:
-        """Whether `==` can compare them."""
+        """Whether `==` can compare the two types."""
         return (
             self.is_unknown
             or other.is_unknown
@@ -88,10 +88,11 @@ class FunctionType:
 
     Attributes:
         name: The function's name.
-        overloads: Parameter lists, tried in order; a call must fit one of them.
+        overloads: Parameter lists, tried in order; a call must match one of them.
         returns: The result type of each overload.
-        validate: Replaces the overloads: takes the types of the arguments, returns the type of the result or raises.
-        is_variadic: The last parameter of each overload may be repeated.
+        validate: A function that replaces the overloads. It takes the types of the arguments and returns the
+            type of the result or raises.
+        is_variadic: Whether the last parameter of each overload may be repeated.
     """
 
     __slots__ = ("is_variadic", "name", "overloads", "returns", "validate")
@@ -161,17 +162,17 @@ SERVICES = StaticType("slice", "model.RegistrationEntries", element=ANY)
 
 
 def array_of(element: StaticType) -> StaticType:
-    """A list with a known element type; its Go type is still `[]interface {}`."""
+    """Return a list type with a known element type; its Go type is still `[]interface {}`."""
     return StaticType("slice", "[]interface {}", element=element)
 
 
 def promoted(left: StaticType, right: StaticType) -> StaticType:
-    """The type of a sum, difference or product of two numbers."""
+    """Return the type of a sum, difference or product of two numbers."""
     return FLOAT if left.type == "float64" or right.type == "float64" else INT
 
 
 def _methods(receiver: StaticType, **returns: StaticType | tuple[StaticType, ...]) -> dict[str, FunctionType]:
-    """Methods by name: the result type, or (result type, parameter type, …)."""
+    """Return methods by name, from the result type or (result type, parameter type, …)."""
     out = {}
     for name, spec in returns.items():
         types = spec if isinstance(spec, tuple) else (spec,)
@@ -235,6 +236,6 @@ METHODS: dict[str, dict[str, FunctionType]] = {
 
 
 def method_of(nature: StaticType, name: str) -> StaticType | None:
-    """The type of a method, or None if the type has no method of that name."""
+    """Return the type of a method, or None if the type has no method with that name."""
     function = METHODS.get(nature.type, {}).get(name)
     return None if function is None else StaticType("func", f"func {function.name}", function=function)

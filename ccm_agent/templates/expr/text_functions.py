@@ -1,4 +1,4 @@
-"""Functions of text."""
+"""Functions on text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def lower(frame: Frame, text: Any) -> str:
 
 
 def _upper_char(char: str) -> str:
-    """Go maps each character to one character; where Python returns two, the title case may be a single one."""
+    """
+    Convert a character to upper case. Go maps each character to one character. If Python returns two, the
+    title case may be a single character.
+    """
     upper = char.upper()
     if len(upper) > 1:
         upper = char.title()
@@ -63,7 +66,7 @@ def _lower_char(char: str) -> str:
 
 
 def splitting(name: str, keep: bool) -> Callable[..., list[Any]]:
-    """`split` and `splitAfter`, which keeps the separators."""
+    """Create `split` or `splitAfter`, which keeps the separators."""
 
     def run(frame: Frame, value: Any, between: Any, limit: Any = -1) -> list[Any]:
         text, separator, most = as_text(name, value), as_text(name, between), to_int(limit)
@@ -126,7 +129,7 @@ def index(name: str, find: Callable[[str, str], int]) -> Callable[[Frame, Any, A
 
 
 def find_last(text: str, part: str) -> int:
-    """As `str.rfind`, but in linear time; `str.rfind` can compare the whole part at every position."""
+    """Find the last occurrence in linear time; `str.rfind` can compare the whole part at every position."""
     place = text[::-1].find(part[::-1])
     return len(text) - len(part) - place if place >= 0 else -1
 

@@ -1,4 +1,4 @@
-"""Functions of times."""
+"""Functions on times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of any value and of numbers."""
+"""Functions on any value and on numbers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def half_away(value: float) -> float:
 
 
 def extreme(name: str, is_better: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    """`max` and `min` of numbers (also in nested lists) or of durations."""
+    """Create `max` or `min` of numbers (also in nested lists) or of durations."""
 
     def run(frame: Frame, *values: Any) -> Any:
         if len(values) == 1 and not isinstance(values[0], (list, bytes)) and not is_number(values[0]):
@@ -168,7 +168,7 @@ def _are_durations(values: tuple[Any, ...]) -> bool:
 
 
 def _numbers(frame: Frame, name: str, values: Any) -> list[Any]:
-    """All numbers of the arguments, also in nested lists."""
+    """Return all numbers in the arguments, including nested lists."""
     numbers: list[Any] = []
     todo = [iter(values)]
     while todo:
@@ -204,7 +204,7 @@ def median(frame: Frame, *values: Any) -> float:
 
 
 def _averaged(frame: Frame, name: str, values: tuple[Any, ...]) -> list[float]:
-    """Numbers as floats; durations in nanoseconds."""
+    """Return numbers as floats; durations are in nanoseconds."""
     if _are_durations(values):
         return [float(value.ns) for value in values]
     return [float(number) for number in _numbers(frame, name, values)]

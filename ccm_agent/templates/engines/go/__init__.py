@@ -1,11 +1,13 @@
 """
 Go templates: `{{ .data.name }}`, `{{ range $i, $v := .data.list }}`, with Sprig's functions.
 
-Where it lives: `lexer.py` cuts text into tokens, `parser.py` builds the tree of `nodes.py`, `evaluate.py` runs it;
-`signature.py` converts values to the functions' parameter types, `builtins.py` holds the functions of the language, `printf.py`
-and `formatfloat.py` its printing, `methods.py` the methods of times and versions, `sprig/` Sprig's functions.
+`lexer.py` splits text into tokens, `parser.py` builds the tree of `nodes.py`, and `evaluate.py` runs it.
+`signature.py` converts values to the functions' parameter types. `builtins.py` contains the functions of the
+language, `printf.py` and `formatfloat.py` its printing, `methods.py` the methods of times and versions, and
+`sprig/` Sprig's functions.
 
-docs/reference/go-templates.md lists what is supported, docs/adr/0030-go-templates.md says why this is an own implementation.
+docs/reference/go-templates.md lists the supported features. docs/adr/0030-go-templates.md explains why this is
+our own implementation.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class GoTemplate:
         """
         Render a template; the arguments are those of `TemplateEngine.render`.
 
-        Without a context `.` is a map of the variables. A template can include only templates that it defines itself, so `load`
-        is not used.
+        Without a context, `.` is a map of the variables. A template can include only templates that it defines
+        itself, so `load` is not used.
         """
         given = functions or {}
         template = _parse(text, name, left or LEFT, right or RIGHT, frozenset(given))
@@ -68,9 +70,10 @@ class GoTemplate:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Callable[..., Any]]:
     """
-    `env` and `expandenv`.
+    Return the functions `env` and `expandenv`.
 
-    They read the environment variables that the template is given, not those of the process, which can hold secrets.
+    They read the environment variables that the template is given, not those of the process, which may
+    contain secrets.
     """
 
     def env(name: str) -> str:

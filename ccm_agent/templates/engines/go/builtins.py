@@ -19,7 +19,7 @@ from ccm_agent.templates.values import GoValue, StringMap, byte_length, to_bytes
 
 
 def _and(first: Value, *others: Value) -> Any:
-    """A placeholder for the name; the evaluator implements it, because not all arguments are evaluated."""
+    """Reserve the name; the evaluator implements it, because not all arguments are evaluated."""
     raise NotImplementedError
 
 
@@ -32,7 +32,7 @@ def _call(function: Value, *arguments: Value) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """The kind as which a value is compared; "" if it has no order."""
+    """Return the kind by which a value is compared; "" if it has no order."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -102,7 +102,7 @@ def ge(left: Value, right: Value) -> bool:
 
 
 def index(item: Value, *indexes: Value) -> Any:
-    """`index .m "a" 1`: the element at each index in turn."""
+    """Return the element at each index in turn: `index .m "a" 1`."""
     value: Any = item
     if _is_nil(value):
         raise TemplateError("nothing can be looked up in nil: is a value missing?")
@@ -136,7 +136,7 @@ def _place(place: Any, length: int) -> int:
 
 
 def length(item: Value) -> int:
-    """The number of elements; for text the number of bytes."""
+    """Return the number of elements; for text the number of bytes."""
     if isinstance(item, str):
         return byte_length(item)
     if isinstance(item, (list, tuple, dict, bytes)):
@@ -146,7 +146,7 @@ def length(item: Value) -> int:
 
 
 def sprint(*values: Any) -> str:
-    """`print`: the values, with a space between two values if neither is text."""
+    """`print`: print the values, with a space between two values if neither is text."""
     parts: list[str] = []
     for number, value in enumerate(values):
         if number and not isinstance(value, str) and not isinstance(values[number - 1], str):
@@ -156,7 +156,7 @@ def sprint(*values: Any) -> str:
 
 
 def sprintln(*values: Any) -> str:
-    """`println`: the values separated by spaces, and a newline."""
+    """`println`: print the values separated by spaces, and a newline."""
     return " ".join(map(go_print, values)) + "\n"
 
 
@@ -165,7 +165,7 @@ def printf(layout: str, *values: Any) -> str:
 
 
 def _joined(values: tuple[Any, ...]) -> str:
-    """The text to escape: one text, or the values as `print` writes them."""
+    """Return the text to escape: a single text, or the values as `print` formats them."""
     return sprint(*("<no value>" if value is None else value for value in values))
 
 

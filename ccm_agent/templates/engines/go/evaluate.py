@@ -26,7 +26,7 @@ from ccm_agent.templates.goprint import go_print, sorted_keys
 _NO_VALUE = "<no value>"
 _NOT_PIPED = object()
 
-# How a body ended: normally, or by an action that ends a range's iteration.
+# how a body ended: normally, or by an action that ends an iteration of a range
 _DONE, _CONTINUE, _BREAK = range(3)
 
 
@@ -47,7 +47,7 @@ class GoRuntime:
         Run the template with a context.
 
         Raises:
-            TemplateError: It fails, with its line.
+            TemplateError: The template fails; the error includes the line.
         """
         self._variables = [("$", context)]
         with errors_with_place(self._place):
@@ -198,7 +198,7 @@ class GoRuntime:
     def _base(
         self, node: nodes.Field | nodes.Variable | nodes.Chain, dot: Any
     ) -> tuple[Any, tuple[str, ...]]:
-        """The value in which a node's fields are looked up, and their names."""
+        """Return the value in which a node's fields are looked up, and the names of the fields."""
         if isinstance(node, nodes.Field):
             return dot, node.names
         if isinstance(node, nodes.Variable):
@@ -243,7 +243,10 @@ class GoRuntime:
         return self._apply(name, function, read_signature(function), arguments, dot, piped)
 
     def _logic(self, name: str, arguments: tuple[Argument, ...], dot: Any, piped: Any) -> Any:
-        """`and` and `or`: the first argument that decides, or the last; later arguments are not evaluated."""
+        """
+        Evaluate `and` or `or`: return the first argument that decides, or the last. Later arguments are not
+        evaluated.
+        """
         FunctionSignature(("value",), "value").check_count(name, len(arguments) + (piped is not _NOT_PIPED))
         value: Any = MISSING
         for argument in arguments:
@@ -319,7 +322,7 @@ def _printed(value: Any) -> str:
 
 
 def _items(source: Any, names: int) -> Iterable[tuple[Any, Any]]:
-    """The items of a range: index or key, and value; maps sorted by key."""
+    """Return the items of a range: index or key, and value; maps are sorted by key."""
     if source is None or source is MISSING:
         return ()
     if isinstance(source, dict):

@@ -1,5 +1,5 @@
 """
-Floats in the forms of Go's `strconv.FormatFloat`: %e, %f, %g, and the hexadecimal and binary ones.
+Format floats like Go's `strconv.FormatFloat`: %e, %f, %g, hexadecimal and binary.
 
 Source: the documentation of Go's packages strconv and fmt.
 """
@@ -11,19 +11,20 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from ccm_agent.templates.values import float_digits, plain_digits
 
-# More decimals than any float has; all further ones are zeroes.
+# more decimals than any float has; all further decimals are zero
 _DECIMALS_MAX = 1_100
 
 
 def format_float(value: float, letter: str, precision: int | None, *, sharp: bool = False) -> str:
     """
-    A float as text.
+    Format a float.
 
     Args:
         value: The float.
         letter: `e`, `E`, `f`, `g`, `G`, `x`, `X` or `b`.
-        precision: Decimals, for `g` significant digits; None for the shortest form that reads back as the same float.
-        sharp: Keep the decimal point, and for `g` the zeroes after it.
+        precision: The number of decimals, or of significant digits for `g`; None for the shortest form that
+            parses to the same float.
+        sharp: Whether to keep the decimal point, and for `g` the zeros after it.
     """
     if math.isnan(value):
         return "NaN"
@@ -85,7 +86,7 @@ def _general(value: float, precision: int | None, sharp: bool) -> str:
 
 
 def _rounded(value: float, count: int) -> tuple[str, int]:
-    """The digits of a float, rounded to a number of digits, and the position of the decimal point."""
+    """Return the digits of a float, rounded to a number of digits, and the position of the decimal point."""
     if value == 0:
         return "0", 1
     number = Decimal(value)
@@ -97,7 +98,7 @@ def _rounded(value: float, count: int) -> tuple[str, int]:
 
 
 def _mantissa(value: float) -> tuple[int, int]:
-    """A float as an integer of at most 53 bits and a power of two."""
+    """Split a float into an integer of at most 53 bits and a power of two."""
     exponent = max(math.frexp(value)[1] - 53, -1074) if value else -1074
     return int(math.ldexp(value, -exponent)), exponent
 

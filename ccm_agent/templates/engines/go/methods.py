@@ -12,7 +12,7 @@ from ccm_agent.templates.services import service_method
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | None:
-    """The method or field of this name as a callable; None if the value has no such member."""
+    """Return the method or field of this name as a callable; None if the value has no such member."""
     for kinds, methods in (
         (Version, VERSION_METHODS),
         (Time, TIME_METHODS),

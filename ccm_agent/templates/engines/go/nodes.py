@@ -10,24 +10,24 @@ from ccm_agent.templates.engines.nodes import Marker, Text
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """`.`"""
+    """The context, `.`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nil:
-    """`nil`, allowed only as an argument."""
+    """The constant `nil`, allowed only as an argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """
-    A number literal; its type depends on the parameter that it is passed to.
+    A number literal; its type depends on the parameter to which it is passed.
 
     Attributes:
         text: As written.
-        value: Its value where no type is required: an int for whole numbers and characters, else a float or a complex.
-        integer: Its value as an integer if it is whole, also for 2.0.
-        decimal: Its value as a float; None for a complex number.
+        value: The value if no type is required: an int for whole numbers and characters, otherwise a float or a complex.
+        integer: The value as an integer if it is whole, also for 2.0.
+        decimal: The value as a float; None for a complex number.
     """
 
     text: str
@@ -48,14 +48,14 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`.a.b`"""
+    """Fields of the context: `.a.b`."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`$`, `$x` or `$x.a.b`"""
+    """A variable with optional fields: `$`, `$x` or `$x.a.b`."""
 
     name: str
     names: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`(pipeline).a.b` or `function.a`"""
+    """Fields of a value: `(pipeline).a.b` or `function.a`."""
 
     base: Argument
     names: tuple[str, ...]
@@ -83,8 +83,8 @@ class Pipeline:
 
     Attributes:
         variables: The variables that it declares or assigns: none, one, or two in a `range`.
-        assigns: It assigns existing variables (`=`).
-        commands: Each an operand and its arguments.
+        assigns: Whether it assigns existing variables (`=`).
+        commands: The commands; each consists of an operand and its arguments.
     """
 
     variables: tuple[str, ...]
@@ -103,7 +103,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A pipeline, the body for its value, and the body for an empty one."""
+    """A pipeline, the body for a non-empty value, and the body for an empty value."""
 
     line: int
     pipeline: Pipeline

@@ -12,11 +12,11 @@ _UINT_MAX = 2**64 - 1
 
 def parse_number(text: str) -> Number | None:
     """
-    Read a number or character literal.
+    Parse a number or character literal.
 
     Returns:
-        The literal. Its `value` is None for a whole number that does not fit into an int, which is an error only where it is
-        used. None if the literal is malformed, or too large for every type.
+        The literal; None if it is malformed, or too large for every type. Its `value` is None for a whole
+        number that does not fit into an int, which is an error only when it is used.
     """
     if text.startswith("'"):
         code = unquote_char(text)

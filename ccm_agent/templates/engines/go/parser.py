@@ -1,8 +1,8 @@
 """
 Build the syntax tree of a Go template from its tokens.
 
-Functions and variables are looked up while parsing, as Go does: a template with an unknown name is refused before it runs, even
-if the name is in a branch that is never taken.
+Functions and variables are looked up while parsing, as in Go. A template with an unknown name is refused before
+it runs, even if the name is in a branch that is never taken.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def parse(text: str, name: str, left: str, right: str, functions: Container[str]
         name: Its name in errors and in `template` actions.
         left: The opening delimiter.
         right: The closing delimiter.
-        functions: The names that are functions.
+        functions: The names of functions.
 
     Raises:
-        TemplateError: The template does not parse; the error has the line.
+        TemplateError: The template does not parse; the error includes the line.
     """
     try:
         return _Parser(tokenize(text, name, left, right), name, functions).template()
@@ -91,7 +91,10 @@ class _Parser(TokenCursor):
         return Template(self._name, self._bodies)
 
     def _keep(self, name: str, body: Body) -> None:
-        """Store a template. An empty one never replaces another; a second one with content is an error."""
+        """
+        Store a template. An empty template never replaces another one; a second one with content is an
+        error.
+        """
         known = self._bodies.get(name)
         if known is None or _is_empty(known):
             self._bodies[name] = body
@@ -104,7 +107,7 @@ class _Parser(TokenCursor):
         self._keep(name, self._own_body("define"))
 
     def _own_body(self, what: str) -> Body:
-        """The body of another template, which does not see the variables of this one."""
+        """Parse the body of another template, which cannot use the variables of this one."""
         variables, ranges = self._variables, self._ranges
         self._variables, self._ranges = ["$"], 0
         self._deeper()

@@ -54,7 +54,7 @@ class _Printer:
         self._arguments = arguments
         self._next = 0
         self._reordered = False
-        self._good = True  # the last [n] named an existing argument
+        self._good = True  # whether the last [n] named an existing argument
         self._after_index = False
 
     def run(self) -> str:
@@ -99,7 +99,7 @@ class _Printer:
         return before + _print_argument(argument, verb, spec)
 
     def _index(self) -> bool:
-        """Consume `[n]`, if the layout has it here."""
+        """Consume `[n]` if the layout has it at this position."""
         if self._layout[self._position : self._position + 1] != "[":
             return False
         self._reordered = True
@@ -118,7 +118,7 @@ class _Printer:
         return digits.isascii() and digits.isdigit()
 
     def _star(self) -> int | None:
-        """The argument for a `*`."""
+        """Return the argument for a `*`."""
         self._position += 1
         self._after_index = False
         if self._next >= len(self._arguments):
@@ -232,7 +232,7 @@ def _bad(value: Any, verb: str, spec: _Spec) -> str:
 
 
 def _print_inner(value: Any, verb: str, spec: _Spec) -> str:
-    """An element of a list or map."""
+    """Print an element of a list or map."""
     if value is None:
         return "interface {}(nil)" if spec.sharp_v else "<nil>"
     return _print_value(value, verb, spec)

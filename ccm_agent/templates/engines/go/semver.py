@@ -1,5 +1,5 @@
 """
-Semantic versions and version constraints, as Sprig's `semver` and `semverCompare` read them.
+Semantic versions and version constraints, as in Sprig's `semver` and `semverCompare`.
 
 Source: semver.org 2.0.0; the documentation of github.com/Masterminds/semver, "Checking Version Constraints".
 """
@@ -31,11 +31,11 @@ class Version(GoValue):
     A semantic version.
 
     Attributes:
-        major: First number.
-        minor: Second.
-        patch: Third.
+        major: The first number.
+        minor: The second number.
+        patch: The third number.
         prerelease: The part after a dash.
-        metadata: The part after a plus, which comparison ignores.
+        metadata: The part after a plus, which is ignored in comparisons.
         original: As written.
     """
 
@@ -68,7 +68,7 @@ class Version(GoValue):
         return self._next(self.major, self.minor + 1, 0)
 
     def next_patch(self) -> Version:
-        """The next patch version; after a prerelease its release."""
+        """Return the next patch version; for a prerelease, its release."""
         return self._next(self.major, self.minor, self.patch + (not self.prerelease))
 
     def _next(self, major: int, minor: int, patch: int) -> Version:
@@ -76,7 +76,7 @@ class Version(GoValue):
 
     def compare(self, other: Any) -> int:
         """
-        -1, 0 or 1 as it is older than, the same as or newer than another.
+        Return -1, 0 or 1 if this version is older than, equal to or newer than another.
 
         Raises:
             TemplateError: The other value is not a version.
@@ -132,7 +132,7 @@ class _Wanted:
     Attributes:
         operator: As written.
         version: The version, with zeroes for omitted numbers.
-        given: How many of the three numbers come before the first omitted one.
+        given: How many of the three numbers precede the first omitted one.
     """
 
     operator: str
@@ -142,10 +142,10 @@ class _Wanted:
 
 def satisfies(constraint: str, version: str) -> bool:
     """
-    Whether a version meets a constraint such as `>=1.2, <2.0 || ^3`.
+    Whether a version satisfies a constraint such as `>=1.2, <2.0 || ^3`.
 
     Raises:
-        TemplateError: One of them is malformed.
+        TemplateError: The version or the constraint is malformed.
     """
     groups = [_parse_group(group) for group in _without_hyphens(constraint).split("||")]
     found = parse_version(version)
@@ -154,12 +154,12 @@ def satisfies(constraint: str, version: str) -> bool:
 
 def _meets(group: list[_Wanted], version: Version) -> bool:
     if version.prerelease and not any(wanted.version.prerelease for wanted in group):
-        return False  # prereleases match only if the constraint names one
+        return False  # prereleases match only if the constraint contains one
     return all(_CHECKS[wanted.operator](version, wanted) for wanted in group)
 
 
 def _without_hyphens(constraint: str) -> str:
-    """The constraint with `1.2 - 1.4` written as `>=1.2, <=1.4`."""
+    """Rewrite `1.2 - 1.4` in a constraint as `>=1.2, <=1.4`."""
     if len(constraint) > _CONSTRAINT_LENGTH_MAX:
         raise TemplateError(f"the constraint is longer than {_CONSTRAINT_LENGTH_MAX} characters")
     return _HYPHEN.sub(lambda match: f">={match[1]}, <={match[7]} ", constraint)
@@ -234,7 +234,7 @@ def _at_most(version: Version, wanted: _Wanted) -> bool:
 
 
 def _tilde(version: Version, wanted: _Wanted) -> bool:
-    """The same major, and the same minor where one is given."""
+    """Whether major is the same, and minor too if it is given."""
     least = wanted.version
     if version.compare(least) < 0:
         return False
@@ -244,7 +244,7 @@ def _tilde(version: Version, wanted: _Wanted) -> bool:
 
 
 def _caret(version: Version, wanted: _Wanted) -> bool:
-    """The numbers up to and including the first one that is not zero must be the same."""
+    """Whether the numbers up to and including the first non-zero one are the same."""
     least = wanted.version
     if version.compare(least) < 0:
         return False

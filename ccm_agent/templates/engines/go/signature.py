@@ -2,8 +2,8 @@
 Parameter types of Go template functions, and the conversion of values to them.
 
 They are read from the function's annotations: `str`, `bool`, `int` (only Go's int), `float`, `Mapping` (a
-`map[string]interface {}`), `list` (a `[]interface {}`), `Time`, `Value` (anything; a missing value is MISSING), and `Any`
-(anything; a missing value is None).
+`map[string]interface {}`), `list` (a `[]interface {}`), `Time`, `Value` (any type; a missing value is MISSING),
+and `Any` (any type; a missing value is None).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KINDS: dict[Any, str] = {
     object: "any",
 }
 
-# nil can be passed for a parameter of one of these kinds.
+# nil can be passed for a parameter of one of these kinds
 _NILABLE = frozenset(("any", "value", _MAP, "[]interface {}"))
 
 
@@ -67,7 +67,7 @@ class FunctionSignature:
     rest: str = ""
 
     def kind(self, index: int) -> str:
-        """The kind of the argument at a position."""
+        """Return the kind of the argument at a position."""
         return self.fixed[index] if index < len(self.fixed) else self.rest
 
     def check_count(self, name: str, count: int) -> None:
@@ -75,7 +75,7 @@ class FunctionSignature:
         Refuse a wrong number of arguments.
 
         Raises:
-            TemplateError: The number is wrong.
+            TemplateError: The number of arguments is wrong.
         """
         if count < len(self.fixed) or (count > len(self.fixed) and not self.rest):
             least = "at least " if self.rest else ""
@@ -96,7 +96,7 @@ class ExternalFunction:
 
 @lru_cache(maxsize=1024)
 def read_signature(function: Callable[..., Any]) -> FunctionSignature:
-    """The signature of a function, read from its annotations."""
+    """Read the signature of a function from its annotations."""
     if isinstance(function, ExternalFunction):
         return FunctionSignature((), "any")
     hints = typing.get_type_hints(function)
@@ -117,7 +117,7 @@ def of_literal(literal: Bool | Number | String, kind: str) -> Any:
     Convert a literal to a kind: `2.0` is accepted as an int.
 
     Raises:
-        TemplateError: It cannot be converted.
+        TemplateError: The literal cannot be converted.
     """
     if kind in ("any", "value"):
         return _plain_literal(literal)
@@ -148,7 +148,7 @@ def of_nil(kind: str) -> Any:
     Convert `nil` to a kind.
 
     Raises:
-        TemplateError: It cannot be converted.
+        TemplateError: `nil` cannot be converted to the kind.
     """
     if kind == "value":
         return MISSING
@@ -162,7 +162,7 @@ def of_value(value: Any, kind: str) -> Any:
     Check that a value is of a kind; only a missing value is converted.
 
     Raises:
-        TemplateError: It is not of that kind.
+        TemplateError: The value is not of that kind.
     """
     if kind == "value":
         return value

@@ -1,9 +1,9 @@
 """
 Jet templates: `[[ data.name ]]`, `[[ range i, v := data.list ]]`, `[[ block b() ]]`.
 
-Where it lives: `lexer.py` cuts text into tokens, `parser.py` and `expressions.py` build the tree of `nodes.py`, `run.py` runs it;
-`evaluate.py` evaluates expressions on the values of `values.py`, with the arithmetic of `operators.py` and the functions of
-`builtins.py`.
+`lexer.py` splits text into tokens, `parser.py` and `expressions.py` build the tree of `nodes.py`, and `run.py`
+runs it. `evaluate.py` evaluates expressions on the values of `values.py`, with the arithmetic of `operators.py`
+and the functions of `builtins.py`.
 
 docs/reference/jet.md lists the supported parts of the language.
 """
@@ -51,7 +51,7 @@ class Jet:
         """
         Render a template; the arguments are those of `TemplateEngine.render`.
 
-        Without a context `.` is a structure with the members Facts, Data and Environ.
+        Without a context, `.` is a structure with the members Facts, Data and Environ.
         """
         shelf = _Shelf(left or LEFT, right or RIGHT, load)
         template = shelf.linked(_parse(text, name, shelf.left, shelf.right))
@@ -75,7 +75,7 @@ class _Shelf:
         self._imported = 0
 
     def find(self, path: str, asking: str) -> Template | None:
-        """The template at a path relative to the including template; None if there is none."""
+        """Return the template at a path relative to the including template; None if there is none."""
         full = posixpath.normpath(posixpath.join("/", posixpath.dirname(asking), path))
         for extension in _EXTENSIONS:
             text = self._load(full + extension) if self._load is not None else None
@@ -84,7 +84,10 @@ class _Shelf:
         return None
 
     def linked(self, template: Template) -> Template:
-        """A template with the blocks of the templates that it extends and imports; its own blocks have precedence."""
+        """
+        Return a template with the blocks of the templates that it extends and imports; its own blocks take
+        precedence.
+        """
         names = ((template.extends,) if template.extends else ()) + template.imports
         if not names:
             return template

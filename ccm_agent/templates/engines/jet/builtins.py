@@ -1,5 +1,5 @@
 """
-The functions that every Jet template has.
+The functions of every Jet template.
 
 Source: https://github.com/CloudyKit/jet, docs/builtins.md.
 """
@@ -32,7 +32,7 @@ from ccm_agent.templates.values import byte_length, is_number
 
 @cache
 def builtins() -> dict[str, Any]:
-    """All built-in functions by name. Callers must not change the mapping."""
+    """Return all built-in functions by name. Callers must not change the mapping."""
     one_text, two_texts = ("string",), ("string", "string")
     typed: list[Function | Writer] = [
         Function("lower", one_text, gostrings.lower),
@@ -82,7 +82,10 @@ def _write_json(value: Any) -> Printed:
 
 
 def _json_text(value: Any) -> str:
-    """The root context is written with its members in order and lower-case names; any other value as `go_json` writes it."""
+    """
+    Write JSON. The root context is written with its members in order and lower-case names; for other values
+    see `go_json`.
+    """
     if not isinstance(value, RootContext):
         return escapes.go_json(value)
     members = (
@@ -182,7 +185,10 @@ def _exec(call: LazyArguments) -> Any:
 
 
 def _dump(call: LazyArguments) -> str:
-    """Print variables by name. A call without names is refused, because it would print everything that the template can see."""
+    """
+    Print variables by name. A call without names is refused, because it would print all variables of the
+    template.
+    """
     names = [unboxed(value) for value in call.values()]
     if not names or not all(isinstance(name, str) for name in names):
         raise TemplateError("'dump' takes the names of variables here, as text: dump(\"name\")")

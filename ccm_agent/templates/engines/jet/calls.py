@@ -18,7 +18,7 @@ def check_parameters(function: Function, count: int) -> None:
 
 
 def converted(function: Function, values: Sequence[Any]) -> list[Any]:
-    """Return the arguments of a call as the function takes them; their count was checked."""
+    """Convert the arguments of a call to the function's parameter types. Their count was already checked."""
     return [
         _convert(function.name, wanted, value)
         for wanted, value in zip(function.parameters, values, strict=True)
@@ -44,5 +44,5 @@ def _convert(name: str, wanted: str, value: Any) -> Any:
 
 
 def _rune(number: int) -> str:
-    """The character with this number: Go's conversion of an integer to text."""
+    """Return the character with this number: Go's conversion of an integer to text."""
     return chr(number) if 0 <= number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"

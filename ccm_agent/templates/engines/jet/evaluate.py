@@ -60,7 +60,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def aside(self, body: Callable[[], Any]) -> tuple[str, Any]:
-        """Run a function with its output captured; returns the output and the result."""
+        """Run a function with its output captured; return the output and the result."""
 
     @abstractmethod
     def find(self, path: str, asking: str = "/") -> Template:
@@ -72,7 +72,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def run_aside(self, template: Template, context: Any) -> Any:
-        """Run another template inside this one, in a new scope; returns its return value."""
+        """Run another template inside this one, in a new scope; return its return value."""
 
     def evaluate(self, expression: Expression) -> Any:
         """The value of an expression."""
@@ -171,7 +171,10 @@ class Evaluator(ABC):
         return self.evaluate(node.left if is_true(self.evaluate(node.condition)) else node.right)
 
     def expression_is_set(self, expression: Expression) -> bool:
-        """The answer of `isset` for an expression: names, members and elements can be missing, all else is set."""
+        """
+        Return the result of `isset` for an expression: names, members and elements can be missing;
+        everything else is set.
+        """
         try:
             if isinstance(expression, nodes.Index):
                 return (
@@ -249,7 +252,7 @@ class Evaluator(ABC):
         return MISSING if result is None else result
 
     def argument(self, expression: Expression, piped: Any) -> Any:
-        """The value of an argument; `_` is the piped one."""
+        """Evaluate an argument; `_` is the piped value."""
         if not isinstance(expression, nodes.Underscore):
             return self.evaluate(expression)
         if piped is NOT_PIPED:
@@ -258,7 +261,7 @@ class Evaluator(ABC):
 
 
 class LazyArguments:
-    """The arguments of a call to a lazy built-in: each is evaluated only when the built-in reads it."""
+    """The arguments of a call to a lazy built-in. Each is evaluated only when the built-in reads it."""
 
     def __init__(self, runtime: Evaluator, arguments: nodes.Arguments, piped: Any) -> None:
         self.runtime = runtime
@@ -270,7 +273,7 @@ class LazyArguments:
         return len(self._arguments.expressions) + self._leading
 
     def value(self, index: int) -> Any:
-        """The argument at a position; MISSING if there is none."""
+        """Return the argument at a position; MISSING if there is none."""
         if self._leading:
             if index == 0:
                 return self._piped
@@ -280,7 +283,7 @@ class LazyArguments:
         return self.runtime.argument(self._arguments.expressions[index], self._piped)
 
     def is_set(self, index: int) -> bool:
-        """Whether the argument at a position has a value; does not fail if it is missing."""
+        """Whether the argument at a position has a value. Does not fail if it is missing."""
         if self._leading:
             if index == 0:
                 return True
@@ -291,7 +294,7 @@ class LazyArguments:
         return self.runtime.expression_is_set(expression)
 
     def values(self) -> list[Any]:
-        """All arguments."""
+        """Return all arguments."""
         return [self.value(index) for index in range(len(self))]
 
 

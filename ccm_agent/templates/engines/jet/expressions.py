@@ -38,7 +38,8 @@ from ccm_agent.templates.engines.token_cursor import TokenCursor
 
 _UINT_MAX = 2**64 - 1
 
-# Operator precedence; all operators are left-associative. The operand of `!` has precedence _EQUALITY or higher.
+# operator precedence; all operators are left-associative; the operand of `!` has precedence _EQUALITY or
+# higher
 _EQUALITY = 2
 _BINDING = {
     **dict.fromkeys(("&&", "||"), 1),
@@ -125,7 +126,7 @@ class ExpressionParser(TokenCursor):
         return condition
 
     def _binary(self, least: int) -> Expression:
-        """Parse operands joined by operators of at least this precedence."""
+        """Parse operands that are joined by operators of at least this precedence."""
         left = self._unary()
         while self._on(TokenKind.OPERATOR) and _BINDING.get(self._token.text, 0) >= least:
             operator = self._next().text

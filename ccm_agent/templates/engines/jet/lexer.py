@@ -2,10 +2,10 @@
 Splits a Jet template into tokens.
 
 Some rules are surprising, and templates rely on them. Comments are `{* *}` with any delimiters, and are recognized only if a
-delimiter follows later in the text. `5 -3` are two terms; `5-3` and `5 - 3` are one. A trim marker is a dash and a space, not a
-dash and a newline.
+delimiter follows later in the text. `5 -3` is parsed as two terms, `5-3` and `5 - 3` as one. A trim marker is a
+dash and a space, not a dash and a newline.
 
-Source: https://github.com/CloudyKit/jet, docs/syntax.md; the rest was found by experiment.
+Source: https://github.com/CloudyKit/jet, docs/syntax.md; the rest was determined by experiment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORD_OPERATORS = {"and": "&&", "or": "||", "not": "!"}
 _TWO = frozenset(("&&", "||", "<=", ">=", "!=", "==", ":="))
 _ONE = frozenset(",;*/%+-?<>!=:|[]()")
 
-# After these a sign before a digit is an operator; after anything else it belongs to the number.
+# after these tokens a sign before a digit is an operator; otherwise it belongs to the number
 _OPERAND_ENDS = frozenset(
     (TokenKind.NUMBER, TokenKind.NAME, TokenKind.STRING, TokenKind.CHAR, TokenKind.BOOL, TokenKind.FIELD)
 )
@@ -46,12 +46,12 @@ class _Lexer(ActionLexer):
             position = self._action(action)
 
     def _text_run(self, start: int) -> int | None:
-        """Add the text up to the next action; return the position inside that action, None at the end."""
+        """Add the text up to the next action. Return the position inside that action, None at the end."""
         position = start
         while True:
             opening = self._text.find(self._left[0], position)
             comment = self._text.find(_COMMENT_OPEN[0], position)
-            # the reference ignores a comment after the last action, and accepts an unclosed one there
+            # the reference ignores a comment after the last action, and accepts it unclosed
             is_last = opening < 0
             if comment >= 0 and (is_last or comment < opening):
                 opening = comment

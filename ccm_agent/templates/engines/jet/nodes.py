@@ -10,7 +10,7 @@ from ccm_agent.templates.engines.nodes import Marker, Text
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A text, number or boolean, or `nil`, whose value is MISSING."""
+    """A text, number or boolean, or `nil` with the value MISSING."""
 
     value: Any
 
@@ -24,19 +24,19 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Underscore:
-    """`_`: the place of the piped value in a call, or an ignored value in an assignment."""
+    """The symbol `_`: the place of the piped value in a call, or an ignored value in an assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`.a.b`: members of the context."""
+    """Members of the context: `.a.b`."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`base.a.b`."""
+    """Members of a value: `base.a.b`."""
 
     base: Expression
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """`base[index]`."""
+    """An element: `base[index]`."""
 
     base: Expression
     index: Expression
@@ -52,7 +52,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """`base[start:end]`."""
+    """A slice: `base[start:end]`."""
 
     base: Expression
     start: Expression | None
@@ -61,7 +61,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call; `has_slot` if one of them is `_`, the place of the piped value."""
+    """The arguments of a call. `has_slot` is set if one of them is `_`, the place of the piped value."""
 
     expressions: tuple[Expression, ...] = ()
     has_slot: bool = False
@@ -69,7 +69,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`base(arguments)` inside an expression."""
+    """A call in an expression: `base(arguments)`."""
 
     base: Expression
     arguments: Arguments
@@ -77,7 +77,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """`-operand` and `+operand`."""
+    """A number with a sign: `-operand` or `+operand`."""
 
     operator: str
     operand: Expression
@@ -85,7 +85,7 @@ class Negative:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """`left operator right`; the operator is one of `+ - * / % == != < <= > >= && ||`."""
+    """A binary operation: `left operator right`. The operator is one of `+ - * / % == != < <= > >= && ||`."""
 
     operator: str
     left: Expression
@@ -94,14 +94,14 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """`!operand`."""
+    """A negation: `!operand`."""
 
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Ternary:
-    """`condition ? left : right`."""
+    """A conditional expression: `condition ? left : right`."""
 
     condition: Expression
     left: Expression
@@ -116,7 +116,9 @@ Target = Name | Underscore | Field | Chain
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One stage of a pipeline: a value, or a function with arguments; `arguments` is None without parentheses."""
+    """
+    One stage of a pipeline: a value, or a function with arguments. `arguments` is None without parentheses.
+    """
 
     base: Expression
     arguments: Arguments | None = None
@@ -125,13 +127,13 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class Assign:
     """
-    `a, b := x, y` (declares) or `a, b = x, y`.
+    An assignment: `a, b := x, y` (a declaration) or `a, b = x, y`.
 
     Attributes:
         targets: The variables or members that are assigned.
         values: One value for each target; exactly one for `with_ok` and `range`.
-        declares: It creates new variables.
-        with_ok: `v, ok := m["k"]`: the second variable says whether the key exists.
+        declares: Whether it creates new variables.
+        with_ok: Whether it has the form `v, ok := m["k"]`. The second variable is true if the key exists.
     """
 
     targets: tuple[Target, ...]
@@ -142,7 +144,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`[[ assign ]]`, `[[ pipeline ]]` or `[[ assign; pipeline ]]`."""
+    """An action: `[[ assign ]]`, `[[ pipeline ]]` or `[[ assign; pipeline ]]`."""
 
     line: int
     assign: Assign | None
@@ -160,7 +162,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`range source`, or `range assign`, whose one value is the source."""
+    """`range source`, or `range assign` with the source as its only value."""
 
     line: int
     assign: Assign | None
@@ -171,7 +173,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The second part of a `try`. Outside a `try` it does nothing."""
+    """The second part of a `try`. Outside a `try` it has no effect."""
 
     line: int
     name: str
@@ -187,7 +189,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A block's parameter, or a yield's argument for it; `name` is empty for a positional argument."""
+    """A parameter of a block, or an argument for it in a yield. `name` is empty for a positional argument."""
 
     name: str
     value: Expression | None
@@ -205,7 +207,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Runs the block `name`; if `name` is empty, the content that was passed to the current block."""
+    """Runs the block `name`, or the content that was passed to the current block if `name` is empty."""
 
     line: int
     name: str
@@ -227,7 +229,7 @@ class Return:
     value: Expression
 
 
-# a Marker without a matching body does nothing
+# a Marker without a matching body has no effect
 Statement = Text | Action | If | Range | Try | Catch | Block | Yield | Include | Return | Marker
 Body = tuple[Statement, ...]
 
@@ -238,11 +240,11 @@ class Template:
     A parsed template.
 
     Attributes:
-        name: Its name in errors; paths inside it are relative to this name.
-        body: Its statements.
-        blocks: Its own blocks by name; of two blocks with the same name the later one.
+        name: The name in errors; paths in the template are relative to this name.
+        body: The statements.
+        blocks: The template's own blocks by name; of two blocks with the same name, the later one is used.
         extends: The template that runs instead, with the blocks of this one.
-        imports: Templates whose blocks it uses.
+        imports: Templates that provide further blocks.
     """
 
     name: str

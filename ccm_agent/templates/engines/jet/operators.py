@@ -1,8 +1,8 @@
 """
 Jet's arithmetic and ordering.
 
-The kind of the left side decides the operation, and a float on the right makes the result a float. Literals are floats; whole
-numbers in data are 64-bit integers that wrap around and divide without remainder.
+The kind of the left side determines the operation, and a float on the right makes the result a float. Literals
+are floats; whole numbers in data are 64-bit integers that wrap around and divide without remainder.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 
 def negate(sign: str, value: Any) -> Any:
     """
-    `-value`, `+value`.
+    Compute `-value` or `+value`.
 
     Raises:
-        TemplateError: It is not a number.
+        TemplateError: The value is not a number.
     """
     if not is_number(value):
         raise _no_number(sign, value)
@@ -43,10 +43,10 @@ def negate(sign: str, value: Any) -> Any:
 
 def arithmetic(sign: str, left: Any, right: Any) -> Any:
     """
-    `left sign right` for `+ - * / %`.
+    Compute `left sign right` for `+ - * / %`.
 
     Raises:
-        TemplateError: A side is not a number or cannot be read as one, or the right side of `/` or `%` is zero.
+        TemplateError: A side is not a number and cannot be parsed as one, or the right side of `/` or `%` is zero.
     """
     if left is MISSING or right is MISSING:
         raise TemplateError(
@@ -69,10 +69,10 @@ def arithmetic(sign: str, left: Any, right: Any) -> Any:
 
 def order(sign: str, left: Any, right: Any) -> bool:
     """
-    `left sign right` for `< <= > >=`.
+    Compare `left sign right` for `< <= > >=`.
 
     Raises:
-        TemplateError: A side is not a number or cannot be read as one.
+        TemplateError: A side is not a number and cannot be parsed as one.
     """
     if not is_number(left):
         raise _no_number(sign, left)

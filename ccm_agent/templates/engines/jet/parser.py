@@ -43,7 +43,7 @@ def parse(text: str, name: str, left: str, right: str) -> Template:
         right: The closing delimiter.
 
     Raises:
-        TemplateError: The template does not parse; the error has the line.
+        TemplateError: The template does not parse; the error includes the line.
     """
     try:
         return _Parser(tokenize(text, name, left, right), name).template()
@@ -70,7 +70,10 @@ class _Parser(ExpressionParser):
         return Template(self._name, tuple(body), self._blocks, extends, imports)
 
     def _header(self) -> tuple[str, tuple[str, ...]]:
-        """Parse `extends` and `import`. White space before them (or else before the first action) is dropped."""
+        """
+        Parse `extends` and `import`. White space before them is dropped; without them, white space before
+        the first action.
+        """
         extends = ""
         imports: list[str] = []
         while True:
@@ -148,7 +151,10 @@ class _Parser(ExpressionParser):
         return Command(base, self._arguments()) if self._accept(":") else Command(base)
 
     def _body(self, *ends: str) -> tuple[Body, Statement]:
-        """Parse statements up to the one that ends the body (a Marker of these words, or a Catch); returns both."""
+        """
+        Parse statements up to the one that ends the body (a Marker of these words, or a Catch). Return
+        both.
+        """
         statements: list[Statement] = []
         while not self._on(TokenKind.END):
             statement = self._statement()

@@ -41,7 +41,7 @@ class JetRuntime(Evaluator):
         """
         Args:
             template: The template to run.
-            variables: The variables that it sees.
+            variables: The variables of the template.
             globals_: Functions; variables can shadow them.
             context: The value of `.`.
             find: Returns a template by its path and the name of the including template; None if there is none.
@@ -58,14 +58,14 @@ class JetRuntime(Evaluator):
         Run the template and return its output.
 
         Raises:
-            TemplateError: It fails, with its line.
+            TemplateError: The template fails; the error includes the line.
         """
         with errors_with_place(lambda: self._place):
             self.run_template(template)
         return "".join(self._out)
 
     def run_template(self, template: Template) -> Any:
-        """Run a template, or the template that it extends; returns its return value."""
+        """Run a template, or the template that it extends; return its return value."""
         blocks = template.blocks
         source = self._place
         root = self._outermost(template)
@@ -104,7 +104,7 @@ class JetRuntime(Evaluator):
         self._out.append(text)
 
     def aside(self, body: Callable[[], Any]) -> tuple[str, Any]:
-        """Run a function with its output captured; returns the output and the result."""
+        """Run a function with its output captured; return the output and the result."""
         outer, self._out = self._out, []
         try:
             result = body()
@@ -115,7 +115,7 @@ class JetRuntime(Evaluator):
     # -- statements
 
     def run(self, body: Body) -> Any:
-        """Run statements; returns the return value of the last one, MISSING if it has no `return`."""
+        """Run statements. Return the return value of the last one, MISSING if it has no `return`."""
         outer = self.scope
         returned: Any = MISSING
         try:
@@ -275,7 +275,7 @@ class JetRuntime(Evaluator):
         return self.run_aside(template, context)
 
     def run_aside(self, template: Template, context: Any) -> Any:
-        """Run another template inside this one, in a new scope; returns its return value."""
+        """Run another template inside this one, in a new scope; return its return value."""
         self.budget.enter()
         scope, outer, place = self.scope, self.context, self._place
         self._push()
@@ -289,7 +289,7 @@ class JetRuntime(Evaluator):
         return self.evaluate(node.value)
 
     def _nothing(self, node: nodes.Statement) -> None:
-        """An `else` or `catch` without a matching statement."""
+        """Skip an `else` or `catch` without a matching statement."""
 
     # -- assignments
 
@@ -344,7 +344,7 @@ def _declares(statement: nodes.Statement) -> bool:
 
 
 def _items(source: Any) -> Iterator[tuple[Any, Any]]:
-    """The items of a range: index or key, and value; maps sorted by key."""
+    """Yield the items of a range: index or key, and value; maps are sorted by key."""
     value = unboxed(source)
     if isinstance(value, Ints):
         return ((number - value.start, number) for number in range(value.start, value.stop))

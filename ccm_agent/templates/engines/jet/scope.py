@@ -18,14 +18,14 @@ class Scope:
     variables: dict[str, Any] = field(default_factory=dict)
 
     def holder(self, name: str) -> Scope | None:
-        """The innermost scope that has a variable of this name."""
+        """Return the innermost scope with a variable of this name."""
         scope: Scope | None = self
         while scope is not None and name not in scope.variables:
             scope = scope.parent
         return scope
 
     def block(self, name: str) -> Block | None:
-        """The block of this name, from the innermost scope that has one."""
+        """Return the block with this name from the innermost scope that has one."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.blocks:

@@ -1,9 +1,9 @@
 """
 Jet's values: truth, equality and printing.
 
-Besides the plain values of `templates/values.py`, Jet distinguishes three:
+In addition to the plain values of `templates/values.py`, Jet distinguishes three:
 
-- MISSING: no value: the result of a missing member and of `nil`. It prints nothing.
+- MISSING: the result of a missing member and of `nil`. It prints nothing.
 - None: a null in the data. It prints `<nil>` and is false.
 - Boxed: the value of `.` in a `range` over data. Jet does not look into it: it is always true, neither a number nor text, and
 prints
@@ -27,14 +27,14 @@ from ccm_agent.templates.values import GoValue, StringMap, byte_length, float_di
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """An element of data as `range` assigns it to `.`; never None and never MISSING."""
+    """An element of data that `range` assigns to `.`. It is never None or MISSING."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Printed(GoValue):
-    """A value that prints as this text: the result of `writeJson`."""
+    """A value that prints a fixed text: the result of `writeJson`."""
 
     text: str
 
@@ -54,7 +54,7 @@ class HiddenBool(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class Caught(GoValue):
-    """The error that a `catch` gets; its only method is `Error`."""
+    """The error in a `catch`. Its only method is `Error`."""
 
     message: str
 
@@ -64,7 +64,7 @@ class Caught(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class RootContext(GoValue):
-    """The root context of a template: a structure whose members are the template's variables."""
+    """The root context of a template: a structure with the template's variables as members."""
 
     members: dict[str, Any]
 
@@ -80,7 +80,7 @@ class Ints(GoValue):
     stop: int
 
     def go_text(self) -> str:
-        """As the reference prints it: the number before the first one, and the end."""
+        """Print as in the reference: the number before the first one, and the end."""
         return f"{{-1 {self.start - 1} {self.stop}}}"
 
 
@@ -104,11 +104,11 @@ class Lazy(_Callable):
 @dataclass(frozen=True, slots=True)
 class Function(_Callable):
     """
-    A function with typed parameters, whose arguments are converted as Go's reflection does.
+    A function with typed parameters. Its arguments are converted as in Go's reflection.
 
     Attributes:
-        name: For errors.
-        parameters: `string`, `int` or `any` for each.
+        name: The name for errors.
+        parameters: The type of each parameter: `string`, `int` or `any`.
         call: Called with the converted arguments.
     """
 
@@ -119,7 +119,7 @@ class Function(_Callable):
 
 @dataclass(frozen=True, slots=True)
 class Writer(_Callable):
-    """A function that writes directly to the output: the last stage of a pipeline, or the only one."""
+    """A function that writes directly to the output. It must be the last or the only stage of a pipeline."""
 
     name: str
     escape: Callable[[str], str]
@@ -127,7 +127,7 @@ class Writer(_Callable):
 
 @dataclass(frozen=True, slots=True)
 class PlainFunction(_Callable):
-    """An external function: it takes and returns plain values."""
+    """An external function that takes and returns plain values."""
 
     name: str
     call: Callable[..., Any]
@@ -139,17 +139,17 @@ def is_function(value: object) -> bool:
 
 
 def boxed(value: Any) -> Any:
-    """An element of a list or map of any values, as `range` sees it."""
+    """Box an element of a list or map, as in `range`."""
     return None if value is None else Boxed(value)
 
 
 def unboxed(value: Any) -> Any:
-    """The value itself, taken out of its box."""
+    """Return the value without its box."""
     return value.value if isinstance(value, Boxed) else value
 
 
 def plain(value: Any) -> Any:
-    """A value in the form that external functions take."""
+    """Convert a value to the form for external functions."""
     value = unboxed(value)
     if isinstance(value, RootContext):
         return value.members
@@ -157,7 +157,10 @@ def plain(value: Any) -> Any:
 
 
 def is_true(value: Any) -> bool:
-    """Jet's truth: zero values and nil are false; an empty list or map, and anything boxed, is true."""
+    """
+    Whether a value is true in Jet: zero values and nil are false; an empty list or map, and any boxed
+    value, is true.
+    """
     if value is MISSING or value is None:
         return False
     if isinstance(value, (bool, int, float, str)):
@@ -168,12 +171,12 @@ def is_true(value: Any) -> bool:
 
 
 def is_set(value: Any) -> bool:
-    """Whether `isset` calls a value set: it exists and is not nil."""
+    """Whether `isset` treats a value as set: it exists and is not nil."""
     return value is not MISSING and value is not None
 
 
 def type_of(value: Any) -> str:
-    """The name of a value's type for error messages."""
+    """Return the name of a value's type for error messages."""
     if isinstance(value, Boxed):
         return "boxed " + go_type(value.value)
     if isinstance(value, RootContext):
@@ -188,7 +191,7 @@ def print_value(value: Any) -> str:
     The text that an action prints for a value.
 
     Raises:
-        TemplateError: It is a function, or its text is too long.
+        TemplateError: The value is a function, or its text is too long.
     """
     if isinstance(value, str):
         return value
@@ -204,7 +207,7 @@ def print_value(value: Any) -> str:
 
 
 def sprint(value: Any) -> str:
-    """The text of a value inside another: in a list, or after text and `+`."""
+    """Return the text of a value inside another: in a list, or after text and `+`."""
     return go_print(unboxed(value))
 
 
@@ -217,7 +220,7 @@ def _plain_float(value: float) -> str:
 
 def member(value: Any, name: str) -> Any:
     """
-    The member or method `name` of a value.
+    Return the member or method `name` of a value.
 
     Returns:
         The member, unboxed; MISSING if a map has no such key.
@@ -239,10 +242,10 @@ def member(value: Any, name: str) -> Any:
 
 def element(value: Any, index: Any) -> Any:
     """
-    `value[index]`: an element of a list, a byte of a text, a value of a map.
+    Return `value[index]`: an element of a list, a byte of a text, or a value of a map.
 
     Raises:
-        TemplateError: The index is out of range or of a wrong type, or the value has no elements.
+        TemplateError: The index is out of range or has a wrong type, or the value has no elements.
     """
     value = unboxed(value)
     if value is MISSING or value is None:
@@ -289,10 +292,10 @@ def to_int(number: float) -> int:
 
 def slice_value(value: Any, start: int, end: int | None) -> Any:
     """
-    `value[start:end]`, by bytes for text.
+    Return `value[start:end]`, by bytes for text.
 
     Raises:
-        TemplateError: The bounds are not within the value, or it is not a list or text.
+        TemplateError: The bounds are outside the value, or the value is not a list or text.
     """
     value = unboxed(value)
     if not isinstance(value, (list, tuple, str, bytes)):
@@ -309,8 +312,8 @@ def slice_value(value: Any, start: int, end: int | None) -> Any:
 
 def equal(left: Any, right: Any) -> bool:
     """
-    Jet's `==`: numbers of any kind by value, lists and maps deeply; values of different types are never equal. Functions equal
-    nothing.
+    Compare like Jet's `==`: numbers of any kind by value, lists and maps deeply. Values of different types are
+    never equal, and functions are not equal to any value.
 
     Raises:
         TemplateError: The result of `json` is compared with a text.
@@ -338,7 +341,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def _numbers_equal(left: Any, right: Any) -> bool:
-    """The left side's kind decides: an integer is compared with the float truncated to an integer."""
+    """Compare two numbers. The left side's kind decides: an integer is compared with the truncated float."""
     if isinstance(left, float):
         return left == float(right)
     if is_unsigned(left):

@@ -13,8 +13,10 @@ from typing import Any
 
 @cache
 def functions() -> dict[str, Callable[..., Any]]:
-    """All Sprig functions by name, except `env` and `expandenv`, which need the environment. Callers must not change the
-    mapping."""
+    """
+    Return all Sprig functions by name, except `env` and `expandenv`, which need the environment. Callers
+    must not change the mapping.
+    """
     from ccm_agent.templates.engines.go.sprig import (
         cases,
         dates,

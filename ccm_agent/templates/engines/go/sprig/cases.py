@@ -66,7 +66,7 @@ def _words(text: str) -> list[_Word]:
             and end < len(text)
             and unicodedata.category(text[end])[0] == "P"
         ):
-            end += 1  # a dash or underscore after punctuation counts as punctuation
+            end += 1  # a dash or underscore after punctuation is treated as punctuation
         words.append((kinds[start], text[start:end]))
         start = end
     return words
@@ -89,7 +89,7 @@ def _run_end(kinds: list[_Kind], start: int, kind: _Kind) -> int:
 
 
 def _joined(words: list[_Word], connector: str) -> str:
-    """Split into lower-case words; a number belongs to the preceding word, unless lower-case letters follow it."""
+    """Join lower-case words; a number belongs to the preceding word, unless lower-case letters follow it."""
     out: list[str] = []
     index = 0
 
@@ -132,7 +132,7 @@ def _lowered(word: _Word, connector: str) -> str:
 
 
 def _camelcase(text: str) -> str:
-    """Capitalize every word; of several connectors in a row one is dropped, connectors at the ends stay."""
+    """Capitalize every word. One of several connectors in a row is dropped; connectors at the ends are kept."""
     body = text.lstrip("-_" + SPACE)
     if not body:
         return text

@@ -26,7 +26,7 @@ from ccm_agent.templates.gotime import (
 )
 
 _ZERO_TIME = Time(-62_135_596_800, 0, UTC)
-# Seconds for which Go and this package print the same year.
+# the range of seconds for which Go and this package print the same year
 _SECONDS_MAX = 1 << 40
 
 _SPANS = (
@@ -40,7 +40,10 @@ _SPANS = (
 
 
 def _moment(value: Any) -> Time:
-    """Convert to a time: a time is returned unchanged, numbers are seconds since 1970, anything else means now."""
+    """
+    Convert to a time: a time is returned unchanged, a number is seconds since 1970, and anything else means
+    now.
+    """
     if isinstance(value, Time):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -78,7 +81,7 @@ def _html_date_in_zone(value: Any, zone: str) -> str:
 
 
 def _to_date(layout: str, text: str) -> Time:
-    """Parse a time; Go's zero time if the text does not match the layout."""
+    """Parse a time; return Go's zero time if the text does not match the layout."""
     try:
         return _must_to_date(layout, text)
     except TemplateError:
@@ -93,7 +96,7 @@ def _must_to_date(layout: str, text: str) -> Time:
 
 
 def _date_modify(span: str, moment: Time) -> Time:
-    """The time plus a duration; unchanged if the duration is invalid."""
+    """Add a duration to a time; an invalid duration changes nothing."""
     try:
         return _must_date_modify(span, moment)
     except TemplateError:
@@ -116,7 +119,7 @@ def _ago(value: Any) -> str:
 
 
 def _duration(value: Any) -> str:
-    """Seconds as a duration: `1m1s`. Accepts text and int64; any other value counts as zero."""
+    """Format seconds as a duration: `1m1s`. Accepts text and int64; any other value is treated as zero."""
     seconds = 0
     if isinstance(value, str):
         seconds = parse_integer(value, 10) or 0
@@ -126,7 +129,7 @@ def _duration(value: Any) -> str:
 
 
 def _duration_round(value: Any) -> str:
-    """A duration in its largest whole unit: `3h`, `2mo`."""
+    """Format a duration in its largest whole unit: `3h`, `2mo`."""
     size = abs(_span_ns(value))
     for unit, length in _SPANS:
         if size > length:

@@ -1,5 +1,5 @@
 """
-Sprig's defaults, JSON, types and flow.
+Sprig's functions for defaults, JSON, types and control flow.
 
 Source: masterminds.github.io/sprig, "Default Functions", "Type Functions", "Flow Control Functions".
 """
@@ -57,7 +57,7 @@ def _to_raw_json(value: Any) -> str:
 
 
 def _must_from_json(text: str) -> Any:
-    """The value of a JSON text; all its numbers are floats."""
+    """Parse a JSON text; all its numbers are floats."""
     try:
         return read(text)
     except JSONError as err:
@@ -65,7 +65,7 @@ def _must_from_json(text: str) -> Any:
 
 
 def _from_json(text: str) -> Any:
-    """As `mustFromJson`, but nil for what is not JSON."""
+    """Parse a JSON text; return nil for text that is not JSON. See `mustFromJson`."""
     try:
         return _must_from_json(text)
     except TemplateError:

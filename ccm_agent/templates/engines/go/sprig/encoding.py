@@ -1,8 +1,8 @@
 """
 Sprig's encodings, checksums, random text and passwords.
 
-Functions that would need a cryptography library (`bcrypt`, AES, keys, certificates) are known by name and refused: see
-`missing.py`.
+Functions that would require a cryptography library (`bcrypt`, AES, keys, certificates) are refused with a
+reason: see `missing.py`.
 
 Source: masterminds.github.io/sprig, "Encoding Functions", "Cryptographic and Security Functions", "UUID Functions".
 """
@@ -35,7 +35,7 @@ def _b64enc(text: str) -> str:
 
 
 def _b64dec(text: str) -> str:
-    """Decode base64; invalid text gives an error message as the result, as in Sprig."""
+    """Decode base64. For invalid text the result is an error message, as in Sprig."""
     data = to_bytes(text)
     wrong = _wrong_base64(data)
     return (
@@ -50,7 +50,10 @@ def _bare(data: bytes) -> bytes:
 
 
 def _wrong_base64(data: bytes) -> int:
-    """The position at which Go's decoder stops, or -1; line ends are skipped but counted."""
+    """
+    Return the position at which Go's decoder stops, or -1. Line ends are skipped but included in the
+    position.
+    """
     held = 0  # position within a group of four
     for place, byte in enumerate(data):
         if byte in _BASE64:
@@ -61,7 +64,10 @@ def _wrong_base64(data: bytes) -> int:
 
 
 def _wrong_padding(data: bytes, place: int, held: int) -> int:
-    """As `_wrong_base64`, from the first `=` on, which follows two or three characters of a group."""
+    """
+    Check the padding from the first `=` on, which follows two or three characters of a group; see
+    `_wrong_base64`.
+    """
     rest = [index for index in range(place + 1, len(data)) if data[index] not in _LINE_ENDS]
     if held == 2:
         if not rest:
@@ -81,12 +87,12 @@ def _b32dec(text: str) -> str:
     wrong = _wrong_base32(data)
     if wrong >= 0:
         return f"illegal base32 data at input byte {wrong}"
-    letters = data.partition(b"=")[0]  # Go ignores what follows the padding
+    letters = data.partition(b"=")[0]  # Go ignores everything after the padding
     return from_bytes(base64.b32decode(letters + b"=" * (-len(letters) % 8)))
 
 
 def _wrong_base32(data: bytes) -> int:
-    """The position at which Go's decoder stops, or -1."""
+    """Return the position at which Go's decoder stops, or -1."""
     for place, byte in enumerate(data):
         held, left = place % 8, len(data) - place - 1
         if byte == _PAD and held > 1 and left < 8:
@@ -192,7 +198,7 @@ _SCOPE = b"com.lyndir.masterpassword"
 
 def _derive_password(counter: int, kind: str, password: str, user: str, site: str) -> str:
     """
-    A reproducible password for a site: the Master Password algorithm.
+    Derive a reproducible password for a site with the Master Password algorithm.
 
     Source: spectre.app, "The Spectre Algorithm", version 1 parameters.
     """

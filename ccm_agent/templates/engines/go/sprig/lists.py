@@ -1,7 +1,7 @@
 """
 Sprig's functions on lists.
 
-Each function that can fail has a variant with the prefix `must`; here both behave the same.
+Each function that can fail has a variant with the prefix `must`; here both variants behave the same.
 
 Source: masterminds.github.io/sprig, "Lists and List Functions".
 """
@@ -20,7 +20,7 @@ from ccm_agent.templates.values import GoValue
 
 
 def _items(value: Any, purpose: str) -> list[Any]:
-    """The elements of a list as a new list."""
+    """Return the elements of a list as a new list."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, bytes):
@@ -31,7 +31,7 @@ def _items(value: Any, purpose: str) -> list[Any]:
 
 
 def deep_equal(left: Any, right: Any) -> bool:
-    """Equality as in Go's `reflect.DeepEqual`: types must agree, and a nil list does not equal an empty one."""
+    """Compare as in Go's `reflect.DeepEqual`: types must match, and a nil list does not equal an empty list."""
     if isinstance(left, (list, tuple)):
         return (
             isinstance(right, (list, tuple))
@@ -55,7 +55,7 @@ def _is_nil_list(value: Any) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether Sprig calls a value empty: zero, nil, or without elements."""
+    """Whether Sprig treats a value as empty: zero, nil, or without elements."""
     return not isinstance(value, GoValue) and not is_true(value)
 
 
@@ -123,7 +123,7 @@ def _has(value: Any, values: Any) -> bool:
 
 
 class _Seen:
-    """The elements seen so far. Scalars are in a set, so that the work does not grow quadratically with the list."""
+    """The distinct elements so far. Scalars are in a set, which avoids quadratic time."""
 
     def __init__(self) -> None:
         self._scalars: set[tuple[type, Any]] = set()
@@ -135,7 +135,7 @@ class _Seen:
         return any(deep_equal(value, other) for other in self._others)
 
     def add(self, value: Any) -> bool:
-        """Add an element; returns whether it is new."""
+        """Add an element; return whether it is new."""
         if value in self:
             return False
         if value is None or isinstance(value, (bool, int, float, str)):

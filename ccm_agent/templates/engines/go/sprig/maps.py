@@ -1,7 +1,7 @@
 """
 Sprig's functions on maps.
 
-`set`, `unset` and `merge` change the map that they are given, as Sprig's do. `keys` and `values` are sorted by key; in Go, their
+`set`, `unset` and `merge` change the given map, as in Sprig. `keys` and `values` are sorted by key; in Go, their
 order is random.
 
 Source: masterminds.github.io/sprig, "Dictionaries and Dict Functions".
@@ -75,7 +75,7 @@ def _omit(mapping: Mapping[str, Any], *keys: str) -> GoMap:
 
 
 def _dig(*arguments: Any) -> Any:
-    """`dig "a" "b" default map`: the value at the path of keys, or the default if a key is missing."""
+    """Return the value at the path of keys, or the default if a key is missing: `dig "a" "b" default map`."""
     if len(arguments) < 3:
         raise TemplateError("needs at least a key, a default and a map")
     *keys, default, mapping = arguments
@@ -106,7 +106,7 @@ def _merged(target: Mapping[str, Any], sources: tuple[Mapping[str, Any], ...], *
 
 
 def _merge_into(target: GoMap, source: Mapping[str, Any], overwrites: bool) -> None:
-    """Merge maps deeply. An existing value stays unless it is empty or `overwrite` is set."""
+    """Merge maps deeply. An existing value is kept unless it is empty or `overwrites` is set."""
     for key, value in list(source.items()):
         known = target.get(key)
         if value is None and not overwrites:

@@ -1,8 +1,8 @@
 """
 Sprig's arithmetic and conversions.
 
-Integer functions convert any value to int64 and wrap at 64 bits; `addf` and similar functions compute in decimals, so that
-0.1 and 0.2 make 0.3.
+Integer functions convert any value to int64 and wrap at 64 bits. `addf` and similar functions compute in
+decimals, so 0.1 plus 0.2 is 0.3.
 
 Source: masterminds.github.io/sprig, "Math Functions", "Float Math Functions", "Integer Slice Functions".
 """
@@ -28,7 +28,7 @@ _WITH_FRACTION = re.compile(r"([+-]?[0-9]*)\.[0-9]*")
 
 
 def to_int(value: Any) -> int:
-    """Convert a value to an integer; a text by its leading digits; 0 if it is not a number."""
+    """Convert a value to an integer: a text by its leading digits, and 0 if it is not a number."""
     if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def _cut(value: float) -> int:
 
 
 def _text_to_int(text: str) -> int:
-    """Parse digits in any of Go's bases; a fraction is cut off."""
+    """Parse digits in any of Go's bases; a fraction is truncated."""
     match = _WITH_FRACTION.fullmatch(text)
     if match is not None:
         text = match[1] if match[1].strip("+-") else "0"
@@ -78,13 +78,13 @@ def _float64(value: Any) -> float:
 
 
 def _atoi(text: str) -> int:
-    """Parse decimal digits; 0 for other text, the nearest int for too many digits."""
+    """Parse decimal digits; return 0 for other text, and the nearest int for too many digits."""
     number = parse_integer(text, 10)
     return 0 if number is None else max(INT_MIN, min(INT_MAX, number))
 
 
 def _to_decimal(value: Any) -> Int64:
-    """The value of octal digits."""
+    """Parse octal digits."""
     number = parse_integer(go_print(value), 8)
     return Int64(0 if number is None or number != wrap_int(number) else number)
 
@@ -117,7 +117,7 @@ def _mod(left: Any, right: Any) -> Int64:
 
 
 def _divided(left: int, right: int) -> tuple[int, int]:
-    """Quotient, truncated towards zero, and remainder, with the sign of the left side."""
+    """Return the quotient, truncated towards zero, and the remainder, with the sign of the left side."""
     if right == 0:
         raise TemplateError("division by zero")
     quotient = abs(left) // abs(right)
@@ -191,12 +191,12 @@ def _ceil(value: Any) -> float:
 
 
 def _whole(cut: Callable[[float], int], number: float) -> float:
-    """An integer that keeps its sign if it is zero: Go rounds -0.5 up to -0."""
+    """Round to an integer that keeps its sign if it is zero: Go rounds -0.5 up to -0."""
     return math.copysign(cut(number), number) if math.isfinite(number) else number
 
 
 def _round(value: Any, places: int, *threshold: float) -> float:
-    """Round to a number of decimals; a fraction of at least `threshold` (default: one half) rounds up."""
+    """Round to a number of decimals. A fraction of at least `threshold` (default: one half) rounds up."""
     number = to_float(value)
     try:
         scale = math.pow(10, places)
@@ -227,7 +227,10 @@ def _until_step(start: int, stop: int, step: int) -> TypedList:
 
 
 def _seq(*bounds: int) -> str:
-    """The numbers up to and including the last, as text: `seq 3`, `seq 2 4`, `seq 1 2 9` with a step in the middle."""
+    """
+    Return the numbers up to and including the last, as text: `seq 3`, `seq 2 4`, `seq 1 2 9` with a step in
+    the middle.
+    """
     if not 1 <= len(bounds) <= 3:
         return ""
     start = bounds[0] if len(bounds) > 1 else 1

@@ -13,7 +13,7 @@ from ccm_agent.templates.engines.go.semver import Version, parse_version, satisf
 
 
 def _clean(path: str) -> str:
-    """The shortest equivalent path; "." for an empty one."""
+    """Return the shortest equivalent path; "." for an empty path."""
     rooted = path.startswith("/")
     parts: list[str] = []
     for part in path.split("/"):

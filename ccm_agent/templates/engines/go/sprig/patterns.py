@@ -28,7 +28,7 @@ def _compiled(pattern: str) -> Pattern:
 
 
 def _regex_match(pattern: str, text: str) -> bool:
-    """Whether the pattern matches anywhere; a malformed pattern does not match."""
+    """Whether the pattern matches anywhere. A malformed pattern does not match."""
     try:
         compiled = compile_pattern(pattern)
     except PatternError:
@@ -51,7 +51,7 @@ def _regex_find_all(pattern: str, text: str, count: int) -> TypedList:
 
 
 def _regex_replace_all(pattern: str, text: str, replacement: str) -> str:
-    """Every match replaced; `${1}`, `$1` and `${name}` are groups, `$$` is a dollar sign."""
+    """Replace every match. `${1}`, `$1` and `${name}` refer to groups, and `$$` is a dollar sign."""
     compiled = _compiled(pattern)
 
     def expanded(spans: Spans) -> str:

@@ -1,7 +1,7 @@
 """
 Sprig's functions on text.
 
-Lengths and positions count bytes, as in Go. Source: masterminds.github.io/sprig, "String Functions", "String Slice Functions".
+Lengths and positions are in bytes, as in Go. Source: masterminds.github.io/sprig, "String Functions", "String Slice Functions".
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ccm_agent.templates.values import StringMap, from_bytes, to_bytes
 
 
 def to_string(value: Any) -> str:
-    """The text of a value; text and bytes are unchanged."""
+    """Convert a value to text; text and bytes are unchanged."""
     return from_bytes(value) if isinstance(value, bytes) else go_print(value)
 
 
 def to_strings(value: Any) -> TypedList:
-    """The texts of a list's elements, without nil; for any other value a list with its text."""
+    """Return the texts of a list's elements, without nil. For any other value, return a list with its text."""
     if value is None:
         return strings(())
     if isinstance(value, (list, tuple, bytes)):
@@ -45,7 +45,10 @@ def _trim_suffix(suffix: str, text: str) -> str:
 
 
 def _title(text: str) -> str:
-    """The first letter of each word in title case; a word is letters, digits, underscores and apostrophes."""
+    """
+    Convert the first letter of each word to title case. A word consists of letters, digits, underscores and
+    apostrophes.
+    """
     out: list[str] = []
     before = " "
     for char in text:
@@ -63,7 +66,7 @@ def _separates(char: str) -> bool:
 
 
 def _untitle(text: str) -> str:
-    """The first letter of each word in lower case."""
+    """Convert the first letter of each word to lower case."""
     out: list[str] = []
     at_word = True
     for char in text:
@@ -109,7 +112,7 @@ def _abbrevboth(left: int, right: int, text: str) -> str:
 
 
 def _abbreviated(data: bytes, offset: int, width: int) -> str:
-    """At most `width` bytes from `offset` on, with `...` for omitted text."""
+    """Return at most `width` bytes from `offset` on, with `...` for omitted text."""
     if width < 4 or len(data) <= width:
         return from_bytes(data)
     kept = width - 3
@@ -140,7 +143,7 @@ def _nospace(text: str) -> str:
 
 
 def _swapcase(text: str) -> str:
-    """Upper case becomes lower case, lower case upper case."""
+    """Swap upper and lower case."""
     return "".join(
         gostrings.lower(char) if char.isupper() or char.istitle() else gostrings.upper_char(char)
         for char in text
@@ -168,7 +171,7 @@ def _squote(*values: Any) -> str:
 
 
 def _cat(*values: Any) -> str:
-    """The values with spaces between; nil is left out."""
+    """Join the values with spaces; nil is left out."""
     return " ".join(go_print(value) for value in values if value is not None)
 
 

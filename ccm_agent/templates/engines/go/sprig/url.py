@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USERINFO = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
-# Characters allowed in a host; other ASCII characters are not allowed, not even escaped.
+# characters that are allowed in a host; other ASCII characters are not allowed, not even escaped
 _HOST_SAFE = "!$&'()*+,;=:[]<>\""
 _HOST_WRONG = re.compile(r"[^A-Za-z0-9._~!$&'()*+,;=:\[\]<>\"%\x80-\U0010ffff-]")
 _HOST_ESCAPE = re.compile(r"%(?!25)[0-7]")
@@ -34,7 +34,7 @@ _SAFE = {
 
 
 def _fail(why: str) -> TemplateError:
-    return TemplateError(f"text is not a URL: {why}")  # which may hold a password
+    return TemplateError(f"text is not a URL: {why}")  # the text may contain a password
 
 
 def _escape(text: str, part: str) -> str:
@@ -48,7 +48,7 @@ def _unescape(text: str) -> str:
 
 
 def _url_parse(text: str) -> dict[str, Any]:
-    """The parts of a URL by name."""
+    """Return the parts of a URL by name."""
     if _CONTROL.search(text):
         raise _fail("it holds a control character")
     rest, _, fragment = text.partition("#")
