@@ -152,7 +152,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome in one word, with the same precedence as in log lines."""
+        """Return the outcome in one word, with the same precedence as in log lines."""
         if self.failed:
             return Outcome.FAILED
         if self.unmet_requirements:

@@ -1179,7 +1179,7 @@ class BrokerConnection(Protocol):
 
     @property
     def since(self) -> float:
-        """When `connected` last changed, by the monotonic clock."""
+        """Return when `connected` last changed, by the monotonic clock."""
         ...
 
     async def wait_connected(self) -> None:

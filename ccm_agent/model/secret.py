@@ -43,7 +43,7 @@ class Secret:
         self._plain = plain
 
     def reveal(self) -> str:
-        """The plain text. Pass it on to the call that needs it; do not store it."""
+        """Return the plain text. Pass it on to the call that needs it; do not store it."""
         return self._plain
 
     def __str__(self) -> str:

@@ -153,7 +153,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
 
     @property
     def content(self) -> ManifestRequest | PartialManifest:
-        """The part, or this request itself. Either has `manifest` and `bundle`."""
+        """Return the part, or this request itself. Either has `manifest` and `bundle`."""
         return self.part or self
 
 

@@ -186,7 +186,7 @@ def _plan_only(what: str, who: str, doing: str) -> Ruling:
 
 
 def _doing(action: str, mode: str) -> str:
-    """`to apply`, `to plan by an assignment`."""
+    """Describe an action for a sentence: `to apply`, `to plan by an assignment`."""
     if action in _WAYS:
         return f"to {mode or 'apply'} {_WAYS[action]}"
     return _PHRASES.get(action, f"to {action}")

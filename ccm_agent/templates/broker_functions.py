@@ -50,7 +50,7 @@ class BrokerFunctions:
 
     def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Services:
         """
-        The registered services that match.
+        Return the registered services that match.
 
         Raises:
             ExpressionError: The services cannot be read; chained from the BusError or DataError, if there is one.
@@ -60,7 +60,7 @@ class BrokerFunctions:
 
     def kv_get(self, bucket: str, key: str) -> str:
         """
-        The value of a key in a bucket; bytes that are not UTF-8 become surrogate escapes.
+        Return the value of a key in a bucket; bytes that are not UTF-8 become surrogate escapes.
 
         Raises:
             ExpressionError: The key does not exist or cannot be read; chained from the BusError or DataError, if there is one.

@@ -141,7 +141,7 @@ class Environment(ExpressionScope):
 
     def read_file(self, path: str) -> str:
         """
-        The content of a file; bytes that are not UTF-8 become surrogate escapes.
+        Return the content of a file; bytes that are not UTF-8 become surrogate escapes.
 
         Raises:
             ExpressionError: The file cannot be read, or is too large.
@@ -272,7 +272,7 @@ class Environment(ExpressionScope):
 
     def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Any:
         """
-        The registered services that match.
+        Return the registered services that match.
 
         Raises:
             ExpressionError: This run has no broker connection.
@@ -283,7 +283,7 @@ class Environment(ExpressionScope):
 
     def kv_get(self, bucket: str, key: str) -> str:
         """
-        The value of a key in a bucket.
+        Return the value of a key in a bucket.
 
         Raises:
             ExpressionError: This run has no broker connection.

@@ -99,7 +99,7 @@ def scalar_number(raw: str) -> int | float:
 
 def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
     """
-    The value at a path.
+    Return the value at a path.
 
     Args:
         json: A JSON document. It is not validated; the result for an invalid one is undefined.
@@ -327,7 +327,7 @@ class _Search:
 
 
 def _argument_end(text: str) -> int:
-    """The end of a modifier's argument: after its JSON, or at the next pipe."""
+    """Return the end of a modifier's argument: after its JSON, or at the next pipe."""
     if text[0] in "[{":
         return squash(text)
     if text[0] == '"':

@@ -22,7 +22,7 @@ _BLANKS = " \t\n\r"
 
 
 def first_value(text: str) -> str:
-    """The first value of a text; "" if there is none. Arrays and objects extend to the end of the text."""
+    """Return the first value of a text; "" if there is none. Arrays and objects extend to the end of the text."""
     start = blank_end(text)
     if start >= len(text):
         return ""
@@ -35,7 +35,7 @@ def first_value(text: str) -> str:
 
 
 def string_of(raw: str) -> str:
-    """The text of a value: the content of a string, "" for null, otherwise its JSON."""
+    """Return the text of a value: the content of a string, "" for null, otherwise its JSON."""
     if raw[:1] == '"':
         return unescape(raw[1:-1] if len(raw) > 1 and raw.endswith('"') else raw[1:])
     return "" if raw[:1] == "n" else raw

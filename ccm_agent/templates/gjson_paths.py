@@ -131,7 +131,7 @@ def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
 
 
 def _query(path: str) -> tuple[ElementQuery, int] | None:
-    """The query at the start of a path, and its end."""
+    """Return the query at the start of a path, and its end."""
     depth = 1
     compared = 0
     has_escape = False
@@ -181,7 +181,7 @@ def _trim(text: str) -> str:
 
 
 def split_pipe(path: str) -> tuple[str, str] | None:
-    """The path before and after a pipe that is not inside a query; None if there is no such pipe."""
+    """Return the path before and after a pipe that is not inside a query; None if there is no such pipe."""
     if "|" not in path:
         return None
     if path[0] == "{":
@@ -203,7 +203,7 @@ def split_pipe(path: str) -> tuple[str, str] | None:
 
 
 def _selector_end(path: str, start: int) -> int:
-    """The end of the selector that begins at `start`."""
+    """Return the end of the selector that begins at `start`."""
     opening = path[start]
     closing = "]" if opening == "[" else ")"
     depth = 1
@@ -234,7 +234,7 @@ class PathSelector(NamedTuple):
 
 
 def selectors(path: str) -> tuple[list[PathSelector], str] | None:
-    """The paths of `[a,b]` or `{"x":a,b}` and the rest of the text; None if the bracket is not closed."""
+    """Return the paths of `[a,b]` or `{"x":a,b}` and the rest of the text; None if the bracket is not closed."""
     found: list[PathSelector] = []
     depth = 1
     start = 1
@@ -270,7 +270,7 @@ def selectors(path: str) -> tuple[list[PathSelector], str] | None:
 
 
 def last_name(path: str) -> str:
-    """The default name of a path's value in an object: its last component."""
+    """Return the default name of a path's value in an object: its last component."""
     for at in range(len(path) - 1, -1, -1):
         if path[at] in "|." and not (at > 0 and path[at - 1] == "\\"):
             path = path[at + 1 :]

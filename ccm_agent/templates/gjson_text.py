@@ -25,7 +25,7 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def squash(text: str, start: int = 0) -> int:
-    """The position after the bracket that closes the one at `start`; the end of the text if there is none."""
+    """Return the position after the bracket that closes the one at `start`; the end of the text if there is none."""
     depth = 1
     for token in _STRUCTURE.finditer(text, start + 1):
         char = token.group()
@@ -41,7 +41,7 @@ def squash(text: str, start: int = 0) -> int:
 
 
 def value_end(text: str, start: int) -> int:
-    """The end of the value at `start`."""
+    """Return the end of the value at `start`."""
     if text[start] in "[{":
         return squash(text, start)
     match = _SCALAR.match(text, start)
@@ -49,7 +49,7 @@ def value_end(text: str, start: int) -> int:
 
 
 def blank_end(text: str, start: int = 0) -> int:
-    """The end of the white space at `start`."""
+    """Return the end of the white space at `start`."""
     match = _BLANK.match(text, start)
     return match.end() if match is not None else start
 

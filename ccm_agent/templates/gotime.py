@@ -230,7 +230,7 @@ class Location(GoValue):
         return self.name
 
     def at(self, unix_s: int) -> tuple[int, str]:
-        """The offset from UTC in seconds (positive is east) and the abbreviation, at this time."""
+        """Return the offset from UTC in seconds (positive is east) and the abbreviation, at this time."""
         return self._offset_at(unix_s)
 
 
@@ -321,7 +321,7 @@ class Time(GoValue):
 
     @property
     def ns(self) -> int:
-        """Nanoseconds since 1970."""
+        """Return the nanoseconds since 1970."""
         return self.unix_s * SECOND + self.nanosecond
 
     def __eq__(self, other: object) -> bool:
@@ -361,7 +361,7 @@ class Time(GoValue):
         return Weekday((days + 4) % 7)
 
     def iso_year(self) -> int:
-        """The ISO year of its week: the year of the week's Thursday."""
+        """Return the ISO year of its week: the year of the week's Thursday."""
         days = (self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S
         return date_of(days + 3 - (days + 3) % 7)[0]
 
@@ -373,7 +373,7 @@ class Time(GoValue):
         return self._at(self.ns + duration.ns)
 
     def minus(self, other: Time) -> GoDuration:
-        """The duration between two times, clamped to 64 bits."""
+        """Return the duration between two times, clamped to 64 bits."""
         return GoDuration(max(min(self.ns - other.ns, INT_MAX), INT_MIN))
 
     def moved(self, location: Location) -> Time:
@@ -416,7 +416,7 @@ def time_at(days: int, second_of_day: int, nanosecond: int, location: Location) 
 
 
 def now(location: Location = LOCAL) -> Time:
-    """The current time."""
+    """Return the current time."""
     ns = time.time_ns()
     return Time(ns // SECOND, ns % SECOND, location)
 

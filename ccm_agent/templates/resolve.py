@@ -140,7 +140,7 @@ def _names(functions: frozenset[str], added: tuple[str, ...]) -> ExpressionNames
 
 def evaluate(expression: str, env: ExpressionScope) -> Any:
     """
-    The value of an expression.
+    Return the value of an expression.
 
     Raises:
         ExpressionError: The expression does not parse, its types do not match, or it fails on these values.

@@ -90,7 +90,7 @@ def type_name(value: object) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of a Go string: surrogate escapes become their byte, lone surrogates become U+FFFD."""
+    """Return the bytes of a Go string: surrogate escapes become their byte, lone surrogates become U+FFFD."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -107,12 +107,12 @@ def from_bytes(data: bytes) -> str:
 
 
 def byte_length(text: str) -> int:
-    """The length of a Go string in bytes."""
+    """Return the length of a Go string in bytes."""
     return len(text) if text.isascii() else len(to_bytes(text))
 
 
 def clean_text(text: str) -> str:
-    """The text with U+FFFD for each byte that is not UTF-8, as in Go's JSON writer and `range`."""
+    """Return the text with U+FFFD for each byte that is not UTF-8, as in Go's JSON writer and `range`."""
     if text.isascii():
         return text
     return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)

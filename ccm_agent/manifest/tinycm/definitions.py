@@ -60,7 +60,7 @@ class ResourceDefinition(Struct, kw_only=True):
 
     @property
     def id(self) -> str:
-        """`type::name`."""
+        """Return the id, `type::name`."""
         return f"{self.type}::{self.name}"
 
 

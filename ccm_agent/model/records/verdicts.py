@@ -69,7 +69,7 @@ class NodeReport(Struct, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict; VERIFIED if at least one event is verified and all others are provisional."""
+        """Return the worst verdict; VERIFIED if at least one event is verified and all others are provisional."""
         if self.counts.get(Verdict.FORGED):
             return Verdict.FORGED
         if self.is_bad:

@@ -163,7 +163,7 @@ def field_of(record: GatheredRecord, name: str) -> Any:
 
 
 def element_type(items: object) -> str:
-    """The element type of a slice: `interface {}` unless the slice is typed."""
+    """Return the element type of a slice: `interface {}` unless the slice is typed."""
     if isinstance(items, bytes):
         return "uint8"
     return items.element if isinstance(items, TypedList) else "interface {}"

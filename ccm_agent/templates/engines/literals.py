@@ -25,7 +25,7 @@ _UNDERSCORED = re.compile(r"(?:0[xXbBoO])?_?[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*")
 
 def unquote(text: str) -> str | None:
     r"""
-    The value of a string literal with its quotes, "…" or `…`.
+    Return the value of a string literal with its quotes, "…" or `…`.
 
     Returns:
         The text; None if it is malformed. Bytes from `\x` or `\ooo` that are not UTF-8 become surrogate escapes.

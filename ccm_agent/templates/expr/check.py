@@ -370,7 +370,7 @@ class _Checker:
 
 
 def nature_of(value: object) -> StaticType:
-    """The static type of a literal."""
+    """Return the static type of a literal."""
     if value is None:
         return NIL
     if isinstance(value, bool):

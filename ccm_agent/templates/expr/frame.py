@@ -76,7 +76,7 @@ class Frame:
 
     @property
     def left(self) -> int:
-        """The number of remaining steps."""
+        """Return the number of remaining steps."""
         return min(STEP_LIMIT, self._allowance.steps) - self._granted + self.steps
 
     def grow(self, elements: int, size_bytes: int = ELEMENT_BYTES) -> None:

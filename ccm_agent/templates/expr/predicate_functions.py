@@ -35,7 +35,7 @@ class PredicateCall:
         self.extra = extra
 
     def items(self, frame: Frame) -> Sequence[Any]:
-        """The elements to iterate over."""
+        """Return the elements to iterate over."""
         value = self.source(frame)
         if isinstance(value, (list, bytes)):
             return value

@@ -146,7 +146,7 @@ def length(item: Value) -> int:
 
 
 def sprint(*values: Any) -> str:
-    """`print`: print the values, with a space between two values if neither is text."""
+    """Implement `print`: format the values, with a space between two values if neither is text."""
     parts: list[str] = []
     for number, value in enumerate(values):
         if number and not isinstance(value, str) and not isinstance(values[number - 1], str):
@@ -156,7 +156,7 @@ def sprint(*values: Any) -> str:
 
 
 def sprintln(*values: Any) -> str:
-    """`println`: print the values separated by spaces, and a newline."""
+    """Implement `println`: format the values separated by spaces, and a newline."""
     return " ".join(map(go_print, values)) + "\n"
 
 

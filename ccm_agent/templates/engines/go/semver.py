@@ -60,11 +60,11 @@ class Version(GoValue):
         return text + (f"+{self.metadata}" if self.metadata else "")
 
     def next_major(self) -> Version:
-        """The next major version, without prerelease and metadata."""
+        """Return the next major version, without prerelease and metadata."""
         return self._next(self.major + 1, 0, 0)
 
     def next_minor(self) -> Version:
-        """The next minor version, without prerelease and metadata."""
+        """Return the next minor version, without prerelease and metadata."""
         return self._next(self.major, self.minor + 1, 0)
 
     def next_patch(self) -> Version:

@@ -199,7 +199,7 @@ def _is_of(value: Any, kind: str) -> bool:
 
 
 def is_true(value: Any) -> bool:
-    """Truth in Go templates: zero, nil and empty values are false."""
+    """Whether a value is true in Go templates: zero, nil and empty values are false."""
     if isinstance(value, Complex):
         return bool(value.real or value.imaginary)
     if (

@@ -64,7 +64,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def find(self, path: str, asking: str = "/") -> Template:
-        """The template at a path."""
+        """Return the template at a path."""
 
     @abstractmethod
     def has_template(self, path: str) -> bool:
@@ -75,7 +75,7 @@ class Evaluator(ABC):
         """Run another template inside this one, in a new scope; return its return value."""
 
     def evaluate(self, expression: Expression) -> Any:
-        """The value of an expression."""
+        """Return the value of an expression."""
         return self._evaluators[type(expression)](expression)
 
     def _literal(self, node: nodes.Literal) -> Any:
@@ -83,7 +83,7 @@ class Evaluator(ABC):
 
     def resolve(self, name: str) -> Any:
         """
-        The value of a name.
+        Return the value of a name.
 
         Raises:
             TemplateError: The name is unknown.

@@ -84,7 +84,7 @@ class JetRuntime(Evaluator):
 
     def find(self, path: str, asking: str = "/") -> Template:
         """
-        The template at a path.
+        Return the template at a path.
 
         Raises:
             TemplateError: There is no such template.

@@ -188,7 +188,7 @@ def type_of(value: Any) -> str:
 
 def print_value(value: Any) -> str:
     """
-    The text that an action prints for a value.
+    Return the text that an action prints for a value.
 
     Raises:
         TemplateError: The value is a function, or its text is too long.
@@ -284,7 +284,7 @@ def _shown_type(index: Any) -> str:
 
 
 def to_int(number: float) -> int:
-    """A number truncated to an integer, as Go converts a float."""
+    """Return a number truncated to an integer, as Go converts a float."""
     if isinstance(number, float) and not -(2.0**63) <= number < 2.0**63:
         return -(2**63)
     return int(number)
