@@ -1,5 +1,5 @@
 """
-The tree of commands, each loaded on demand, with the options that all share.
+The tree of commands, each loaded on demand, and the options that all commands share.
 
 A command is a function decorated with `verb`; it gets the `Application` and its own options, and returns an exit code. Options
 about the broker and the output may precede or follow the command.
@@ -47,7 +47,7 @@ TASKS = {
     "Observe": ("ping", "top", "dashboard", "events", "history", "state", "report", "audit", "notify"),
     "Other commands": ("studio", "completion", "help"),
 }
-"""The commands by task, in the order of the help screen; the first section has those that every operator needs."""
+"""The commands by task, in the order of the help screen. Every operator needs those of the first section."""
 
 FOLDERS = {
     "runs": ("apply", "exec", "ensure", "import", "plan", "report", "run", "undo"),
@@ -62,14 +62,14 @@ FOLDERS = {
     "events": ("audit", "events", "notify"),
     "screens": ("dashboard", "demo", "studio", "top"),
 }  # fmt: skip
-"""The commands by the folder of their module; those that are not listed are beside this module."""
+"""The commands by the folder of their module. Modules of the others are in the same folder as this one."""
 
 FORMER = ("assignments", "hiera", "nodes")
 """Commands of earlier versions, which still work: `assignment list`, `data explain` and `node list`."""
 
 
 def shared_options(*, hidden: bool) -> list[click.Option]:
-    """The options that every command takes; a command's own help shows the first one only."""
+    """Return the options that every command takes. The help of a command shows only the first one."""
     return [
         _shared("--json", "Print one JSON object per result.", is_flag=True),
         _shared("--debug", "Show a traceback for errors.", is_flag=True, hidden=hidden),
@@ -110,7 +110,7 @@ class CtlCommand(commands.BaseCommand):
     """A command of `ccmctl`, which takes the options about the broker and the output."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
-        """The options about the broker and the output; only the program's own help lists all of them."""
+        """Return the options about the broker and the output. Only the help of `ccmctl` lists all of them."""
         return shared_options(hidden=ctx.parent is not None)
 
     def take_shared(self, ctx: click.Context, given: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class CtlCommand(commands.BaseCommand):
         application.debug |= bool(given.pop("debug"))
         wants_json = ctx.meta["ccm.json"] = bool(given.pop("json") or ctx.meta.get("ccm.json"))
         if wants_json or not isinstance(self, click.Group):
-            # the command line is read; a `--json` that belongs to the command of `exec` does not count any more
+            # from here on, ignore a `--json` that belongs to the command of `exec`
             application.terminal.json = wants_json
         reach = {name: value for name, value in given.items() if value}
         application.reach = msgspec.structs.replace(application.reach, **reach)
@@ -131,18 +131,18 @@ class CtlCommand(commands.BaseCommand):
         return complete(ctx, metavar, incomplete)
 
     def write_text(self, ctx: click.Context, text: str) -> None:
-        """Write it on the application's terminal."""
+        """Write a text on the application's terminal."""
         cast("Application", ctx.find_object(Application)).terminal.raw(text)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples; then where the options about the broker are explained."""
+        """Write the examples, and a reference to the connection options."""
         super().format_epilog(ctx, formatter)
         if ctx.parent is not None:
             formatter.write(f"\nConnection options: {PROGRAM} --help\n")
 
 
 class CtlGroup(CtlCommand, commands.Group):
-    """A command with commands below it; called without one it does its own work, or shows its help."""
+    """A command with subcommands. Called without one, it does its own work or shows its help."""
 
 
 def _load(name: str) -> click.Command:
@@ -189,14 +189,14 @@ def verb(
     **settings: Any,
 ) -> Callable[[Callable[..., Exit]], CtlCommand]:
     """
-    Make a command from a function that takes the application and its own options; its docstring is the help.
+    Make a command from a function that takes the application and its own options. The docstring is the help.
 
     Args:
-        name: As it is called.
+        name: The name on the command line.
         examples: Command lines, as people type them.
         options: Its options and arguments, in the order of the help.
-        kind: What it is made of.
-        settings: Anything else that click takes.
+        kind: The class of the command.
+        settings: Other arguments of click.
     """
 
     def made(function: Callable[..., Exit]) -> CtlCommand:
@@ -212,7 +212,7 @@ def group(
     options: Sequence[click.Parameter] = (),
     **settings: Any,
 ) -> Callable[[Callable[..., Exit | None]], CtlGroup]:
-    """The same for a command with commands below it; the function is called when none of them is named."""
+    """Make a command with subcommands. The function is called without a subcommand."""
 
     def made(function: Callable[..., Exit | None]) -> CtlGroup:
         return CtlGroup(name, **_described(function, examples, options), **settings)
@@ -223,7 +223,7 @@ def group(
 def _described(
     function: Callable[..., Any], examples: Sequence[str], options: Sequence[click.Parameter]
 ) -> dict[str, Any]:
-    """What click is told about a command."""
+    """Return the arguments of click for a command."""
     return {
         "params": list(options),
         "help": function.__doc__,
@@ -244,6 +244,6 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application: Application) -> int:
-    """Parse and run a command line; returns its exit code. Raises CcmError for every error."""
+    """Parse and run a command line, and return its exit code. Raises CcmError for every error."""
     application.terminal.json = "--json" in argv  # for errors in the command line itself
     return invoke(CtlProgram(verbs), argv, application.terminal, obj=application)

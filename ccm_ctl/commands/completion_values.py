@@ -1,4 +1,4 @@
-"""What a shell completes besides commands and options: files, types, facts, states, and names on the broker."""
+"""Shell completion of values: files, types, facts, states, and names on the broker."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Broker
 
 WITHIN_S = 1.0
-"""An operator who pressed Tab waits no longer than this for the broker; without an answer nothing is offered."""
+"""The longest wait for the broker after Tab, in seconds. Without an answer, nothing is offered."""
 
 FEW_VALUES = 20
-"""A fact with more values is offered without them until its name is typed."""
+"""The most values of a fact that are offered before its name is typed."""
 
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
 _SCHEDULED = frozenset({"rm", "run", "status"})
@@ -43,7 +43,7 @@ _MODULES = {
 
 
 def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-    """What the last word of a command line may become, by what help calls it."""
+    """Return completions for the last word of a command line; `metavar` is its name in the help."""
     if metavar == HELP_WORDS:
         return offer_commands(ctx, incomplete)
     if metavar.removesuffix("...").strip("[]") in FILES or metavar == "DIR":
@@ -88,7 +88,7 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
 
 
 def choose_kind(path: list[str], metavar: str) -> str:
-    """The kind of name that a word of a command is; "" when there is nothing to look up."""
+    """Return the kind of name that an argument takes; "" if there is nothing to complete."""
     if metavar == "SELECTOR":
         return "selector"
     if metavar in ("NODE", "[NODE]", "[NODE|list]", "NODE...", "[NODE... KEY=VALUE...]"):
@@ -116,14 +116,14 @@ def choose_kind(path: list[str], metavar: str) -> str:
 
 def complete_facts(facts: Iterable[str], typed: str) -> list[str]:
     """
-    Parts of selectors.
+    Return completions for a part of a selector.
 
     Args:
         facts: `name=value` texts.
-        typed: What is typed; `!=` is completed like `=`.
+        typed: The text so far. `!=` is completed like `=`.
 
     Returns:
-        `name=value`, or `name=` for a fact with many values whose name is not typed.
+        `name=value`, or `name=` for a fact with many values whose name is not typed yet.
     """
     values: dict[str, set[str]] = {}
     for fact in facts:
@@ -142,7 +142,7 @@ def complete_facts(facts: Iterable[str], typed: str) -> list[str]:
 
 
 def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
-    """States, and properties as KEY=VALUE."""
+    """Yield states, and properties as KEY=VALUE."""
     from ccm_agent.clikit.properties import SWITCH
     from ccm_ctl.commands.runs.properties import find_properties, type_names
 
@@ -158,7 +158,7 @@ def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
 
 
 def _notification_rules(ctx: click.Context) -> list[str]:
-    """Names of rules in the local file; none when it cannot be read."""
+    """Return the names of rules in the local file; none if it cannot be read."""
     from ccm_ctl.notify.rules import default_rules_path, read_rules
 
     application = ctx.find_object(Application)
@@ -172,12 +172,12 @@ def _notification_rules(ctx: click.Context) -> list[str]:
 
 
 def _names(ctx: click.Context, kind: str) -> list[str]:
-    """Names on the broker; none when it is away, slow or cannot be reached."""
+    """Return names on the broker; none if it is slow or cannot be reached."""
     application = ctx.find_object(Application)
     if not kind or application is None:
         return []
     if home := _MODULES.get(kind):
-        importlib.import_module(home)  # before a loop runs, for an import reads files
+        importlib.import_module(home)  # before the event loop starts, because an import reads files
     logging.disable()
     try:
         return asyncio.run(_ask(application, kind))
@@ -234,7 +234,7 @@ async def _read(broker: Broker, kind: str) -> list[str]:
 
 
 def _facts(node: Any) -> Iterator[str]:
-    """What selectors can say of a node, as `name=value`."""
+    """Yield the facts of a node that selectors can use, as `name=value`."""
     yield f"node={node.name}"
     for path, value in _leaves({**node.routed, **node.assigned}):
         yield f"{path}={value}"

@@ -62,7 +62,7 @@ from ccm_ctl.fleet.runs.run_request import Launch, prepare_own
 
 
 class ManifestRunOptions(Options, frozen=True, kw_only=True):
-    """The options that `apply` and `plan` share. `plan` has no `--diff` because it always shows it; `apply` has no `--out`."""
+    """The options that `apply` and `plan` share. `plan` always shows the diff, so it has no `--diff`. `apply` has no `--out`."""
 
     start: RunOptions
     timeout: int | None
@@ -85,7 +85,7 @@ class ApplyRunOptions(ManifestRunOptions, frozen=True, kw_only=True):
 
 
 def event_options() -> list[click.Parameter]:
-    """How a manifest is called, and which events its nodes send."""
+    """The options for the name of a manifest and for the events that its nodes send."""
     return [
         click.Option(
             ["--name"],
@@ -163,7 +163,7 @@ def apply(application: Application, given: ApplyRunOptions) -> Exit:
 
 
 def _apply_plan(application: Application, given: ApplyRunOptions, file: str) -> Exit:
-    """Apply a saved plan, which says what is applied and where."""
+    """Apply a saved plan, which contains the manifest and its nodes."""
     nodes, part = given.start.nodes, given.selected
     others = {
         "FILE|DIR": given.path is not None,
@@ -205,7 +205,7 @@ async def send_manifest(
     plan: PlanFile | None = None,
     impact: PlanImpact | None = None,
 ) -> Exit:
-    """Send a manifest to the nodes that the options or a saved plan mean, watch the run, and show the impact of a plan."""
+    """Send a manifest to the nodes of the options or of a saved plan, watch the run, and show the impact of a plan."""
     from ccm_ctl.commands.runs.run_view import start_and_watch
 
     out, start, flags = given.out, given.start, given.rollout
@@ -227,7 +227,7 @@ async def send_manifest(
     is_gradual = impact is None and flags.is_rollout
     rollout = flags.make_plan(inventory, resolved) if is_gradual else None
     if rollout is not None or out:
-        # another driver can only send again what is stored
+        # another driver can only repeat a request whose manifest is stored
         content = as_bundle(content)
         refuse_credentials(data)
 
@@ -263,7 +263,7 @@ async def send_manifest(
     request = await store(_ACTIONS[action], diff=given.diff)
     launch = prepare_own(fleet, request, resolved, action, content.name)
     save = _plan_saver(application, launch, content, start.spec, data, inventory, out) if out else None
-    del inventory  # the records of the nodes take as much memory as a run, which can last for hours
+    del inventory  # free the memory of the node records: a run can last for hours
     if rollout is not None:
         return await roll_out(
             application, fleet, launch, rollout, flags, start.deadline, offline_ok=start.offline_ok
@@ -297,7 +297,7 @@ def _plan_saver(
     inventory: Inventory,
     out: str,
 ) -> Callable[[Run, RunProof | None], Awaitable[None]]:
-    """What writes the plan to the file of `--out` once the nodes have made it."""
+    """Return the function that writes the plan to the file of `--out` after the nodes have made it."""
 
     async def save(run: Run, proof: RunProof | None) -> None:
         bundle = content.bundle
@@ -321,7 +321,7 @@ def _plan_saver(
 
 
 def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
-    """The nodes whose plan an operator has not seen as the node made it: events are missing, or were made up."""
+    """Return the nodes whose plan may differ from what was shown: events are missing or not genuine."""
     if proof is None:
         return []
     return sorted(
@@ -334,7 +334,7 @@ def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
 def _with_content(
     request: ManifestRequest, content: Content, selection: ResourceSelection | None
 ) -> ManifestRequest:
-    """The request with its manifest, where agents look for the whole of it or for a part."""
+    """Return the request with its manifest, in the field that agents read for a whole or a partial run."""
     if selection is None:
         return msgspec.structs.replace(request, manifest=content.text, bundle=content.bundle)
     part = PartialManifest(
@@ -363,7 +363,7 @@ async def roll_out(
     *,
     offline_ok: bool = False,
 ) -> Exit:
-    """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `RolloutFlags.make_plan`."""
+    """Start a prepared run as a rollout. `rollout` is its plan and its nodes, from `RolloutFlags.make_plan`."""
     from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
     plan, order = rollout

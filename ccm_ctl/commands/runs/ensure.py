@@ -39,7 +39,7 @@ _TYPE = "ccm_ctl.type"
 
 
 class Ensure(CtlCommand):
-    """The command, with a flag for each property of the type that it is called with."""
+    """The `ensure` command, with a flag for each property of the given type."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's options and, once the type is known, its flags before the shared ones."""
@@ -63,11 +63,11 @@ class Ensure(CtlCommand):
         return about.get(argument.name or "", "")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look for the type first, then parse with its flags."""
+        """Find the type first, then parse with its flags."""
         ctx.ignore_unknown_options = True
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         ctx.ignore_unknown_options = False
-        # Flags of a type that is not known yet are among the arguments.
+        # The type is not known yet, so its flags are among the arguments.
         rest = given.get("words")
         words = [given.get("type_name"), given.get("name"), *(rest if isinstance(rest, tuple | list) else ())]
         type_name = next((word for word in words if isinstance(word, str) and not word.startswith("-")), None)
@@ -82,7 +82,7 @@ class Ensure(CtlCommand):
             shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
             flags = [name for param in shown for name in (*param.opts, *param.secondary_opts)]
             near = did_you_mean(err.option_name, [name for name in flags if name.startswith("--")])
-            if err.option_name == "--force":  # in other commands it sends what the check refuses
+            if err.option_name == "--force":  # in other commands it sends a manifest despite errors
                 near = ", did you mean `--unchecked`?"
             about = " ".join([PROGRAM, "ensure", *([type_name] if type_name else [])])
             raise UsageError(
@@ -200,10 +200,10 @@ def read_properties(
     unchecked: bool = False,
 ) -> None:
     """
-    Add the properties of a command line's words to those that were found before.
+    Add the properties from the words of a command line to those from flags.
 
-    Repeated lists and maps are extended. Texts are converted to the property's type; KEY:=JSON is not. With `unchecked`, types
-    and properties that are not known here are accepted, and their values are texts.
+    Repeated lists and maps are extended. Texts are converted to the property's type; KEY:=JSON values are not. With `unchecked`,
+    unknown types and properties are accepted, and their values are texts.
 
     Raises:
         UsageError: A word is not a property, the type does not have it, or its value is not valid.

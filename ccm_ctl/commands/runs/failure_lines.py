@@ -1,4 +1,4 @@
-"""Name nodes that failed while a command still waits for others: a line each on standard error."""
+"""Print a line on standard error for each node that failed, while a command still waits for others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LINES_MOST = 20
 """The most lines; the live line and the table at the end count all failures."""
 
 LINE_WIDTH = 200
-"""The most characters of a line that does not go to a terminal; a narrower terminal limits it further."""
+"""The most characters of a line. A narrower terminal limits it further."""
 
 
 class FailureLines:
     """
-    Name failures as they happen, each once; `--json` has a record for each node instead.
+    Print failures as they happen, each once. `--json` prints a record for each node instead.
 
     Args:
-        terminal: Where to name them.
+        terminal: Prints the lines.
     """
 
     def __init__(self, terminal: Terminal) -> None:
@@ -32,18 +32,18 @@ class FailureLines:
 
     @property
     def has_named(self) -> bool:
-        """Whether a failure was named: then the others are, too, because the lines read as a list of all."""
+        """Whether a failure was printed. The others must then be printed too, because readers take the lines for a complete list."""
         return bool(self._named)
 
     def name(self, node: str, state: str, why: str, run: str = "") -> None:
         """
-        Name a node that failed, unless the same failure was named before.
+        Print a failed node, unless the same failure was printed before.
 
         Args:
             node: The node.
-            state: How it ended, such as "failed" or "lost".
-            why: What failed, and the error; only its first line is shown. It may come from the node.
-            run: The run; the same node may fail again in another one.
+            state: Its end state, such as "failed" or "lost".
+            why: The failed resource and the error. Only the first line is shown. The text may come from the node.
+            run: The run. The same node may fail again in another run.
         """
         if self._terminal.json or self._named.get(node) == (state, run):
             return
@@ -57,7 +57,7 @@ class FailureLines:
         self._terminal.note(shortened(line, min(self._terminal.live_style.width, LINE_WIDTH)))
 
     def close(self) -> None:
-        """Say how many failures were not named, before the table shows them all."""
+        """Print how many failures were not printed, before the table shows all of them."""
         if self._unnamed:
             self._terminal.note(f"and {plural(self._unnamed, 'more failure')}, listed below")
             self._unnamed = 0

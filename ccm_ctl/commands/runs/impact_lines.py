@@ -1,4 +1,4 @@
-"""What a rollout does to services: a table and sentences for people, fields for programs."""
+"""The impact of a rollout on services: a table and sentences for people, records for programs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ccm_ctl.render.record_types.impact import (
 )
 
 GROUPS_SHOWN = 40
-"""Groups of services with equal numbers that the table shows; records have them all."""
+"""The most groups of services with equal numbers that the table shows. Records have all of them."""
 
 GROUPS_OF_NODES = 5
-"""Groups that the table shows of services on the same nodes: one node can register any number."""
+"""The most groups that the table shows for the same nodes, because one node can register any number of services."""
 
 RECORDS_LIMIT = 10_000
-"""Services that are recorded; those that lose most come first."""
+"""The most services in records. Services that lose the most instances come first."""
 
 NAMES_LIMIT = 1000
-"""Names in one list of a record."""
+"""The most names in one list of a record."""
 
 _NAME_LENGTH = 100
 _RESOURCES_SHOWN = 8
@@ -47,7 +47,7 @@ _COLUMNS = [
 
 
 def impact_text(report: ImpactReport, style: Style) -> str:
-    """The services that lose instances, wave by wave, and what the numbers count."""
+    """Return a table of the services that lose instances, by wave, and sentences that explain the numbers."""
     groups = list(_groups(report.services))
     shown = list(_shown(groups))
     hidden = sum(len(group) for group in groups) - sum(len(group) for group in shown)
@@ -58,7 +58,7 @@ def impact_text(report: ImpactReport, style: Style) -> str:
 
 
 def impact_warnings(report: ImpactReport) -> list[str]:
-    """A sentence for each group of services that may have no healthy instance left, or none that is preferred."""
+    """Return a warning for each group of services that may lose all healthy, or all preferred, instances."""
     found = []
     for group in _shown(list(_groups(report.services))):
         one, worst = group[0], group[0].worst
@@ -113,7 +113,7 @@ def print_service(terminal: Terminal, one: ServiceImpact, waves: Sequence[Planne
 
 
 def print_summary(terminal: Terminal, report: ImpactReport) -> None:
-    """Print the record of what the numbers count."""
+    """Print the record with the totals of the report."""
     changing = {one.node for one in report.changes}
     assumed = [one for one in report.changes if not one.is_known]
     terminal.record(
@@ -155,7 +155,7 @@ def print_summary(terminal: Terminal, report: ImpactReport) -> None:
 
 
 def _groups(services: Iterable[ServiceImpact]) -> Iterator[list[ServiceImpact]]:
-    """Services with equal numbers on the same nodes, in their order."""
+    """Group services with equal numbers on the same nodes; keep the order."""
     found: dict[object, list[ServiceImpact]] = {}
     for one in services:
         found.setdefault((one.nodes, one.others, one.instances, one.healthy, one.waves), []).append(one)
@@ -198,7 +198,7 @@ def _rows(group: Sequence[ServiceImpact], waves: Sequence[PlannedWave]) -> Itera
 
 
 def _equal_waves(waves: Sequence[WaveImpact]) -> Iterator[tuple[WaveImpact, WaveImpact]]:
-    """The first and last of each sequence of waves with equal numbers."""
+    """Return the first and the last wave of each sequence of waves with equal numbers."""
     begin = end = waves[0]
     for wave in waves[1:]:
         if wave.wave == end.wave + 1 and _numbers(wave) == _numbers(begin):
@@ -261,7 +261,7 @@ def _about_resources(report: ImpactReport) -> Iterator[str]:
 
 
 def _resources(changes: Iterable[NodeChange]) -> list[tuple[str, bool, str, int]]:
-    """Resource, whether it is a refresh, its slot, and on how many nodes; the most frequent first."""
+    """Return resource, whether it is a refresh, its slot, and the number of nodes; the most frequent first."""
     counts: dict[tuple[str, bool, str], int] = {}
     for node in changes:
         for one in set(node.changes):

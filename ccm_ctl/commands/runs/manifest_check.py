@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.content import Content
 
 SHOWN = 20
-"""Findings of one manifest that are shown."""
+"""The most findings that are shown for one manifest."""
 
 WAY_OUT = "Use --force to send it anyway, such as for a type that only newer agents have."
 
 
 def force_option() -> click.Option:
-    """The option that sends what the check refuses."""
+    """`--force`: send a manifest despite errors."""
     return click.Option(
         ["--force"],
         is_flag=True,
@@ -48,12 +48,12 @@ def read_checked(
     Args:
         application: Shows warnings.
         path: File or directory.
-        manifest: Path of the manifest within the directory; "" is `manifest.yaml`.
-        name: The name of the manifest; "" takes it from the path.
-        force: Send it despite errors, except where it is not YAML.
+        manifest: Path of the manifest within the directory; "" means `manifest.yaml`.
+        name: The name of the manifest; "" means the name of the file or directory.
+        force: Accept errors, except invalid YAML.
 
     Raises:
-        InputError: It cannot be read or sent, or has errors: the message shows each with its line.
+        InputError: The manifest cannot be read or sent, or has errors. The message shows each error with its line.
     """
     from ccm_ctl.fleet.content import read_content
 
@@ -66,15 +66,15 @@ def read_checked(
 
 def check_content(content: Content, path: str | Path, *, force: bool) -> list[Finding]:
     """
-    Check a manifest, and those that it applies, with the code of `ccm lint`; what it finds and does not refuse.
+    Check a manifest, and the manifests that it applies, with the code of `ccm lint`. Return the accepted findings.
 
     Args:
         content: The manifest.
-        path: The file or directory that it was read from.
-        force: Accept errors, except where it is not YAML.
+        path: The file or directory of the manifest.
+        force: Accept errors, except invalid YAML.
 
     Raises:
-        InputError: It has errors: the message shows each with its line.
+        InputError: The manifest has errors. The message shows each error with its line.
     """
     from ccm_agent.manifest.document import ManifestDocument
     from ccm_agent.manifest.lint import lint
@@ -101,9 +101,9 @@ def check_content(content: Content, path: str | Path, *, force: bool) -> list[Fi
 
 def _check_children(content: Content, root: str, *, force: bool) -> None:
     """
-    Check the manifests of a directory that its manifest applies by a fixed name, and those that they apply.
+    Check the manifests in a directory that its manifest applies by a fixed name, and recursively those that they apply.
 
-    A name with a template is known on the node only.
+    A name with a template is known only on the node.
 
     Raises:
         InputError: One of them has errors.
@@ -132,7 +132,7 @@ def _check_children(content: Content, root: str, *, force: bool) -> None:
 
 
 def child_names(text: str) -> list[str]:
-    """The names of the `apply` resources of a manifest that hold no template; none if it cannot be read."""
+    """Return the names without a template of the `apply` resources of a manifest; none if it cannot be read."""
     try:
         document = decode_document(text)
     except DocumentError:
@@ -159,7 +159,7 @@ def check_properties(type_name: str, properties: Mapping[str, Any]) -> None:
     Check the properties of a single resource.
 
     Raises:
-        InputError: With each error.
+        InputError: A property is not valid. The message lists all errors.
     """
     from ccm_agent.manifest.lint import lint_request
 

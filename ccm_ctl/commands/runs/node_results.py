@@ -1,4 +1,4 @@
-"""How nodes came out of a run: for people as `NodeResult`, for programs as records."""
+"""The results of nodes in a run: `NodeResult` for people, records for programs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ccm_ctl.render.outcome import Failure, NodeResult, ResourceResult
 from ccm_ctl.render.output import CommandOutput
 
 _PLACE = re.compile(r"(?P<place>(?P<source>[^\s:]{1,255}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})): ")
-"""The place in a manifest that an error begins with."""
+"""The place in a manifest at the start of an error."""
 
 MISSING_TOLD = 1000
-"""The most numbers of missing events in `--json`, the lowest first; `missing_count` holds the total."""
+"""The most numbers of missing events in `--json`, lowest first. `missing_count` is the total."""
 
 
 def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str = "") -> NodeResult:
     """
-    What there is to show of a node.
+    Return the result of a node for display.
 
     Args:
         node: The node in the run.
@@ -57,7 +57,7 @@ def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str 
 
 
 def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str) -> tuple[Failure, ...]:
-    """The error that ended the session of a node, as `ccm lint` shows it; none if it names no place in the manifest."""
+    """Return the error that ended the session of a node, as `ccm lint` shows it; none if it has no place in the manifest."""
     if placed is None:
         return ()
 
@@ -68,7 +68,7 @@ def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str)
 
 
 def format_reason(node: NodeRun) -> str:
-    """Why a node is where it is, or where it waits; "" when its state says it all."""
+    """Return the reason of a node's state or the run that it waits for; "" if the state needs no reason."""
     if node.reason or node.state.is_final:
         return node.reason
     if node.state is NodeState.QUEUED and node.position:
@@ -82,7 +82,7 @@ def format_reason(node: NodeRun) -> str:
 
 
 def format_failure(node: NodeRun) -> str:
-    """The first resource that failed, and its error; otherwise why the node failed as a whole, "" when it did not say."""
+    """Return the first failed resource and its error; otherwise the error of the node, or "" if it reported none."""
     failures = _failures(node, [node.events[number] for number in sorted(node.events)])
     if not failures:
         return node.reason
@@ -92,7 +92,7 @@ def format_failure(node: NodeRun) -> str:
 
 
 def format_ahead(ahead: RunAhead) -> str:
-    """`behind run 3HAAgFJs (apply site by anna)`; a run of the node itself has no operator."""
+    """Return `behind run 3HAAgFJs (apply site by anna)`. A run that the node started has no operator."""
     by = f" by {ahead.requester}" if ahead.requester else ""
     what = f"{ahead.action} {ahead.name}".strip() or "run"
     return f"behind run {short_id(ahead.run)} ({what}{by})"
@@ -109,7 +109,7 @@ def _resource(event: TransactionEvent) -> ResourceResult:
 
 
 def _output(event: TransactionEvent) -> CommandOutput:
-    """What a command that succeeded wrote; that of a failed one stands with its error."""
+    """Return the output of a command that succeeded. The output of a failed command is shown with its error."""
     properties = event.properties if isinstance(event.properties, dict) else {}
     return CommandOutput(
         f"{event.type}#{event.name}",
@@ -132,7 +132,7 @@ def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, .
 
 
 def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
-    """The result of a node for programs."""
+    """Return the result of a node for programs."""
     return {
         "run": run,
         "node": node.node,

@@ -1,4 +1,4 @@
-"""Before a change: the rollouts and runs that are open on the same nodes."""
+"""Warn before a change about rollouts and runs that are open on the same nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ccm_ctl.render.records import title_of
 from ccm_ctl.render.rollout import rollout_line
 
 TOLD = 5
-"""So many rollouts are named; each is loaded with its nodes."""
+"""The most rollouts that are named, because each one is loaded with its nodes."""
 
 
 def alongside_option(**rest: Any) -> click.Parameter:
@@ -34,15 +34,15 @@ async def warn_of_open(
     application: Application, fleet: Fleet, nodes: Collection[str], *, is_refused: bool = False, but: str = ""
 ) -> None:
     """
-    Name the open rollouts and runs that change some of these nodes, too.
+    Print the open rollouts and runs that also change some of these nodes.
 
     Args:
-        application: Where they are named.
+        application: Prints them.
         fleet: The bus.
         nodes: The nodes.
-        is_refused: This is a rollout, and no operator will be asked, or has agreed: it must not
-            start while another one is in progress on the same nodes.
-        but: The run of this rollout; "" for a new one.
+        is_refused: Whether the change must not start while a rollout is in progress on the same nodes. True for a rollout
+            that no operator confirms.
+        but: The run of this rollout, which is not reported; "" for a new rollout.
 
     Raises:
         ConcurrentRolloutError: Another rollout is in progress, and `is_refused`.

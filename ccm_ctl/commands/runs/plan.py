@@ -1,4 +1,4 @@
-"""`ccmctl plan`: what a manifest would change on nodes."""
+"""`ccmctl plan`: show what a manifest would change on nodes."""
 
 from __future__ import annotations
 

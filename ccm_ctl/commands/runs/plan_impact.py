@@ -1,4 +1,4 @@
-"""`--impact` of `ccmctl plan`: which services lose how many healthy instances, before anything is changed."""
+"""`--impact` of `ccmctl plan`: how many healthy instances each service would lose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMPACT = "Impact"
 """The section of options about services."""
 
 STORED = "no node was asked"
-"""Why the plan of a node is not known."""
+"""The reason why the plan of a node is not known."""
 
 
 def impact_options() -> list[click.Parameter]:
@@ -53,13 +53,13 @@ def impact_options() -> list[click.Parameter]:
 
 class PlanImpact:
     """
-    Works out the impact of one plan.
+    Computes and shows the impact of one plan.
 
     Args:
-        application: Where to show it.
+        application: Shows the impact.
         fleet: The fleet.
         content: The manifest.
-        flags: How the change would be rolled out.
+        flags: The rollout options.
     """
 
     def __init__(self, application: Application, fleet: Fleet, content: Content, flags: RolloutFlags) -> None:
@@ -74,17 +74,17 @@ class PlanImpact:
         Divide the nodes into waves, before anything is sent.
 
         Raises:
-            UsageError: The rollout options or the file make no sense.
+            UsageError: The rollout options or the file are not valid.
         """
         self._inventory, self._resolved = inventory, resolved
         self._rollout = self._flags.make_plan(inventory, resolved) if self._flags.is_rollout else None
 
     async def show_planned(self, run: Run, proof: RunProof | None) -> None:
-        """Show the impact of what the nodes have planned."""
+        """Show the impact of the changes that the nodes have planned."""
         await self._show(changes_of_run(run, proof, self._resources), run.run)
 
     async def show_stored(self) -> None:
-        """Show the impact as far as it is known without asking a node."""
+        """Show the impact from stored data, without a request to nodes."""
         await self._show([assume_change(node, self._resources, STORED) for node in self._resolved.present])
 
     async def _show(self, changes: Sequence[NodeChange], run: str = "") -> None:

@@ -1,7 +1,7 @@
 """
-The properties of resource types, from their schemas: flags, and the conversion of values on a command line.
+The properties of resource types, read from their schemas: their flags, and the conversion of values on a command line.
 
-The controller has no code of types; it knows them from the generated JSON Schemas.
+The controller does not import the code of the types. It reads the generated JSON Schemas.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
-"""Package data: in a checkout a link to schemas/v1."""
+"""Package data; in a checkout, a link to schemas/v1."""
 
 _PREFIX, _SUFFIX = "resource_", ".json"
 FLAG = "property_"
-"""Prefix of parameters that are properties: some have the same names as parameters of the command."""
+"""The prefix of parameters that are properties, because some have the same names as parameters of the command."""
 
 _COMMON = "common_"
-"""The same for the flags of all types."""
+"""The prefix of the flags that all types have."""
 
 _OF_EVERY_RESOURCE = frozenset({"alias", "provider", "require"})
 
@@ -53,10 +53,10 @@ def type_names() -> list[str]:
 @cache
 def find_properties(type_name: str) -> dict[str, Property]:
     """
-    The properties of a type by name, without `name` itself.
+    Return the properties of a type by name, without `name` itself.
 
     Raises:
-        UsageError: There is no such type.
+        UsageError: The type does not exist.
     """
     known = type_names()
     if type_name not in known:
@@ -82,7 +82,7 @@ def _schema(type_name: str) -> dict[str, Any]:
 
 
 def _choose_kind(field: dict[str, Any]) -> str:
-    """Return the kind of a property's value; templates are ignored."""
+    """Return the kind of a property's value, apart from templates."""
     first = field["anyOf"][0] if "anyOf" in field else field
     kind = first.get("type")
     if isinstance(kind, list):
@@ -101,9 +101,9 @@ def name_about(type_name: str) -> str:
 
 def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
     """
-    A flag for each property of a type, and the common ones.
+    Return a flag for each property of a type, and the flags that all types have.
 
-    A property whose flag would be one of `taken`, or of a control, is written KEY=VALUE only. `ensure` has an argument; its
+    A property whose flag is in `taken`, or belongs to a control, can only be written as KEY=VALUE. `ensure` is an argument; its
     flag is for scripts. A secret (`writeOnly` in the schema) has no flag, because other users can read command lines.
     """
     made: list[click.Parameter] = []
@@ -114,7 +114,7 @@ def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
             continue
         names = [f"{word}/--no-{word[2:]}" if what.kind == SWITCH else word, f"{FLAG}{name}"]
         section = EVERY_RESOURCE if name in _OF_EVERY_RESOURCE else section_of(type_name)
-        # Values are read by `add`, which takes templates as well; a value that is given twice is an error there.
+        # `add` reads the values. It also accepts templates, and refuses a value that is given twice.
         made.append(_repeatable(property_option(names, what, section=section, hidden=name == "ensure")))
     return [*made, *control_options(_COMMON)]
 
@@ -127,10 +127,10 @@ def _repeatable(option: click.Option) -> click.Option:
 
 def take_flags(type_name: str, options: Properties) -> Properties:
     """
-    The properties that the flags of a type gave; the values are taken out of `options`.
+    Return the properties from the flags of a type, and remove their values from `options`.
 
     Raises:
-        UsageError: A value is not one of its kind.
+        UsageError: A value does not have the type of its property.
     """
     given = {name.removeprefix(FLAG): options.pop(name) for name in list(options) if name.startswith(FLAG)}
     controls = take_controls(options, _COMMON)
@@ -143,17 +143,17 @@ def take_flags(type_name: str, options: Properties) -> Properties:
 
 def add(found: dict[str, Any], type_name: str, name: str, value: object, *, unchecked: bool = False) -> None:
     """
-    Add a property, with its text converted to the property's type; lists and maps are extended.
+    Add a property. A text is converted to the property's type; lists and maps are extended.
 
     Args:
-        found: Where to.
-        type_name: Whose property.
+        found: The properties to add to.
+        type_name: The resource type.
         name: Its name.
         value: A text to convert, or a converted value.
-        unchecked: Accept a type or property that is not known here; its value stays a text.
+        unchecked: Accept an unknown type or property; its value stays a text.
 
     Raises:
-        UsageError: The type has no such property, the text is not a valid value, or it was given before.
+        UsageError: The type does not have the property, the value is not valid, or the property was given before.
     """
     known = {} if unchecked and type_name not in type_names() else find_properties(type_name)
     what = known.get(name, Property(about="", kind="text") if unchecked else None)

@@ -1,4 +1,4 @@
-"""`ccmctl report`: a run as a page for people or as a file for pipelines."""
+"""`ccmctl report`: write a run as an HTML page for people or as a file for pipelines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
 from ccm_ctl.render.report_page import ReportedNode, ReportedRun, render_page
 
 NEW_MODE = 0o666
-"""Of a new report, minus the bits of the umask."""
+"""The mode of a new report, before the umask."""
 
 
 @verb(
@@ -112,8 +112,8 @@ async def _write(
 
 
 def _save(path: Path, body: bytes) -> None:
-    """Replace a report, with its mode, whole or not at all; write to what is not a file, such as /dev/stdout."""
-    path.parent.stat()  # a folder that is missing may be mistyped, so it is not created
+    """Replace a report atomically and keep its mode. Write directly to anything that is not a file, such as /dev/stdout."""
+    path.parent.stat()  # a missing folder may be a typo, so it is not created
     if path.exists() and not path.is_file():
         path.write_bytes(body)
         return

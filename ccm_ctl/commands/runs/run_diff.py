@@ -1,4 +1,4 @@
-"""`ccmctl run diff`: which nodes and resources came out differently in two runs."""
+"""`ccmctl run diff`: the nodes and resources with different results in two runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_diff import NodeDifference
 
 RESOURCES_SHOWN = 6
-"""How many resources a row names; the others are counted, and `--json` has all."""
+"""The most resources that a row names. `--json` has all of them."""
 
 
 @verb(

@@ -36,7 +36,7 @@ STATES = (
     "aborted",
     *(str(state) for state in NodeState if state.is_final),
 )
-"""What `--state` takes."""
+"""The values of `--state`."""
 
 
 @verb(
@@ -155,7 +155,7 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
 
 
 def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> None:
-    """Say from when on runs of schedules and assignments are complete, where that is later than was asked for."""
+    """Print since when runs of schedules and assignments are complete, if that is later than requested."""
     if listed.crowding:
         terminal.note(
             f"left out: runs that only {fold_names(listed.crowding)} reported, to leave room for others; --node lists them"

@@ -77,7 +77,7 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
     End a rollout, stop the nodes that have started, and show it.
 
     Raises:
-        RunError: It has ended, or is not a rollout.
+        RunError: The run has ended, or is not a rollout.
     """
     from ccm_ctl.commands.runs.stored_runs import format_busy
     from ccm_ctl.fleet.rollout.orders import Orders
@@ -160,19 +160,19 @@ async def continue_rollout(
     alongside: bool = False,
 ) -> Exit:
     """
-    Continue a rollout that is paused, or whose driver is gone; drive it if no other process does.
+    Continue a rollout that is paused, or whose driver is gone. Drive it if no other process does.
 
     Args:
-        application: Shows it.
+        application: Shows the rollout.
         fleet: The bus.
-        recorded: Its run on record.
+        recorded: The run of the rollout, with its record.
         is_promoted: Skip the wait and the gate after the current wave.
         detach: Let a rollout server drive it.
         waits: Wait until the lease of a dead driver has run out.
         alongside: Continue although another rollout is in progress on the same nodes.
 
     Raises:
-        RunError: It has ended, or another driver holds it.
+        RunError: The rollout has ended, or another driver has its lease.
     """
     from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
     from ccm_ctl.fleet.rollout.orders import Orders
@@ -210,7 +210,7 @@ async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, 
 
     found = await store.look(run)
     if found is None:
-        return  # its state was removed, or it is no rollout
+        return  # its state was removed, or it is not a rollout
     is_needed = not is_promoted and found.state.phase is not Phase.PAUSED
     try:
         await wait_out(store, run, fleet.clock, tell, is_needed=is_needed)

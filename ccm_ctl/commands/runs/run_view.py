@@ -1,4 +1,4 @@
-"""Show a run while it runs and when it ends; `apply`, `ensure` and `run watch` share it."""
+"""Show a run while it runs and when it ends, for `apply`, `ensure` and `run watch`."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from ccm_ctl.render.verdicts import part_sentence
 SLOWEST_SHOWN = 2
 
 _FAILED_STATES = (NodeState.FAILED, NodeState.REFUSED, NodeState.LOST, NodeState.UNREACHABLE)
-"""Ends that are named while the run goes on. The others have a cause that the operator knows."""
+"""The end states that are printed during the run. The operator knows the cause of the others."""
 
 AHEAD_TOLD = 5
-"""Runs that nodes are queued behind and that are named while a run goes; the table names all of them."""
+"""The most runs ahead in the queues of nodes that are printed during a run. The table names all of them."""
 
 NUMBERS_SHOWN = 1000
-"""The most missing events that the sentence about them considers."""
+"""The most missing events that the sentence about them includes."""
 
 
 class RunView:
@@ -63,16 +63,16 @@ class RunView:
     Show one run on the terminal, while it runs and when it ends.
 
     Args:
-        application: Where to show it.
-        fleet: Where its record is.
-        record: What was asked.
-        run: Its state.
+        application: Shows the run.
+        fleet: Stores the record of the run.
+        record: The request.
+        run: The state of the run.
         offline_ok: Offline nodes do not change the exit code.
-        offer: The command that would apply the same to offline nodes when they come back; "" when there is none.
-        proof: What verifies the run's messages; None when these credentials cannot.
+        offer: The command that applies the manifest to offline nodes when they come back; "" if there is none.
+        proof: Verifies the run's messages; None if these credentials cannot.
         shows_output: Show the output of all commands, not only of resources with `logoutput`.
-        is_on_record: An operator's record describes it, and is kept up to date.
-        manifest: The manifest that was sent, whose lines errors show; "" if it is not known here.
+        is_on_record: Whether an operator's record describes the run and is updated.
+        manifest: The manifest that was sent, for the lines of errors; "" if it is not known here.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class RunView:
 
     @property
     def title(self) -> str:
-        """Action and name of the run."""
+        """The action and the name of the run."""
         return records.title_of(self.record)
 
     def begin(self) -> None:
-        """Announce the run, and the command to watch it again."""
+        """Print the start of the run, and the command to watch it again."""
         record, run = self.record, short_id(self.record.run)
         offline = f" ({record.offline} offline)" if record.offline else ""
         self._terminal.record(RunLine, **records.run_fields(record))
@@ -149,7 +149,7 @@ class RunView:
             await self._ends.on_turn(news)
 
     async def finish(self) -> Exit:
-        """Show the end and close the record; the exit code."""
+        """Show the results, close the record, and return the exit code."""
         self._tell_ends(everything=True)
         self._terminal.live("")
         try:
@@ -171,7 +171,7 @@ class RunView:
         return code
 
     def show(self) -> None:
-        """The table, the failures and the last line."""
+        """Show the table, the failures and the last line."""
         if self._terminal.json:
             return
         if self._run.ignored:
@@ -210,7 +210,7 @@ class RunView:
             self._terminal.warn(sentence)
 
     def _diffs(self) -> list[str]:
-        """What the run changed, or would change; empty unless diffs were asked for."""
+        """Return the diffs of the run; empty unless they were requested."""
         if not self.record.request.get("diff"):
             return []
         told = [
@@ -224,7 +224,7 @@ class RunView:
         return diff_blocks(told, self._terminal.style)
 
     def _show_command(self) -> None:
-        """What the command wrote on each node, and the last line."""
+        """Show the output of the command on each node, and the last line."""
         results = {
             name: command_result(node.state, format_reason(node), node.events)
             for name, node in self._run.nodes.items()
@@ -235,7 +235,7 @@ class RunView:
         self._tell_unproven()
 
     def _tell_event(self, one: EventReceived) -> None:
-        """Tell programs of an event; that of a command without what is the same on all nodes."""
+        """Print the record of an event. A command is printed without the fields that are equal on all nodes."""
         verdict, event = self.event_verdict(one.node), one.event
         if self.record.action != "exec":
             self._terminal.record(EventLine, event=event, verdict=verdict)
@@ -244,7 +244,7 @@ class RunView:
             self._terminal.record(OutputLine, run=self.record.run, node=one.node, **fields, verdict=verdict)
 
     def result_fields(self, node: NodeRun) -> dict[str, Any]:
-        """The result of a node for programs, with the verdict on it."""
+        """Return the result of a node for programs, with its verification."""
         fields = result_fields(self.record.run, node)
         if self._proof is None:
             return fields
@@ -257,11 +257,11 @@ class RunView:
         }
 
     def event_verdict(self, node: str) -> str | None:
-        """The verdict on the events of a node that are shown now; None when these credentials cannot verify any."""
+        """Return the verification of the events of a node that are shown now; None if these credentials cannot verify any."""
         return str(self._proof.of_events(node)) if self._proof is not None else None
 
     def _tell_unproven(self) -> None:
-        """Say which nodes' events are missing or not genuine, a sentence each, and which nodes do not sign."""
+        """Print the nodes whose events are missing or not genuine, a sentence each, and the nodes that do not sign."""
         if self._proof is None:
             return
         unsigned = []
@@ -278,7 +278,7 @@ class RunView:
             )
 
     def _tell_offline(self) -> None:
-        """Name the offline nodes, and the command that applies the manifest when they come back."""
+        """Print the offline nodes, and the command that applies the manifest when they come back."""
         offline = [name for name, node in self._run.nodes.items() if node.state is NodeState.OFFLINE]
         if offline and self._offer:
             who = (
@@ -291,7 +291,7 @@ class RunView:
             )
 
     def _tell_open(self) -> None:
-        """Name the nodes that had not ended when this view ended, and the command that shows their results."""
+        """Print the nodes that had not ended when this view ended, and the command that shows their results."""
         names = [node.node for node in self._run.expected if not node.state.is_final]
         if names and self._run.is_given_up:
             verb = "has" if len(names) == 1 else "have"
@@ -303,9 +303,9 @@ class RunView:
 
     def _tell_ends(self, *, everything: bool = False) -> None:
         """
-        Print records of ended nodes, each after all of its events; a lost node that comes back is printed again.
+        Print records of ended nodes, each after all of its events. A lost node that comes back is printed again.
 
-        While other nodes are still at work, failures are also named for people. At the end the table has them.
+        While other nodes are still running, failures are also printed for people. The table at the end has them too.
         """
         is_going_on = not everything and not self._run.is_done
         for name in list(self._untold):
@@ -324,7 +324,7 @@ class RunView:
             self._failures.close()
 
     def _tell_ahead(self, name: str) -> None:
-        """Say once of each run behind which nodes are queued whose it is."""
+        """Print each run ahead in the queue of a node, once, with its operator."""
         ahead = self._run.nodes[name].ahead
         if ahead is not None and ahead.run not in self._told_ahead and len(self._told_ahead) < AHEAD_TOLD:
             self._told_ahead.add(ahead.run)
@@ -373,8 +373,8 @@ async def start_and_watch(
     on_end: Callable[[Run, RunProof | None], Awaitable[None]] | None = None,
 ) -> Exit:
     """
-    Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`. `on_end` is called with it then, and
-    with what verified its messages.
+    Send a request and follow its run to the end. See RunView for `offline_ok` and `offer`. `on_end` is then called with the run
+    and the proof that verified its messages.
 
     After `timeout_s`, nodes that have not ended are lost; by default a day after the request's deadline.
     """
@@ -399,7 +399,7 @@ async def start_and_watch(
 
 
 def choose_exit(run: Run, *, offline_ok: bool) -> Exit:
-    """The exit code that a run's end means."""
+    """Return the exit code for the end of a run."""
     states = set(run.counts())
     if states & {NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED}:
         return Exit.FAILED
@@ -409,9 +409,9 @@ def choose_exit(run: Run, *, offline_ok: bool) -> Exit:
 
 def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
     """
-    Return how long a run took, up to its last summary, or until now while a node has not sent its summary.
+    Return the duration of a run, in seconds, until its last summary, or until now while a summary is missing.
 
-    It is no less than the longest of its sessions.
+    It is at least the duration of its longest session.
     """
     began = record.time or now
     summaries = [node.summary for node in run.expected if node.summary]

@@ -41,7 +41,7 @@ class TargetOptions(Options, frozen=True, kw_only=True):
 
 
 def target_options(*, everybody: bool = True) -> list[click.Parameter]:
-    """Options of every command for several nodes; without `everybody`, no selector means all nodes."""
+    """Return the options of every command for several nodes. Without `everybody`, no selector means all nodes."""
     options: list[click.Parameter] = [
         Option(
             ["--targets", "-t"],
@@ -79,7 +79,7 @@ def yes_option() -> click.Option:
 
 
 def message_option(used: str = "Reason, shown in the history. Nodes can read it.") -> click.Option:
-    """`--message`, for commands that write a revision or start a run; `used` says where it is shown."""
+    """`--message`, for commands that write a revision or start a run. `used` is its help text."""
     return click.Option(["--message", "-m"], default="", metavar="TEXT", callback=_check_message, help=used)
 
 
@@ -118,7 +118,7 @@ class ManifestOptions(Options, frozen=True, kw_only=True):
 
 
 def manifest_options() -> list[click.Parameter]:
-    """Options of every command that sends a manifest."""
+    """Return the options of every command that sends a manifest."""
     return [
         click.Option(
             ["--manifest"],
@@ -152,7 +152,7 @@ def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> st
 
 
 class RunOptions(Options, frozen=True, kw_only=True):
-    """The options of `run_options`. Commands differ in `--timeout`, and have it themselves."""
+    """The options of `run_options`. `--timeout` differs, so each command declares its own."""
 
     nodes: TargetOptions
     limit: int | None = None
@@ -168,12 +168,12 @@ class RunOptions(Options, frozen=True, kw_only=True):
 
     @property
     def offline_ok(self) -> bool:
-        """Whether offline nodes do not count for the exit code."""
+        """Whether offline nodes do not affect the exit code."""
         return self.offline == "ok"
 
 
 def run_options(*, asks: bool = True) -> list[click.Parameter]:
-    """Options of every command that starts a run; `asks`: it asks before it does."""
+    """Return the options of every command that starts a run. `asks`: the command asks for confirmation."""
     return [
         *target_options(),
         Option(
@@ -209,10 +209,10 @@ def run_options(*, asks: bool = True) -> list[click.Parameter]:
 
 def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") -> datetime:
     """
-    The time that an option means, UTC.
+    Return the time of an option, in UTC.
 
     Raises:
-        UsageError: It has passed.
+        UsageError: The time has passed.
     """
     moment = given.after(now)
     if moment <= now:
@@ -222,7 +222,7 @@ def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") 
 
 def refuse_older_agents(resolved: TargetSet, what: str) -> None:
     """
-    Refuse selectors that agents of the fleet read differently, for what also applies to nodes that match later.
+    Refuse selectors that older agents interpret differently, for documents that also apply to nodes that match later.
 
     Raises:
         UsageError: With their names.
@@ -246,14 +246,14 @@ async def confirm(
     Ask the operator to confirm a change of these nodes; with `yes` return True without a question.
 
     Args:
-        application: Where to ask.
+        application: Asks the operator.
         what: The change, as in "apply site to".
         resolved: The nodes.
-        yes: The operator agreed on the command line.
-        preview: Shows what would change; the answer `d` calls it and asks again. None: the answer is not offered.
+        yes: The operator confirmed on the command line.
+        preview: Shows what would change. The answer `d` calls it, and the question is repeated. None: `d` is not offered.
 
     Raises:
-        UsageError: There is no terminal to ask on.
+        UsageError: There is no terminal for the question.
     """
     if yes:
         return True
@@ -269,7 +269,7 @@ async def confirm(
 
 
 NOT_AGREED = Exit.COULD_NOT_RUN
-"""The operator answered no: nothing was done."""
+"""The exit code after the answer no: nothing was done."""
 
 
 def require_agents(
@@ -280,9 +280,9 @@ def require_agents(
 
     Args:
         inventory: The fleet.
-        resolved: The nodes that the request is for.
-        knows: Whether the agent that wrote a record supports it; a node without a record is not refused.
-        problem: What the agents are too old for, and what to do.
+        resolved: The target nodes of the request.
+        knows: Returns whether the agent of a record supports the request. A node without a record is not refused.
+        problem: The end of the message: what the agents do not support, and what to do.
 
     Raises:
         UsageError: With their names.

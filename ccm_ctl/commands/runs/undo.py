@@ -1,4 +1,4 @@
-"""`ccmctl undo`: undo what a run changed."""
+"""`ccmctl undo`: undo the changes of a run."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def _undo(application: Application, fleet: Fleet, given: UndoOptions) -> E
 async def _plan(
     application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, given: UndoOptions
 ) -> tuple[Exit, bool]:
-    """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
+    """Show the plan of an undo. Return its exit code, and whether a node would change, or may because it is away."""
     nodes: list[NodeRun] = []
 
     async def note(run: Run, _proof: RunProof | None) -> None:

@@ -1,4 +1,4 @@
-"""`ccmctl demo`: a fleet on this machine, started, shown and stopped."""
+"""`ccmctl demo`: start, show and stop a fleet on this machine."""
 
 from __future__ import annotations
 

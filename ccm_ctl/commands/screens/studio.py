@@ -1,4 +1,4 @@
-"""`ccmctl studio`: manifests, written in a browser."""
+"""`ccmctl studio`: write manifests in a browser."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def studio(application: Application, path: str, port: int, allow_actions: bool) 
 
 @contextlib.asynccontextmanager
 async def _fleet(application: Application) -> AsyncIterator[tuple[Fleet | None, str]]:
-    """The fleet, or None without a broker, and the operator's name."""
+    """Yield the fleet, or None without a broker, and the operator's name."""
     async with contextlib.AsyncExitStack() as stack:
         fleet, operator = None, "operator"
         try:
             operator = application.settings().identity
             fleet = (await stack.enter_async_context(application.broker())).fleet
-            await fleet.nodes.revision()  # without streams there is nothing to show
+            await fleet.nodes.revision()  # fails if the broker has no streams
         except CcmError as err:
             fleet = None
             application.terminal.note(f"no fleet: {err.message}")
@@ -119,7 +119,7 @@ def _options(
 
 
 async def _serve(application: Application, fleet: Fleet | None, options: DashboardOptions) -> None:
-    """Serve the pages of the fleet with the studio among them, or the studio alone."""
+    """Serve the pages of the fleet and the studio, or only the studio."""
     from ccm_ctl.dashboard.server import Dashboard, serve_pages
 
     def add(to: object) -> None:
