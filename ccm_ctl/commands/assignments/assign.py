@@ -257,7 +257,7 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
     if given.move:
         return others
     beside = [one for one in others if one.layer == layer != "node"]
-    was_answered = len(others) < len(named)  # assigned in both places already: --beside was given then
+    was_answered = len(others) < len(named)  # it is assigned in both places, so --beside was given before
     if beside and not given.beside and not was_answered:
         where = " and ".join(format_scope(one.assignment.scope) for one in beside)
         raise UsageError(
@@ -269,13 +269,13 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
 
 async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     """
-    Refuse pinned documents that do not exist, because they cannot appear in a past revision, and those that are not verified.
+    Refuse pinned documents that do not exist or are not verified. A missing document cannot appear in a past revision.
 
     Returns:
-        The numbers of the documents, by key.
+        The revisions of the documents, by key.
 
     Raises:
-        UsageError: A document is missing; the message names it and says what to do.
+        UsageError: A document is missing. The message contains its key and what to do.
         SignatureError: A document is not verified.
     """
     numbers = await check_pinned(fleet, assignment)
@@ -289,7 +289,7 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
 
 class _Change:
     """
-    A new assignment, and those that it removes.
+    A new assignment, and the assignments that it removes.
 
     Args:
         application: Shows the change and the prompt.
@@ -297,7 +297,7 @@ class _Change:
         assignment: The new assignment.
         inside: The content of its bundle.
         gone: The assignments to remove.
-        packed: The bundle's bytes; b"" when it is stored already.
+        packed: The bundle's bytes; b"" if it is already stored.
         base: What the assignment was made from.
     """
 
@@ -322,7 +322,7 @@ class _Change:
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
     async def make(self, given: AssignOptions) -> Exit:
-        """Check, ask, and store the assignment, or start its rollout."""
+        """Check the assignment, ask, and store it or start its rollout."""
         application, fleet, name = self._application, self._fleet, self._standing.name
         flags, message = given.rollout, given.message
         await check_settled(fleet, self._before, may_be_aborted=not flags.is_rollout)
@@ -372,7 +372,7 @@ class _Change:
             await self._fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
 
     async def _tell(self, nodes: list[str]) -> None:
-        """Show, before the prompt, what is replaced, what is removed, and which nodes keep another assignment."""
+        """Show, before the prompt, what is replaced or removed, and which nodes keep another assignment."""
         terminal = self._application.terminal
         name = self._standing.name
         if self._before is not None:
@@ -399,6 +399,6 @@ class _Change:
         return old.next is None and is_same(old, new) and old.deadline == new.deadline
 
     def _was_another(self, node: str) -> bool:
-        """Whether the node used another assignment of this name, which also has other nodes."""
+        """Whether the node used another assignment of this name that also applies to other nodes."""
         before = self._known.of_node(self._inventory.nodes[node]).get(self._standing.name)
         return before is not None and before.key != self._standing.key

@@ -1,4 +1,4 @@
-"""`ccmctl assign --batch …`: a new revision of an assignment reaches nodes wave after wave."""
+"""`ccmctl assign --batch …`: bring a new revision of an assignment to nodes in waves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 START_WITHIN_S = 3600.0
-"""A node that has accepted its part of the rollout, and does not start it within this time, does not start it at all."""
+"""The time within which a node must start its part of the rollout after it accepted it. Later, it does not start it."""
 
 
 class AssignmentRollout:
@@ -36,14 +36,14 @@ class AssignmentRollout:
     A rollout of a new revision.
 
     Args:
-        application: Shows it.
+        application: Shows the rollout.
         fleet: The bus.
         inventory: The nodes.
         nodes: The nodes that the assignment applies to.
         flags: Its waves and limits.
 
     Raises:
-        UsageError: The options make no sense, or an agent is too old.
+        UsageError: The options are not valid, or an agent is too old.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class AssignmentRollout:
         Store the new revision as the next one, and bring it to the nodes.
 
         Args:
-            before: The assignment as it is stored; None when there is none.
+            before: The stored assignment; None if there is none.
             new: The new revision.
-            known: All assignments as they were when the operator confirmed.
+            known: All assignments at the time when the operator confirmed.
             message: The operator's reason.
             base: What the new revision was made from.
         """
@@ -125,7 +125,7 @@ class AssignmentRollout:
 
 def _refuse_older_agents(inventory: Inventory, nodes: list[str]) -> None:
     """
-    Refuse nodes whose agents do not know the next revision of an assignment. They would get it at the end, all at once.
+    Refuse nodes whose agents do not support rollouts of assignments. They would all get the revision at the end.
 
     Raises:
         UsageError: With their names.

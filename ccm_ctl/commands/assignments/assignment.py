@@ -158,7 +158,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 
 
 def _format_origin(assignment: Assignment) -> str:
-    """How a revision came about, besides being assigned."""
+    """Describe the origin of a revision that was not simply assigned."""
     if assignment.next is not None:
         return f"begins the rollout {short_id(assignment.next.rollout)} of {short(assignment.next.bundle.digest)}"
     if assignment.rolled_back_from:
@@ -171,14 +171,14 @@ for _command in (list_command, _status, _history):
 
 
 WAIT_LINES_MOST = 100
-"""The most lines about a wait where there is no terminal."""
+"""The most lines about a wait without a terminal."""
 
 
 class _WaitProgress:
     """
-    What an operator sees while `assignment status --wait` waits: a line for each failure, and how many nodes are in which state.
+    The output of `assignment status --wait` while it waits: a line for each failure, and the number of nodes in each state.
 
-    That is a live line on a terminal, and elsewhere a line each time the numbers change.
+    On a terminal this is a live line. Elsewhere it is a line each time the numbers change.
     """
 
     def __init__(self, application: Application, name: str) -> None:
@@ -190,7 +190,7 @@ class _WaitProgress:
         self._rollout = ""
 
     def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
-        """Name new failures, and draw where all nodes are."""
+        """Print new failures, and draw the number of nodes in each state."""
         for one in sorted(found, key=lambda one: natural(one.node)):
             if one.has_failed:
                 self._failures.name(one.node, one.state, one.reason, one.run)
@@ -205,7 +205,7 @@ class _WaitProgress:
         self._counts = counts
 
     def show_rollout(self, state: RolloutState) -> None:
-        """Write how far the rollout is that the wait is for, each time that changes."""
+        """Print the progress of the rollout that the command waits for, each time it changes."""
         line = rollout_line(state)
         if line != self._rollout and not self._terminal.json and self._lines_left:
             self._rollout = line
@@ -213,7 +213,7 @@ class _WaitProgress:
             self._terminal.note(line)
 
     def end(self) -> None:
-        """Make room for the table."""
+        """Clear the live line, before the table."""
         self._terminal.live("")
         self._failures.close()
 
@@ -251,7 +251,7 @@ def _show(
         is_worst_last=True,
     )
     if not found and bringing:
-        return  # the line about the rollout has the number of nodes
+        return  # the line about the rollout contains the number of nodes
     states = ", ".join(f"{count} {state}" for state, count in count_states(found).items())
     terminal.show(f"{plural(len(found), 'node')}{f': {states}' if states else ''}\n")
 

@@ -1,4 +1,4 @@
-"""Shared parts of the commands about assignments: options, descriptions, affected nodes and differences."""
+"""Shared parts of the commands for assignments: options, descriptions, affected nodes and differences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def scope_option() -> click.Option:
-    """The option that selects one of several scopes of a name."""
+    """`--scope`: select one of several assignments of the same name."""
     return click.Option(
         ["--scope"],
         metavar="SCOPE",
@@ -49,7 +49,7 @@ def scope_option() -> click.Option:
 
 
 def choose_scope(words: str) -> str:
-    """The scope that was said; "" when none was."""
+    """Return the scope of an option; "" if it was not given."""
     from ccm_ctl.fleet.assignments.assignments import parse_scope
 
     return parse_scope(words) if words else ""
@@ -57,13 +57,13 @@ def choose_scope(words: str) -> str:
 
 def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -> dict[str, list[str]]:
     """
-    Find the keys of a name that nodes report but the bucket does not have, each with its nodes.
+    Find the keys of an assignment that nodes report but the bucket does not contain, each with its nodes.
 
     Args:
         inventory: The nodes.
         known: The assignments in the bucket.
-        name: The assignment.
-        scope: Only this one; "" for all.
+        name: The name of the assignment.
+        scope: Only this scope; "" for all.
     """
     there = {one.key for one in known.standing}
     found: dict[str, list[str]] = {}
@@ -81,14 +81,14 @@ def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -
 
 
 async def read_marked_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
-    """Do as `read_fleet`, and mark what nodes did not sign."""
+    """Like `read_fleet`, and mark records that nodes did not sign."""
     inventory, known = await read_fleet(fleet)
     await mark_unverified(fleet, list(inventory.nodes.values()))
     return inventory, known
 
 
 async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
-    """Read the nodes and the assignments, with all that decides which assignment each node uses."""
+    """Read the nodes, the assignments and everything that determines which assignment each node uses."""
     from ccm_ctl.fleet.assignments.assignments import read_assignments
 
     known = await read_assignments(fleet)
@@ -130,7 +130,7 @@ async def diff_assignments(
 
 
 def shorten_diff(text: str) -> str:
-    """The beginning of a diff, and how many lines were left out."""
+    """Return the beginning of a diff, and the number of omitted lines."""
     from ccm_ctl.fleet.assignments.revision_changes import DIFF_LINES
 
     lines = text.splitlines(keepends=True)
@@ -147,7 +147,7 @@ def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
 
 
 def format_title(standing: Standing, now: datetime) -> str:
-    """An assignment in a line."""
+    """Return a line that describes an assignment."""
     assignment = standing.assignment
     by = f" by {standing.written_by}" if standing.written_by else ""
     every = f" every {format_duration(assignment.interval_s)}" if assignment.interval_s else ""
@@ -165,7 +165,7 @@ def format_title(standing: Standing, now: datetime) -> str:
 def format_rollout(
     standing: Standing, found: Sequence[NodeStanding], bringing: BringingRollout | None
 ) -> str:
-    """The rollout of the next revision of an assignment: how many nodes have it, and what goes on; "" if there is none."""
+    """Describe the rollout of the next revision of an assignment: progress and state; "" if there is none."""
     from ccm_ctl.fleet.assignments.staging import is_first
 
     following = standing.following
@@ -197,7 +197,7 @@ def format_rollout(
 
 
 def bringing_fields(bringing: BringingRollout | None) -> dict[str, Any]:
-    """The rollout of the next revision of an assignment, for programs."""
+    """Return the rollout of the next revision of an assignment, for programs."""
     state = bringing.state if bringing else None
     return {
         "rollout_phase": str(state.phase) if state else None,
@@ -207,7 +207,7 @@ def bringing_fields(bringing: BringingRollout | None) -> dict[str, Any]:
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:
-    """An assignment for programs."""
+    """Return an assignment for programs."""
     assignment = standing.assignment
     return {
         "name": standing.name,

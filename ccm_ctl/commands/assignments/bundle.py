@@ -137,7 +137,7 @@ for _command in (_list, _get, collect):
 
 
 def _format_references(references: Sequence[BundleReference]) -> str:
-    """What needs a bundle, in words: `assignment web, revisions 2 and 3 of db, schedule nightly`."""
+    """Describe what needs a bundle, such as `assignment web, revisions 2 and 3 of db, schedule nightly`."""
     words: list[str] = []
     revisions: dict[str, list[int]] = {}
     ended = sum(one.kind == ENDED_RUN for one in references)
@@ -159,10 +159,10 @@ def _format_references(references: Sequence[BundleReference]) -> str:
 
 def _check_target(out: Path) -> None:
     """
-    Check that a directory is new or empty, in one that exists.
+    Check that a directory is new or empty, and that its parent exists.
 
     Raises:
-        UsageError: It is neither, or it is the current directory, which is replaced and so would be lost to the shell.
+        UsageError: It is not, or it is the current directory: the rename replaces it, so the shell would lose it.
     """
     check_free(str(out))
     if not out.absolute().parent.is_dir():
@@ -175,8 +175,8 @@ def _write(packed: bytes, digest: str, out: Path) -> None:
     """
     Unpack a bundle. Blocking.
 
-    It is unpacked beside the directory, in one that only this user may write to, and then renamed: the kernel renames a
-    directory onto an empty one only (rename(2)), so what another program wrote there meanwhile stays.
+    It is unpacked next to the directory, in one that only this user may write to, and then renamed. The kernel renames a
+    directory only onto an empty one (rename(2)), so files that another program wrote there in the meantime stay.
     """
     if hashlib.sha256(packed).hexdigest() != digest:
         raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest; refused")

@@ -22,9 +22,9 @@ from ccm_ctl.render.record_types.assignments import BundleLine
 
 LEAST_S = 3600
 """
-The least `--older-than`.
+The smallest `--older-than`, in seconds.
 
-A command stores a bundle before it stores what needs the bundle. An hour is far more than the time between the two.
+A command stores a bundle before it stores the document that needs it. An hour is much longer than the time between the two.
 """
 
 

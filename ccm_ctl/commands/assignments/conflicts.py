@@ -30,14 +30,14 @@ def check_name(name: str) -> None:
     Refuse a name that is not valid in a key.
 
     Raises:
-        UsageError: It is not a name of an assignment.
+        UsageError: The name is not valid.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: no name of an assignment; use letters, digits, `-` and `_`")
 
 
 def assignment_name(text: str) -> str:
-    """Derive a valid name for an assignment from a text."""
+    """Return a valid name for an assignment, made from a text."""
     name = _NOT_IN_NAME.sub("-", text).strip("-_")[:64]
     return name if _NAME.fullmatch(name) else "assigned"
 
@@ -53,11 +53,11 @@ async def refuse_overlaps(
     """
     Refuse a resource that another assignment manages on one of the same nodes, as agents would.
 
-    Equal names with templates may or may not be the same resource on a node: these are only reported, and the node decides.
-    A plan manages nothing.
+    Equal names with templates may or may not be the same resource on a node. They are only reported, and the node decides.
+    An assignment with the mode `plan` does not manage resources.
 
     Raises:
-        ConflictError: There is a conflict; both assignments are named. Agents would refuse both, so nothing is assigned.
+        ConflictError: There is a conflict. The message names both assignments. Agents would refuse both, so nothing is assigned.
     """
     from ccm_ctl.fleet.assignments.bundles import managing, overlaps
 
@@ -84,7 +84,7 @@ async def refuse_overlaps(
 async def warn_of_assignments(
     application: Application, fleet: Fleet, inventory: Inventory, nodes: Sequence[str], content: Content
 ) -> None:
-    """Warn about resources of a manifest that are also assigned to these nodes, which will revert them."""
+    """Warn about resources of a manifest that an assignment also manages on these nodes, and will revert."""
     from ccm_ctl.fleet.assignments.bundles import look_into, resources_in
 
     if content.bundle is None:
@@ -102,7 +102,7 @@ async def warn_of_resources(
     nodes: Sequence[str],
     resources: Collection[str],
 ) -> None:
-    """Do the same for resources."""
+    """Warn about resources that an assignment also manages on these nodes, and will revert."""
     from ccm_ctl.fleet.assignments.bundles import find_assigned
 
     for sentence in format_assigned(await find_assigned(fleet, inventory, nodes, resources)):

@@ -88,7 +88,7 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
 
 async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
     """
-    Refuse to remove what a rollout is bringing to nodes: its driver would fail node after node.
+    Refuse to remove an assignment during its rollout: the driver would fail on each node.
 
     Raises:
         UsageError: A rollout is open.
@@ -113,7 +113,7 @@ async def _abort_rollout(application: Application, fleet: Fleet, standing: Stand
 async def _remove_lost(
     application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]], message: str
 ) -> Exit:
-    """Delete the keys of an assignment that is missing in the bucket: nodes keep it until an operator removes it."""
+    """Delete the keys of an assignment that is missing in the bucket. Nodes keep it until an operator removes it."""
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]
         await remove_key(fleet, key, message)
@@ -125,7 +125,7 @@ async def _remove_lost(
 
 
 def _outcome(name: str, nodes: int, taken: int) -> str:
-    """Describe the effect on the nodes that used it."""
+    """Describe the effect on the nodes that used the assignment."""
     left = nodes - taken
     parts = []
     if taken:

@@ -1,4 +1,4 @@
-"""The check of `ccmctl data put|edit|rollback` before a document is stored: its rules, on each node."""
+"""The check of a document's rules on each node, before `ccmctl data put|edit|rollback` stores it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 SHOWN = 10
-"""The most broken rules that are shown; more usually have one cause."""
+"""The most broken rules that are shown, because many usually have one cause."""
 
 
 def force_option() -> click.Option:
@@ -35,7 +35,7 @@ async def check_before_storing(
     Check that a document breaks no rules on any node; with `force`, only report broken rules.
 
     Raises:
-        DataError: It breaks rules, and `force` is not set.
+        DataError: The document breaks rules, and `force` is not set.
     """
     from ccm_ctl.fleet.data.checking import check_data
 
@@ -62,7 +62,7 @@ async def check_before_storing(
 
 
 def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:
-    """Warn about a document whose keys are not below `data`, so that no node would get them. `{}` is accepted."""
+    """Warn about a document whose keys are not below `data`, because nodes would not get them. `{}` is accepted."""
     root = decode_document(text, source)
     if isinstance(root, dict) and root and "data" not in root and "overrides" not in root:
         application.terminal.note(

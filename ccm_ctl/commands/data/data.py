@@ -1,4 +1,4 @@
-"""`ccmctl data`: the hiera documents of manifests."""
+"""`ccmctl data`: manage the Hiera documents of manifests."""
 
 from __future__ import annotations
 

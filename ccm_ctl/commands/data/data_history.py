@@ -1,4 +1,4 @@
-"""`ccmctl data edit|diff|history|rollback`: edit, compare and restore hiera data."""
+"""`ccmctl data edit|diff|history|rollback`: edit, compare and restore Hiera data."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
     try:
         checked_data(text, key)
         code = application.run(store)
-        if code == NOT_STORED:  # the operator said no, or pressed Ctrl-C
+        if code == NOT_STORED:  # the operator answered no, or pressed Ctrl-C
             application.terminal.note(f"your text is saved in {_keep(text)}")
         return code
     except CcmError as err:
@@ -176,7 +176,7 @@ def rollback(
 
 
 def _keep(text: str) -> str:
-    """Write a text to a file of mode 0600; returns its name."""
+    """Write a text to a new file with mode 0600, and return its name."""
     number, name = tempfile.mkstemp(prefix="ccmctl-", suffix=".yaml")  # mode 0600
     with os.fdopen(number, "w", encoding="utf-8") as file:
         file.write(text)

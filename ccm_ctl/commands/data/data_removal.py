@@ -1,4 +1,4 @@
-"""`ccmctl data rm`: remove a document; its history stays."""
+"""`ccmctl data rm`: remove a document and keep its history."""
 
 from __future__ import annotations
 

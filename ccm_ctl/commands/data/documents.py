@@ -1,4 +1,4 @@
-"""Shared parts of the commands about documents: reading from files, checking, storing, showing."""
+"""Shared parts of the commands for documents: read from files, check, store and show."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ LISTING = "ccmctl data list"
 
 def read_source(source: str) -> str:
     """
-    The text of a file, or of standard input for `-`.
+    Return the text of a file, or of standard input for `-`.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The file cannot be read.
     """
     try:
         raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
@@ -49,12 +49,12 @@ def read_source(source: str) -> str:
 
 def checked_data(text: str, source: str) -> str:
     """
-    Return the text, after checking that it is hiera data as far as possible without a node's facts.
+    Return the text, after checking that it is Hiera data, as far as possible without the facts of a node.
 
     `@require` and `@validate` apply to the merged data of a node; agents check them.
 
     Raises:
-        DocumentError: It does not parse, or its top-level keys are not valid.
+        DocumentError: The text does not parse, or its top-level keys are not valid.
     """
     root = decode_document(text, source)
     if not isinstance(root, dict):
@@ -80,9 +80,9 @@ async def store_data(
     message: str = "",
 ) -> Exit:
     """
-    Store hiera data after the operator has confirmed the affected nodes; show what changed.
+    Store Hiera data after the operator has confirmed the affected nodes, and show the changes.
 
-    `base` is what the text was made from; by default, that is the stored document.
+    `base` is the document that the text was made from, by default the stored one.
     """
     terminal = application.terminal
     documents = Documents(fleet, fleet.data, DATA_BUCKET)
@@ -106,13 +106,13 @@ async def store_data(
 
 
 async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
-    """Name the assignments that read a document and stay pinned to an earlier revision."""
+    """Print the assignments that read a document and stay pinned to an earlier revision."""
     from ccm_ctl.fleet.assignments.assignments import read_assignments
 
     try:
         standing = (await read_assignments(fleet)).standing
     except BusError:
-        return  # it is stored anyway
+        return  # the document is stored anyway
     for one in standing:
         pinned = one.assignment.data_revision
         if pinned and reads(one.assignment, key):
@@ -124,7 +124,7 @@ async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None
 
 async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
     """
-    The revisions of hiera data that are kept, oldest first.
+    Return the stored revisions of Hiera data, oldest first.
 
     Raises:
         NotFoundError: The document never existed; the error names the most similar key.
@@ -136,13 +136,13 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
 
 
 async def no_document(fleet: Fleet, key: str) -> NotFoundError:
-    """Build the error for a missing document: it names the nearest key, or the command that lists keys."""
+    """Return the error for a missing document, with the nearest key or the command that lists keys."""
     near = did_you_mean(key, await fleet.data.keys())
     return NotFoundError(f"{key}: there is no such document{near or f'; see `{LISTING}`'}")
 
 
 def format_document(document: StoredDocument) -> str:
-    """Return a document as text; "" when there is none."""
+    """Return a document as text; "" if there is none."""
     body: Any = document.body
     if body is None:
         return ""
@@ -179,12 +179,12 @@ def print_document(
 
 
 def author_cell(written_by: str, unverified: str) -> str | Cell:
-    """Return the author of a document, or why the document, and thus its author, is not verified."""
+    """Return the author of a document, or why the document is not verified."""
     return Cell(f"unverified: {unverified}", "bad") if unverified else written_by
 
 
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
-    """Show the stored revisions of a document, newest first; `shown` formats the content of each in a line."""
+    """Show the stored revisions of a document, newest first. `shown`: also show the content of each in a line."""
     terminal = application.terminal
     rows = []
     for document in reversed(history):

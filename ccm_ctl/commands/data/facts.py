@@ -170,7 +170,7 @@ async def _change(
     base: Sequence[Base] = (),
     new: bool,
 ) -> Exit:
-    """Change the assigned facts of nodes; all nodes are checked before the first write."""
+    """Change the assigned facts of nodes. All nodes are checked before the first write."""
     if new:
         inventory = await read_nodes(fleet, map(check_node, names))
     else:
@@ -235,11 +235,11 @@ def _parse_arguments(words: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def fact_value(text: str) -> str | int | bool:
-    """A fact as it is written on a command line: true, false and whole numbers are that, everything else is text."""
+    """Parse a fact of a command line: true, false and integers have their type, all other values are text."""
     if text in ("true", "false"):
         return text == "true"
     digits = text.removeprefix("-")
-    # A leading zero is part of a name (an asset number, a phone number), not of a number.
+    # With a leading zero it is a name (an asset number, a phone number), not a number.
     is_number = (
         digits.isascii() and digits.isdecimal() and (digits == "0" or digits[0] != "0") and text != "-0"
     )
@@ -248,10 +248,10 @@ def fact_value(text: str) -> str | int | bool:
 
 def read_facts_file(path: Path) -> dict[str, dict[str, Any]]:
     """
-    Facts by node, from a file.
+    Read facts by node from a file.
 
     Raises:
-        InputError: It cannot be read, or has another format.
+        InputError: The file cannot be read, or has another format.
     """
     try:
         text = path.read_bytes()

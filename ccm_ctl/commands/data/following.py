@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NOT_STORED = Exit.COULD_NOT_RUN
-"""The operator said no: nothing was stored."""
+"""The exit code after the answer no: nothing was stored."""
 
 
 def yes_to_followers() -> click.Option:
@@ -28,7 +28,7 @@ def yes_to_followers() -> click.Option:
 
 
 async def find_followers(fleet: Fleet, key: str) -> dict[str, list[str]]:
-    """The nodes that apply an assignment again when a document changes, by name of the assignment."""
+    """Return the nodes that apply an assignment again when a document changes, by name of the assignment."""
     from ccm_ctl.commands.assignments.assignment_options import read_fleet
     from ccm_ctl.fleet.assignments.followed_data import followers
 
@@ -39,9 +39,9 @@ async def find_followers(fleet: Fleet, key: str) -> dict[str, list[str]]:
 
 async def agree_to_followers(application: Application, fleet: Fleet, key: str, *, yes: bool) -> bool:
     """
-    Name the nodes that follow a document, and on a terminal ask whether to change them.
+    Print the nodes that follow a document. On a terminal, ask whether to change them.
 
-    Scripts get only the note, because earlier versions did not ask either.
+    Scripts get only the note, because earlier versions did not ask.
     """
     terminal = application.terminal
     try:

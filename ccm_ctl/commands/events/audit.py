@@ -1,4 +1,4 @@
-"""`ccmctl audit`: show and check who signed what, and what nodes decided about requests."""
+"""`ccmctl audit`: show and check what operators signed and what nodes decided about requests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ccm_ctl.render.record_types.audit import AuditAuthorLine, AuditLine, Number
 KINDS = ("request", "schedule", "document", "deletion", "object", "rollout", "record", "order", "decision")
 
 REFUSED = ("refused", "expired", "superseded")
-"""Decisions by which a request does not take effect."""
+"""The decisions after which a request has no effect."""
 
 _NEWEST = 200
-"""Entries that are shown if no filter is given."""
+"""The most entries that are shown without a filter."""
 
 
 @verb(
@@ -229,7 +229,7 @@ def _report(application: Application, trail: AuditTrail) -> None:
 
 
 def author_sentences(one: AuditAuthor) -> list[str]:
-    """What is wrong with an author's entries, or worth knowing."""
+    """Return the problems of an author's entries, and other notes."""
     found = []
     if one.missing:
         ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in one.gaps)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 TYPES = ("resource", "start", "summary", "answer", "progress", "agent")
 REMEMBERED = 100_000
-"""The number of recent events by which duplicates are recognized."""
+"""The number of recent events that are remembered to recognize duplicates."""
 
 
 @verb(
@@ -144,7 +144,7 @@ def events(
     condition = _parse_where(where)
 
     async def work(fleet: Fleet) -> Exit:
-        # without streams agents publish nothing, and following would wait forever
+        # without streams, agents do not publish, and the command would wait forever
         await fleet.nodes.revision()
         wanted_run = await find_id(fleet, run) if run else ""
         authors = await read_authors(fleet)
@@ -154,7 +154,7 @@ def events(
         shown = _Shown(
             application, nodes, wanted_run, kinds, authors, condition, is_dated=period != (None, None)
         )
-        live: list[StoredEvent] | None = []  # until the stored events are shown; they come first
+        live: list[StoredEvent] | None = []  # until the stored events are shown, because they come first
 
         def hear_live(message: StoredEvent) -> None:
             if live is None:
@@ -191,7 +191,7 @@ def events(
 
 
 def _quiet_note(count: int, *, is_followed: bool, is_dated: bool) -> str:
-    """What an operator reads who sees no event, or no further one."""
+    """Return the note for an operator when no event, or no further event, is shown."""
     if not is_followed:
         return "no stored events match"
     earlier = "" if count or is_dated else "; `--since 1h` shows earlier ones"
@@ -199,7 +199,7 @@ def _quiet_note(count: int, *, is_followed: bool, is_dated: bool) -> str:
 
 
 def _parse_where(text: str) -> EventFilter | None:
-    """The condition on events; None without one."""
+    """Return the condition for events; None without one."""
     return EventFilter(text) if text else None
 
 
@@ -212,7 +212,7 @@ async def _verify(
 
 
 async def _resolve(fleet: Fleet, targets: tuple[str, ...]) -> list[str]:
-    """The nodes that match a selector now; [] without a selector."""
+    """Return the nodes that match a selector now; [] without a selector."""
     if not targets:
         return []
     _, resolved = await resolve(fleet, TargetSpec(targets=targets))
@@ -227,15 +227,15 @@ async def _show_stored(
 
     Args:
         fleet: The bus.
-        shown: Where they are shown.
-        authors: Who may sign; None: nothing is verified.
-        run: Only of this run; "" for all.
-        node: Only of this node; "" for all.
-        period: Since when and until when they were stored. Each event of a period is judged by its own signature alone, because
-            the chain of a node begins before it.
+        shown: Shows the events.
+        authors: The keys that may sign; None: nothing is verified.
+        run: Only events of this run; "" for all.
+        node: Only events of this node; "" for all.
+        period: Only events stored in this period. Each event is then verified only by its own signature, because the chain of a
+            node begins before the period.
 
     Returns:
-        How many were read.
+        The number of events that were read.
     """
     subjects = stored_subjects(run, node)
     if period != (None, None):
@@ -257,7 +257,7 @@ async def _show_stored(
 async def _judge(
     fleet: Fleet, authors: Authors, found: list[StoredEvent], node: str, *, is_run: bool
 ) -> dict[int, Verdict]:
-    """The verdicts on stored events by sequence: all events of a node, or those of a run."""
+    """Return the verifications of stored events by sequence: all events of a node, or those of a run."""
     if is_run:
         return await judge_run(fleet, authors, found)
     await learn_records(fleet, authors, [node])
@@ -266,10 +266,10 @@ async def _judge(
 
 async def _look_for(application: Application, fleet: Fleet, node: str, *, needed: bool) -> None:
     """
-    Report a node without any events or presence; a node that the command waits for may still come.
+    Report a node without events or presence. A node that the command waits for may still come.
 
     Raises:
-        NoTargetError: It does not exist, and is `needed`.
+        NoTargetError: The node does not exist, and is `needed`.
     """
     if await fleet.nodes.get(f"node.{node}") is not None:
         return
@@ -286,7 +286,7 @@ class _Shown:
     Shows the selected events, each once.
 
     Attributes:
-        count: How many were shown.
+        count: The number of events shown.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class _Shown:
         self._seen: dict[object, None] = {}
 
     def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
-        """Show a message, if it is selected and new. Without a verdict on it, only its own signature is checked."""
+        """Show a message if it is selected and new. Without a verdict, only its own signature is checked."""
         try:
             heard = decode_agent_message(message)
         except ProtocolError:
@@ -337,7 +337,7 @@ class _Shown:
         self._terminal.flush()
 
     def _fits(self, heard: AgentMessage, kind: str) -> bool:
-        """The condition is true for an event. One for which it cannot be evaluated is left out, and that is told once."""
+        """Whether the condition is true for an event. If it cannot be evaluated, the event is omitted; a note reports this once."""
         if self._condition is None:
             return True
         try:
@@ -352,7 +352,7 @@ class _Shown:
         number = getattr(heard.said, "number", 0)
         event_id = getattr(heard.said, "event_id", "")
         if not number and not event_id:
-            return True  # answers and progress are not stored, so they come once
+            return True  # answers and progress are not stored, so there are no duplicates
         key = (heard.run, heard.node, number) if number else event_id
         if key in self._seen:
             return False

@@ -32,17 +32,17 @@ async def verify(
     application: Application, fleet: Fleet, node: str, targets: Sequence[str], since: datetime | None
 ) -> Exit:
     """
-    Read the events of nodes, and report on each of them.
+    Read the events of nodes, and report the result for each node.
 
     Args:
-        application: Where to show it.
+        application: Shows the result.
         fleet: The bus.
-        node: The one node; "": see `targets`.
-        targets: Selectors; without any all nodes.
-        since: Events that were stored before this time are not read; None: all that is stored.
+        node: Only this node; "": see `targets`.
+        targets: Selectors; without any, all nodes.
+        since: Only events stored since this time; None: all stored events.
 
     Raises:
-        UsageError: These credentials do not contain the trust in signers.
+        UsageError: These credentials do not contain the trusted signers.
         NoTargetError: A target matches no node.
     """
     authors = await read_authors(fleet)

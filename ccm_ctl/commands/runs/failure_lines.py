@@ -32,7 +32,7 @@ class FailureLines:
 
     @property
     def has_named(self) -> bool:
-        """Whether a failure was printed. The others must then be printed too, because readers take the lines for a complete list."""
+        """Whether a failure was printed. Then the others must be printed too, because readers expect a complete list."""
         return bool(self._named)
 
     def name(self, node: str, state: str, why: str, run: str = "") -> None:
