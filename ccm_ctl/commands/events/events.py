@@ -337,7 +337,7 @@ class _Shown:
         self._terminal.flush()
 
     def _fits(self, heard: AgentMessage, kind: str) -> bool:
-        """Whether the condition is true for an event. If it cannot be evaluated, the event is omitted; a note reports this once."""
+        """Whether the condition is true for an event. An event for which it cannot be evaluated is omitted, with one note."""
         if self._condition is None:
             return True
         try:

@@ -20,13 +20,13 @@ AT_A_NODE = "/etc/choria/ccm/ca.pem"
 
 
 def server_name_option() -> click.Option:
-    """Names of the broker's servers, for their certificate."""
+    """`--server-name`: the names of the broker's servers, for their certificate."""
     text = "With --security: create certificates for a server with this name or address; repeatable."
     return click.Option(["--server-name"], multiple=True, metavar="HOST", help=text)
 
 
 def prepare_certificates(application: Application, folder: str, names: Sequence[str]) -> bool:
-    """Certificates for servers of these names, and what to do with them; whether the servers do not have them yet."""
+    """Create certificates for servers with these names, and print what to do. Return whether the servers lack them."""
     certificates = Certificates(keys_folder(folder, application.environ))
     is_new = certificates.issue(names)
     if is_new:

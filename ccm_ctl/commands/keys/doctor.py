@@ -1,4 +1,4 @@
-"""`ccmctl doctor`: what is not secured and what is not healthy in the fleet."""
+"""`ccmctl doctor`: report security and health problems of the fleet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FAILING = ("problem",)
 FAILING_STRICT = ("problem", "warning")
-"""States that make the exit code 2."""
+"""The states that cause exit code 2 with `--strict`."""
 
 
 @verb(

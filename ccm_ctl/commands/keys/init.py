@@ -1,4 +1,4 @@
-"""`ccmctl init`: create what the fleet needs on the broker."""
+"""`ccmctl init`: create the streams and buckets of the fleet on the broker."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def init(
 
 
 async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:
-    """The audit streams, created in their own account; none, with a note, if that is not possible here or yet."""
+    """Create the audit streams in their own account. Return none, and print a note, if that is not possible here or yet."""
     from ccm_ctl.fleet.keys.system_account import audit_connection
 
     keys = keys_in(application, folder)
@@ -179,7 +179,7 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
 
 
 def show_made(application: Application, made: list[LayoutChange]) -> None:
-    """Print what was done about each stream and bucket."""
+    """Print the change of each stream and bucket."""
     meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}
     rows: list[list[str | Cell]] = []
     for one in made:

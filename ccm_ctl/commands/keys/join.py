@@ -31,7 +31,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
 SHORTEST_S = 60
 LONGEST_S = 400 * 86_400
 NAME_LIMIT = 100
-"""Characters of a name that a stranger chose."""
+"""The most characters that are shown of an untrusted name."""
 
 
 @group("join", no_args_is_help=True, examples=["ccmctl join list", "ccmctl join serve"])

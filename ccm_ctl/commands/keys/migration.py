@@ -1,4 +1,4 @@
-"""`ccmctl init --security --migrate`: from one account to several, without losing a stream or a node."""
+"""`ccmctl init --security --migrate`: move from one account to several, without losing a stream or a node."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.keys.moving import Left
 
 _SHOWN = 20
-"""Names beyond this number are counted, not listed."""
+"""The most names that are listed; the others are counted."""
 
 
 def begin_migration(application: Application, folder: str, seconds: int) -> bool:
     """
-    Create the accounts that the keys lack, and print the next steps; False if they have them already.
+    Create the missing accounts, and print the next steps. Return False if no account is missing.
 
     Raises:
         UsageError: There are no keys.
-        InputError: They cannot be written.
+        InputError: The keys cannot be written.
     """
     keys = keys_in(application, folder)
     if not keys.exist():
@@ -48,7 +48,7 @@ def begin_migration(application: Application, folder: str, seconds: int) -> bool
     if creds.exists():
         _put_aside(creds)
     first_credentials(keys, name)
-    # Operators with old credentials cannot sign, which nodes with new credentials would demand.
+    # Operators with old credentials cannot sign, but nodes with new credentials require signatures.
     keys.signers.allow_unsigned(seconds)
     application.terminal.record(MadeLine, name=str(keys.folder), kind="accounts", action="created")
     _tell_begun(application, keys, creds, seconds)
@@ -80,7 +80,7 @@ def _tell_begun(application: Application, keys: Keys, creds: Path, seconds: int)
 
 
 async def go_on_migrating(application: Application, folder: str, *, finish: bool) -> None:
-    """List the users that have not migrated. If none is left, or with `finish`, void the old credentials."""
+    """List the users that have not migrated. If none is left, or with `finish`, revoke the old credentials."""
     from ccm_ctl.fleet.keys.moving import connected_users, who_is_left
 
     keys = keys_in(application, folder)

@@ -1,4 +1,4 @@
-"""`ccmctl secret`: secrets that only their nodes can read."""
+"""`ccmctl secret`: manage secrets that only their nodes can read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
 from ccm_ctl.render.record_types.secrets import SecretLine, SecretNodeLine, SecretRevisionLine
 
 NAMES_SHOWN = 5
-"""Nodes that a line names."""
+"""The most nodes that a line names."""
 
 
 @group(

@@ -1,4 +1,4 @@
-"""`ccmctl secret rotate`: a new value reaches nodes wave after wave, and the old one goes when none uses it."""
+"""`ccmctl secret rotate`: bring a new value to nodes in waves, and remove the old value when no node uses it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_request import Launch
 
 START_WITHIN_S = 3600.0
-"""A node that is asked, and does not begin to converge within this time, does not begin."""
+"""The time within which a node must start to converge after the request, in seconds. Later, it does not start."""
 
 NODES_SHOWN = 10
-"""Nodes that keep an old value and are named."""
+"""The most nodes with an old value that are named."""
 
 
 class RotateOptions(Options, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def rotate(application: Application, given: RotateOptions) -> Exit:
 
 
 class _Job:
-    """One command, for one secret."""
+    """One rotation of one secret."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Job:
         return await self._bring()
 
     async def resume(self, running: Recorded | None, sealing: SigningKey | None) -> Exit:
-        """Continue the rollout that is open, or start one for the nodes that are left."""
+        """Continue the open rollout, or start one for the remaining nodes."""
         if running is None:
             await self._rotation.seal_missing(self._name, sealing)
             return await self._bring()
@@ -173,7 +173,7 @@ class _Job:
             alongside=self._given.rollout.alongside,
         )
         is_over = await find_rotation(self._fleet, self._name) is None
-        # nodes that have failed before it was resumed were not asked again
+        # nodes that failed before the resume were not asked again
         return await self._bring() if is_over else await self._finish(code)
 
     async def _bring(self) -> Exit:
@@ -263,13 +263,13 @@ def _only(found: TargetSet, nodes: list[str]) -> TargetSet:
 
 
 def _read_manifest(application: Application, path: str | None) -> Content | None:
-    """A manifest as a bundle, because another driver can only send again what is stored."""
+    """Read a manifest as a stored bundle, because another driver can only repeat a request whose manifest is stored."""
     from ccm_ctl.fleet.content import as_bundle
 
     return as_bundle(read_checked(application, path)) if path else None
 
 
 def _sealing_key(application: Application, folder: str) -> SigningKey | None:
-    """The sealing key, if it is there."""
+    """Return the sealing key, or None if the folder does not contain it."""
     found = FleetSealingKeys(keys_in(application, folder).folder)
     return found.sealing_key() if (found.folder / "sealing.seed").exists() else None

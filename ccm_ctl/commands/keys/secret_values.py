@@ -1,4 +1,4 @@
-"""Where `ccmctl secret` gets values from: never from an argument, which every user of this machine could read."""
+"""Sources of the values of `ccmctl secret`. Arguments are not one: every user of this machine could read them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ccm_ctl.secret_sources.catalog import open_source
 from ccm_ctl.secret_sources.contract import ValueSource
 
 LIMIT_BYTES = SECRET_LIMIT_BYTES + 2
-"""The largest value with its line end, and a byte that shows that it is larger."""
+"""The most bytes to read: the largest value with its line end, and one byte that shows that a value is larger."""
 
 
 def read_value(file: str | None) -> Secret:
     """
-    The value from a file, standard input, or a prompt.
+    Read the value from a file, standard input, or a prompt.
 
     Raises:
-        InputError: It cannot be read, or is not text.
-        UsageError: It was typed differently the second time.
+        InputError: The value cannot be read, or is not text.
+        UsageError: The two values typed at the prompt differ.
     """
     if file is None and sys.stdin.isatty():
         value = click.prompt("Value", hide_input=True, err=True)
@@ -50,7 +50,7 @@ def read_value(file: str | None) -> Secret:
 
 
 class GivenValue:
-    """A value that the operator gave to the command itself."""
+    """A value that the operator passed to the command."""
 
     def __init__(self, value: Secret) -> None:
         self._value = value
@@ -64,10 +64,10 @@ def open_value(
     file: str | None, source: str | None, identity: str, environ: Mapping[str, str]
 ) -> ValueSource:
     """
-    Where the value is: another store that `--from` names, which is read later, or what `read_value` reads now.
+    Return the source of the value: the store of `--from`, which is read later, or the value from `read_value`, which is read now.
 
     Raises:
-        InputError: It cannot be read, or `--from` does not name a store.
+        InputError: The value cannot be read, or `--from` does not name a store.
     """
     if source is not None and file is not None:
         raise UsageError("--from and --file are two values; give one of them")
@@ -80,13 +80,13 @@ def open_value(
 
 async def make_value(command: str) -> Secret:
     """
-    The value that a program prints, without its last newline. It is read from a pipe; what the program says besides is dropped.
+    Return the value that a program prints, without its last newline. It is read from a pipe. Standard error is discarded.
 
     Args:
-        command: Program and arguments, quoted as in a shell. No shell runs, so nothing in them is expanded.
+        command: Program and arguments, quoted as in a shell. No shell runs, so nothing is expanded.
 
     Raises:
-        UsageError: The words cannot be read.
+        UsageError: The quoting is not valid.
         InputError: The program cannot be started or failed, or its output is too long or not text.
     """
     try:
@@ -115,10 +115,10 @@ async def make_value(command: str) -> Secret:
             await process.wait()
     finally:
         if process.returncode is None:
-            # the program's own children are in its process group
+            # the process group also contains the children of the program
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # asyncio waits for the end of the pipe, too
+            # asyncio also waits for the end of the pipe
             while await process.stdout.read(LIMIT_BYTES):
                 pass
             await process.wait()

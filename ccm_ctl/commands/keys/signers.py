@@ -1,4 +1,4 @@
-"""`ccmctl signers`: the operators whose signatures nodes obey."""
+"""`ccmctl signers`: manage the operators whose signatures nodes obey."""
 
 from __future__ import annotations
 
@@ -164,16 +164,16 @@ for _command in (_list, _publish, _renew, _max_age, _allow_unsigned):
 
 
 def signers_in(application: Application, folder: str) -> Signers:
-    """The signers list in the folder with the fleet's keys."""
+    """Return the signers list in the folder with the fleet's keys."""
     return keys_in(application, folder).signers
 
 
 async def publish_list(broker: Broker, found: Signers) -> bool:
     """
-    Publish the list, unless it is published already; whether it was new.
+    Publish the list, unless it is already published. Return whether it was new.
 
     Raises:
-        ProtocolError: A newer list is published, or one that another root key has signed.
+        ProtocolError: A newer list is published, or a list that another root key has signed.
     """
     assert broker.connection is not None
     trust, listed = found.trust(), found.read()
@@ -194,7 +194,7 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
 
 
 async def _renew_published(broker: Broker, revision: int = 0) -> None:
-    """Confirm the published list; where the broker has less than was seen before, warn instead: the list is published."""
+    """Confirm the published list. Only warn if the broker has older data than before, because the list is published."""
     assert broker.connection is not None
     try:
         await renew(broker.fleet, broker.connection, at_least=revision)

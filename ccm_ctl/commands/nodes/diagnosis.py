@@ -1,7 +1,7 @@
 """
 Diagnose a node: the main reason for its state in one sentence, and the commands to run next.
 
-`fleet.nodes.node_condition` decides the state; this module explains it. It does no I/O.
+`fleet.nodes.node_condition` determines the state. This module explains it, without I/O.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ccm_ctl.fleet.nodes import node_condition as condition
 from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, SILENT, Evidence, Status, decide_node
 
 UNIT = "ccm-agent"
-"""The agent's service, as the packages install it."""
+"""The name of the agent's service in the packages."""
 
 HEADLINE_ERROR = 160
-"""The most characters of an error in the sentence."""
+"""The most characters of an error in the headline."""
 
 
 class Next(Struct, frozen=True):
-    """A command to run, and its purpose; `where` is the machine to run it on, "" for this one."""
+    """A command to run, and its purpose. `where` is the machine to run it on; "" is this one."""
 
     command: str
     purpose: str
@@ -37,14 +37,14 @@ class Next(Struct, frozen=True):
 
 class Reason(Struct, frozen=True, kw_only=True):
     """
-    Why a node is as it is.
+    The reason for the state of a node.
 
     Attributes:
-        sentence: For people; begins with the node's name.
-        state, meaning: The state of its condition, and its color; `explain` sets both.
+        sentence: A sentence for people, which starts with the node's name.
+        state, meaning: The state of the node and its color. `explain` sets both.
         next: Commands to run, the most useful first.
-        failed: The resources that failed, where that is the reason.
-        run: The run that it concerns; "" for none.
+        failed: The failed resources, if they are the reason.
+        run: The run of the reason; "" for none.
     """
 
     sentence: str
@@ -64,7 +64,7 @@ def explain(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
-    """The same with the command that ends the current run, which may hang, where the reason is about something else."""
+    """Add the command that ends the current run, which may hang, if the reason does not concern it."""
     run = evidence.status.run
     if not is_id(run) or reason.run == run:
         return reason
@@ -79,7 +79,7 @@ def is_duplicate(evidence: Evidence) -> bool:
 
 
 def went(evidence: Evidence) -> AgentEvent | None:
-    """Return the agent's goodbye event; None if it has started again since, or never sent one."""
+    """Return the event of the agent's stop; None if it has started since, or never sent one."""
     goodbye, hello = evidence.told.get("shutdown"), evidence.told.get("startup")
     if goodbye is None or (hello is not None and hello.timestamp > goodbye.timestamp):
         return None
@@ -88,9 +88,9 @@ def went(evidence: Evidence) -> AgentEvent | None:
 
 def open_refusal(evidence: Evidence) -> AgentEvent | None:
     """
-    Return what the node refused last; None if it has since accepted a newer document in its place.
+    Return the last document that the node refused; None if the node has accepted a newer one since.
 
-    The node has converged on the document that is stored under the key now, or uses the facts that are assigned to it now.
+    A newer document is accepted if the node has converged on the one that is stored now, or uses the facts that are assigned now.
     """
     refused = evidence.told.get("refused")
     if refused is None:
@@ -107,7 +107,7 @@ def open_refusal(evidence: Evidence) -> AgentEvent | None:
 
 
 def format_disabled(disabled: Disabled, now: datetime) -> str:
-    """`2 h ago by ann until …: why`."""
+    """Return `2 h ago by ann until …: why`."""
     until = f" until {clock(disabled.until)}" if disabled.until else " until an operator enables it"
     if disabled.until:
         until += f" ({format_due(disabled.until, now)})"
@@ -116,7 +116,7 @@ def format_disabled(disabled: Disabled, now: datetime) -> str:
 
 
 def format_due(moment: datetime, now: datetime) -> str:
-    """`in 12 min`, or `due` when the moment has passed."""
+    """Return `in 12 min`, or `due` if the time has passed."""
     seconds = (moment - now).total_seconds()
     return f"in {span(seconds)}" if seconds >= 1 else "due"
 
@@ -209,7 +209,7 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
         said = reason or (summary.reason if summary else "") or "its reason is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
     looking = Next(f"ccmctl events --no-follow -n {name} -r {short_id(run)}", "all that it did in that run")
-    # untrusted text of a node must not get into a suggested shell command
+    # a suggested shell command must not contain untrusted text of a node
     is_run = is_id(run)
     return Reason(
         sentence=ended(f"{name} has failed{since}: {one_line(why)}"),
@@ -224,12 +224,12 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
     start = evidence.starts.get(run)
     cause = start.cause if start is not None else ""
     if run in evidence.recorded:
-        cause = "request"  # also when the start of the run has left the stream
+        cause = "request"  # also if the start of the run is no longer in the stream
     elif start is None and not any(judged.run == run for judged in evidence.judged.values()):
-        # what started it is not known, and `run-now` does nothing about a schedule
+        # the cause is not known, and `run-now` does not run a schedule
         return (Next(f"ccmctl history {evidence.node.name}", "what it did before and after"),)
     if cause == "request":
-        # an agent repeats no request, and `run-now` applies what the node converges on
+        # agents do not repeat requests, and `run-now` applies assignments and configured manifests
         again = "what was requested; send it again when the cause is fixed"
         return (Next(f"ccmctl run show {short_id(run)}", again),) if is_id(run) else ()
     if cause == "schedule":
@@ -318,7 +318,7 @@ def _silent(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _disk(evidence: Evidence, _now: datetime) -> Reason:
-    """The state folder cannot be written, so a kill would lose events, and runs cannot be undone."""
+    """Explain a state folder that cannot be written: a kill would lose events, and runs cannot be undone."""
     trouble = evidence.status.spool.trouble
     name = evidence.node.name
     return Reason(
@@ -356,7 +356,7 @@ def _running(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _behind(evidence: Evidence) -> str:
-    """Return what waits for the current run to end; "" for nothing."""
+    """Return the work that waits for the end of the current run; "" for nothing."""
     status = evidence.status
     for name, judged in evidence.judged.items():
         if judged.is_on_its_way and name != status.name:
@@ -395,7 +395,7 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _refresh_pending(evidence: Evidence, _now: datetime) -> Reason:
-    """A resource changed, but its subscriber has not been refreshed and still uses the old state."""
+    """Explain a resource that changed while its subscriber has not been refreshed and still uses the old state."""
     record = evidence.node.record
     assert record is not None
     name, pending = evidence.node.name, record.refresh_pending
@@ -457,7 +457,7 @@ def _when(moment: datetime, now: datetime) -> str:
 
 
 def _first(errors: Sequence[str]) -> str:
-    """Return the first line of the first error, shortened for the headline; the rest is printed below."""
+    """Return the first line of the first error, shortened for the headline. The rest is printed below it."""
     line = one_line(next(iter(errors), "").partition("\n")[0])
     return shortened(line, HEADLINE_ERROR)
 

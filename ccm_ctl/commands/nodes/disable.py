@@ -1,4 +1,4 @@
-"""`ccmctl disable`: keep nodes from making changes for a while."""
+"""`ccmctl disable`: pause changes on nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccmctl enable`: let disabled nodes converge again."""
+"""`ccmctl enable`: resume changes on nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccmctl group`: selectors that are saved under a name."""
+"""`ccmctl group`: save selectors under a name."""
 
 from __future__ import annotations
 

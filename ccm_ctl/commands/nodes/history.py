@@ -1,4 +1,4 @@
-"""`ccmctl history`: what happened to one node."""
+"""`ccmctl history`: show the sessions and changes of one node."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _show(terminal: Terminal, node: str, entry: PastSession | PastAgentEvent) ->
 
 
 def format_session_starter(session: PastSession) -> str:
-    """Who or what started a session: `anna`, `schedule nightly`, `assignment web (interval)`, `the node`."""
+    """Return the starter of a session: `anna`, `schedule nightly`, `assignment web (interval)`, `the node`."""
     if session.start is None:
         return "unknown"
     cause = find_cause(session.start)

@@ -1,4 +1,4 @@
-"""`ccmctl lock`: keep resources, or all of a node, from being changed for a time."""
+"""`ccmctl lock`: pause changes of resources, or of a whole node, for a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import LockLine
 
 LIST = "list"
-"""In place of a node: show what is locked."""
+"""Given instead of a node, it lists the locks."""
 
 
 class UnlockOptions(Options, frozen=True, kw_only=True):
@@ -43,10 +43,10 @@ class UnlockOptions(Options, frozen=True, kw_only=True):
 
     def spec(self) -> TargetSpec:
         """
-        The nodes. With a selector both must match, so that a scope of the operator's role is used.
+        Return the selected nodes. Node name and selector must both match, so that the scopes of the operator's role apply.
 
         Raises:
-            UsageError: Nothing is selected.
+            UsageError: No node is selected.
         """
         if self.node and not self.nodes.targets:
             return TargetSpec(targets=(f"node={self.node}",), where=self.nodes.where)
@@ -127,10 +127,10 @@ def lock(application: Application, given: LockOptions) -> Exit:
 
 def check_references(resources: tuple[str, ...]) -> None:
     """
-    Refuse what is not a resource.
+    Refuse texts that are not `type#name`.
 
     Raises:
-        UsageError: With the first one.
+        UsageError: A text is not a resource; the message contains the first one.
     """
     for one in resources:
         if parse_reference(one) is None:
@@ -139,7 +139,7 @@ def check_references(resources: tuple[str, ...]) -> None:
 
 def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
     """
-    Refuse nodes whose agents do not know locks of resources.
+    Refuse nodes whose agents do not support locks of resources.
 
     Raises:
         UsageError: With their names.
@@ -153,7 +153,7 @@ def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
 
 
 async def _list(application: Application, fleet: Fleet) -> Exit:
-    """Show what is locked, node by node."""
+    """Show the locks by node."""
     rows = []
     for name, resource, one in find_locks(await read_inventory(fleet), fleet.clock.now()):
         application.terminal.record(

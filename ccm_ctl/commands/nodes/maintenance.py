@@ -1,4 +1,4 @@
-"""What `disable`, `enable` and `run-now` have in common: their options, and how nodes' answers are shown."""
+"""Shared parts of `disable`, `enable` and `run-now`: their options, and the display of the nodes' answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MaintenanceOptions(Options, frozen=True, kw_only=True):
 
 
 def maintenance_options(*, is_why_required: bool) -> list[click.Parameter]:
-    """The options of all three commands."""
+    """Return the options of all three commands."""
     why = click.Option(
         ["--why"],
         metavar="TEXT",
@@ -61,18 +61,18 @@ async def command_nodes(
     Disable or enable the selected nodes, and show their answers.
 
     Args:
-        application: Where to show it.
+        application: Shows the answers.
         fleet: The bus.
         protocol: NODE_DISABLE or NODE_ENABLE.
         spec: The nodes.
         why: The operator's reason.
-        yes: The operator agreed on the command line.
+        yes: The operator confirmed on the command line.
         verb: "disable" or "enable".
-        done: The state of a node that did so, in a word.
-        until: When disabled nodes are enabled again, or locks end.
-        lock: Locks or unlocks resources instead.
-        check: Refuses nodes that cannot do it, before anything is sent.
-        describe: Returns the state of a node that did so, and why, from the body of its answer; None: the state is `done`.
+        done: The state of a node that did so, such as "disabled".
+        until: The time when disabled nodes are enabled again, or locks end.
+        lock: The locks to set or to end, instead of the whole node.
+        check: Refuses nodes that do not support the request, before anything is sent.
+        describe: Returns the state of a node and its reason from the body of the answer; None: the state is `done`.
     """
     inventory, resolved = await resolve(fleet, spec)
     if check is not None:

@@ -64,7 +64,7 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
 
 
 class _Counts(Struct):
-    """What the line below the list counts."""
+    """The numbers in the line below the list."""
 
     nodes: int = 0
     absent: int = 0
@@ -75,7 +75,7 @@ class _Counts(Struct):
     unverified: int = 0
 
     def take(self, part: Sequence[ListedNode]) -> None:
-        """Count some nodes."""
+        """Add nodes to the numbers."""
         for one in part:
             node = one.node
             self.nodes += 1
@@ -89,7 +89,7 @@ class _Counts(Struct):
 
     @property
     def sentence(self) -> str:
-        """The counts that an operator should know."""
+        """Return the line below the list."""
         unsigned = "all" if self.unsigned == self.nodes else self.unsigned
         parts = [
             plural(self.nodes, "node"),
@@ -129,7 +129,7 @@ nodes.add_command(remove_nodes)
 
 
 def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
-    """A node for programs."""
+    """Return a node for programs."""
     record = node.record
     return {
         "node": node.name,
@@ -156,24 +156,24 @@ def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
 
 
 def as_agents(twins: Sequence[DuplicateIdentity]) -> list[OneOfSeveral]:
-    """The agents of one identity, for programs."""
+    """Return the agents of one identity, for programs."""
     return [OneOfSeveral(machine=twin.machine, started=twin.started) for twin in twins]
 
 
 def format_agent(node: Node, condition: NodeCondition) -> tuple[str, str]:
-    """Whether its agent is there, and the color; of what is shown, this is the age."""
+    """Return the presence of the agent or the age of its last heartbeat, and the color."""
     if condition.is_late:
         return "late", "gone"
     return node.state, "" if node.is_present else "quiet"
 
 
 def is_disputed(node: Node) -> bool:
-    """Whether there is a problem with its identity or its assignments."""
+    """Whether the node has a problem with its identity or its assignments."""
     return bool(node.record and node.record.conflict)
 
 
 def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
-    """Return the note about a node; two agents with one identity are distinguished by machine and start time."""
+    """Return the note about a node. It distinguishes two agents with one identity by machine and start time."""
     notes = []
     if node.record and node.record.conflict:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
@@ -215,7 +215,7 @@ def _row(
 
 
 def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Facts by dotted path, as targets name them."""
+    """Yield facts by dotted path, as in --targets."""
     for key, value in facts.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, f"{prefix}{key}.")

@@ -1,4 +1,4 @@
-"""`ccmctl run-now`: nodes converge now instead of at their next interval."""
+"""`ccmctl run-now`: have nodes converge now instead of at their next interval."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run_now(application: Application, given: RunNowOptions) -> Exit:
 
 
 class _View:
-    """Shows which nodes have ended while others converge: failures as they happen, and a line of how many."""
+    """Progress while nodes converge: a line for each failure, and a live line with the number of ended nodes."""
 
     def __init__(self, application: Application, total: int) -> None:
         self._terminal = application.terminal

@@ -1,4 +1,4 @@
-"""One node's past as text: a line for each session and what it changed, and a table of what resources were."""
+"""The history of one node as text: each session with its changes, and a table of the states of resources."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.nodes.node_past import PastAgentEvent, PastSession
 
 RESOURCES_SHOWN = 20
-"""So many resources of one session are named; `--json` has all."""
+"""The most resources that are named for one session. `--json` has all of them."""
 
 _STATES = {"failed": "bad", "stopped": "bad", "changed": "change", "running": "change", "stable": "good"}
 
 
 def draw_session(session: PastSession, starter: str, style: Style) -> str:
     """
-    A session in a line, and below it what happened to its resources.
+    Return a line for a session, and below it a line for each changed or failed resource.
 
     Args:
         session: The session.
-        starter: Who or what started it, in words.
+        starter: The starter of the session, in words.
         style: Width and color.
     """
     summary = session.summary
@@ -58,7 +58,7 @@ def draw_session(session: PastSession, starter: str, style: Style) -> str:
 
 
 def draw_agent_event(past: PastAgentEvent, style: Style) -> str:
-    """What the agent said of itself, in a line."""
+    """Return a line for an event about the agent itself."""
     word = past.event.protocol.rpartition(".")[2].replace("_", " ")
     text = one_line(f"agent {word}: {past.event.message}")
     return " ".join([paint(clock(past.time), "quiet", style), *_flags(past.verdict, style), text]) + "\n"

@@ -1,4 +1,4 @@
-"""`ccmctl state`: what the resources of one node are, or were at a time."""
+"""`ccmctl state`: show the states of the resources of one node, now or at a past time."""
 
 from __future__ import annotations
 

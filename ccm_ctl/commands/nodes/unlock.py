@@ -79,7 +79,7 @@ def unlock(application: Application, given: UnlockOptions) -> Exit:
 
 
 def _describe(body: Mapping[str, Any], resources: tuple[str, ...]) -> tuple[str, str]:
-    """The state of a node that unlocked resources, and which of them were not locked; its answer may say anything."""
+    """Return the state of a node that unlocked resources, and which were not locked. The answer is untrusted."""
     released = body.get("unlocked")
     if not resources or not isinstance(released, list):
         return "unlocked", ""

@@ -40,7 +40,7 @@ _SIZED = {
 
 
 class RolloutFlags(Options, frozen=True, kw_only=True):
-    """The options of `rollout_options`; some commands lack those with a default."""
+    """The options of `rollout_options`. Fields with a default are not options of every command."""
 
     batch: str
     canary: int | None
@@ -75,7 +75,7 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     def starts(self, now: datetime) -> datetime | None:
         """
-        When it begins; None: immediately.
+        Return the start time; None: immediately.
 
         Raises:
             UsageError: The time has passed.
@@ -84,16 +84,16 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     def make_plan(self, inventory: Inventory, resolved: TargetSet) -> tuple[RolloutPlan, list[str]]:
         """
-        The waves of a run, and the nodes that are present, sorted by wave.
+        Return the waves of a run, and the present nodes sorted by wave.
 
         Raises:
-            UsageError: The options or the file make no sense; nothing was sent.
+            UsageError: The options or the file are not valid. Nothing was sent.
         """
         return plan.make_plan(self.definition(), inventory, resolved)
 
     def definition(self) -> RolloutDefinition:
         """
-        The rollout that the options define, including the content of the rollout file.
+        Return the definition of the rollout, including the content of the rollout file.
 
         Raises:
             UsageError: A file and other options were given.
@@ -124,7 +124,7 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
 def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> list[click.Parameter]:
     """
-    Options of commands that can roll out gradually.
+    Return the options of commands that can start a rollout.
 
     Args:
         can_detach: A rollout server may drive it.

@@ -1,4 +1,4 @@
-"""Tell an operator which rollout servers are there; shared by `schedule add`, `--detach` and `run resume --detach`."""
+"""Show an operator the running rollout servers, for `schedule add`, `--detach` and `run resume --detach`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ccm_ctl.fleet.rollout.starts import read_servers
 
 async def tell_servers(application: Application, fleet: Fleet, does: str) -> list[str]:
     """
-    Say which rollout servers run, and warn if none does.
+    Print the running rollout servers, or warn if there is none.
 
     Args:
-        application: Shows it.
+        application: Prints them.
         fleet: The bus.
-        does: What a server is needed for: "starts" or "drives".
+        does: The verb for the action that needs a server: "starts" or "drives".
 
     Returns:
-        `operator@host` of each.
+        The servers, as `operator@host`.
     """
     servers = await read_servers(fleet)
     if servers:

@@ -1,4 +1,4 @@
-"""`ccmctl slots`: who holds the slots of the fleet, and who waits."""
+"""`ccmctl slots`: show which nodes hold or wait for the slots of the fleet."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
 
 
 def release_command(slot: str, node: str) -> str:
-    """The command that takes a slot from a node. A name that a node made up cannot become another command."""
+    """Return the command that frees a slot of a node, quoted, because a node can choose any name."""
     return f"ccmctl slots release {quote(one_line(slot))} {quote(one_line(node))}"
 
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 DEADLINE_S = 3600
-"""Default seconds that a node may start late."""
+"""The default time that a node may start late, in seconds."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -148,7 +148,7 @@ def _add(application: Application, given: ScheduleAddOptions) -> Exit:
 
 
 class _NewSchedule(Struct, frozen=True, kw_only=True):
-    """What the operator asked for; `when` and `zone` as the broker words them."""
+    """The requested schedule. `when` and `zone` have the format of the broker."""
 
     name: str
     content: Content
@@ -158,16 +158,16 @@ class _NewSchedule(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Its times, for people."""
+        """The times of the schedule, for people."""
         return format_when(self.when, self.zone)
 
     def ends(self, fleet: Fleet) -> datetime:
-        """When its signature ends, if it is stored now."""
+        """Return the time when the signature expires if the schedule is stored now."""
         return fleet.clock.now() + timedelta(seconds=self.given.valid_for)
 
 
 async def _store(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
-    """Ask, and store a schedule."""
+    """Ask for confirmation, and store a schedule."""
     terminal, schedules, fleet = application.terminal, _open(broker), broker.fleet
     inventory, resolved = await _resolve(fleet, new)
     if len(resolved.scopes) != 1:
@@ -195,7 +195,7 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
 
 
 async def _store_rollout(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
-    """Ask, and store the schedule of a rollout."""
+    """Ask for confirmation, and store the schedule of a rollout."""
     schedules, fleet, content = _open(broker), broker.fleet, as_bundle(new.content)
     inventory, resolved = await _resolve(fleet, new)
     rollout = make_rollout(fleet, content, inventory, resolved, new.given)
@@ -225,7 +225,7 @@ async def _store_rollout(application: Application, broker: Broker, new: _NewSche
 
 
 async def _resolve(fleet: Fleet, new: _NewSchedule) -> tuple[Inventory, TargetSet]:
-    """The nodes that match now, and their agents know schedules."""
+    """Return the nodes that match now and whose agents support schedules."""
     inventory, resolved = await resolve(fleet, new.given.nodes.spec())
     refuse_older_agents(resolved, "a schedule")
     return inventory, resolved
@@ -244,7 +244,7 @@ def _show_stored(
     start_within_s: float | None = None,
     servers: list[str] | None = None,
 ) -> None:
-    """Say that a schedule was stored, and when it is due."""
+    """Print that a schedule was stored, and its next time."""
     from ccm_ctl.fleet.schedules.stored_schedule import next_time
 
     now = fleet.clock.now()
@@ -283,7 +283,7 @@ def _older_agents(inventory: Inventory, resolved: TargetSet) -> list[str]:
 
 
 def _request(operator: str, new: _NewSchedule, resolved: TargetSet) -> ManifestRequest:
-    """Build the stored request: it has no run ID and no times, because those differ each time."""
+    """Build the stored request, without a run ID and times, because those differ for each run."""
     content, given = new.content, new.given
     return ManifestRequest(
         protocol=MANIFEST_PLAN if given.noop else MANIFEST_APPLY,
@@ -303,8 +303,7 @@ def _request(operator: str, new: _NewSchedule, resolved: TargetSet) -> ManifestR
 
 def choose_deadline_s(given: int | None, *, catch_up: bool) -> float:
     """
-    Return how many seconds late nodes may start; 0 is without limit, because a node that catches up may have been offline for a
-    week.
+    Return how many seconds late nodes may start. 0 means no limit, for nodes that catch up after a long time offline.
     """
     return float(given if given is not None else 0 if catch_up else DEADLINE_S)
 
@@ -444,7 +443,7 @@ def parse_when(
 
 
 def format_when(when: str, zone: str) -> str:
-    """Format the same for people: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
+    """Format the times for people: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
     word, _, rest = when.partition(" ")
     if word == "@every":
         return f"every {format_duration(parse_duration(rest))}"

@@ -1,4 +1,4 @@
-"""`ccmctl schedule` for rollouts: rollout servers start them and drive them wave after wave."""
+"""`ccmctl schedule` for rollouts, which rollout servers start and drive in waves."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 DEADLINE_S = 3600.0
-"""Default seconds that a node may start after its request."""
+"""The default time within which a node must start after its request, in seconds."""
 
 GRACE_S = 10.0
-"""A server that is there begins a start within seconds."""
+"""The time after which a due start counts as missed, in seconds. A running server starts within a few seconds."""
 
 
 class ScheduleAddOptions(Options, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def is_scheduled_rollout(given: ScheduleAddOptions) -> bool:
     Whether the options of `schedule add` make a rollout.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: The options contradict each other.
     """
     if not given.rollout.is_rollout:
         if given.rollout.start_within is not None:
@@ -83,10 +83,10 @@ def make_rollout(
     fleet: Fleet, content: Content, inventory: Inventory, resolved: TargetSet, given: ScheduleAddOptions
 ) -> ScheduledRollout:
     """
-    What is stored and signed. The waves are tried on the nodes that are present now.
+    Return the document that is stored and signed. The waves are checked with the nodes that are present now.
 
     Raises:
-        UsageError: The options or the file make no sense for these nodes.
+        UsageError: The options or the file are not valid for these nodes.
     """
     refuse_credentials(given.source.data)
     definition = given.rollout.definition()
@@ -118,7 +118,7 @@ async def run_rollout_now(
     launch: Launch,
     inventory: Inventory,
 ) -> Exit:
-    """Start the rollout of a schedule now, and drive it; a prepared run says what."""
+    """Start the rollout of a schedule now from a prepared run, and drive it."""
     plan, order = make_plan(rollout.definition, inventory, launch.resolved)
     launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
     state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
@@ -126,7 +126,7 @@ async def run_rollout_now(
 
 
 async def show_rollout_status(application: Application, fleet: Fleet, one: Schedule, *, offline: str) -> Exit:
-    """Show the last starts of a scheduled rollout, and how the newest run stands."""
+    """Show the last starts of a scheduled rollout, and the state of the newest run."""
     from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
 
     assert one.rollout is not None
@@ -155,7 +155,7 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
 
 
 def _missed(fleet: Fleet, one: Schedule, starts: ScheduleStarts) -> str:
-    """A start that is due and that no server has decided about, in words; "": none."""
+    """Return a sentence about a due start that no server has handled; "" if there is none."""
     known = starts.starts[0].due if starts.starts else None
     if one.last is None or (known is not None and one.last <= known):
         return ""
