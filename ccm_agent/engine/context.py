@@ -84,7 +84,7 @@ class ManifestContext(ManifestScope):
         loaded: The manifest.
         noop, health_check_only: The modes of the manifest.
         parents: The contexts of the enclosing manifests, outermost first.
-        asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
+        asked_by: The `apply` resource that includes this manifest, as `apply#name`; "" for the outermost manifest.
         apply_resources: Applies the resources of a context; this is the engine's own loop.
     """
 
@@ -374,7 +374,7 @@ class ManifestContext(ManifestScope):
             # Providers and this context refer to each other. Waiting for the garbage collector would take longer than the run.
             self._providers.clear()
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _context_for(self, declared: ResolvedResource) -> Any:
         """Return the context for a provider: this context, or a restricted one if the node's policy limits the run."""

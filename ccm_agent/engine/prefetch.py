@@ -45,7 +45,7 @@ class StatePrefetcher:
         Args:
             resources: The resources of one manifest.
             changes: Counts the changes of the whole run.
-            may_look: Whether the node's policy allows reading a resource's state; None: no policy.
+            may_look: Whether the node's policy allows reading a resource's state; None means no policy.
         """
         self._changes = changes
         self._may_look = may_look

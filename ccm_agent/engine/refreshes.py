@@ -67,7 +67,7 @@ class ManifestScope:
     Attributes:
         noop, health_check_only: The modes of the manifest.
         parents: The enclosing manifests, outermost first.
-        asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
+        asked_by: The `apply` resource that includes this manifest, as `apply#name`; "" for the outermost manifest.
         outcomes: The last event of each of its resources, by type and name, and by type and alias.
     """
 
@@ -238,7 +238,7 @@ class Refreshes:
                 names[f"the subscribers of {change.trigger.label}"] = None
         return list(names)[:NAMED_LIMIT]
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _ended_subscriber(
         self, declared: ResolvedResource, context: ManifestScope, event: TransactionEvent, *, is_real: bool

@@ -297,7 +297,7 @@ class LocalEngine:
             state, loaded, noop=True, health_check_only=False, apply_resources=ResourceLoop().run
         )
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _begin(self, options: ApplyOptions, *, is_single: bool = False) -> SharedRunState:
         session = MemorySession()

@@ -154,7 +154,7 @@ class RunUndo:
         if self._log is not None:
             await self._log.close(self._run)
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _is_in_use(self, entry: UndoEntry, path: str) -> bool:
         """

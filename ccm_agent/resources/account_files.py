@@ -33,7 +33,7 @@ FEW = 16
 
 async def read_accounts(files: Files, path: str) -> str:
     """
-    Return the text of one of the files.
+    Return the text of an account file.
 
     Raises:
         FileError: The file cannot be read.

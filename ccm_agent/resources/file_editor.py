@@ -125,7 +125,7 @@ class FileEditor(Generic[P]):
             await self._files.remove(staged)
             raise
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _content(self, look: FileInfo) -> tuple[bytes, str]:
         """Return the content of a file, or the reason why it cannot be changed."""

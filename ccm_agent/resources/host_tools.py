@@ -66,7 +66,7 @@ async def trial_folder(
         lock: The name of the lock.
         why: The beginning of an error: "the unit cannot be verified, so nothing was written".
         mode: The folder's permissions.
-        way_out: The end of an error.
+        way_out: The end of an error, which suggests an action.
 
     Raises:
         FileError: The folder cannot be created.

@@ -7,7 +7,7 @@ acknowledgements, or deny subjects. The suites in tests/contract run against it 
     broker = MemoryBroker()
     node, operator = MemoryBus(broker, "web1"), MemoryBus(broker, "op")
     await node.requests.subscribe(["all", "node.web1"], handle)
-    broker.stop()                      # from here on all calls raise BusUnavailableError
+    broker.stop()                      # from now on all calls raise BusUnavailableError
 """
 
 from __future__ import annotations

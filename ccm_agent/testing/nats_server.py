@@ -30,7 +30,7 @@ from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 
 CACHED = Path(__file__).resolve().parents[2] / ".cache" / "nats-server"
-"""Where `.ci/fetch-nats-server` stores the binary in a checkout of the project."""
+"""The path at which `.ci/fetch-nats-server` stores the binary in a checkout of the project."""
 
 MINIMUM_VERSION = (2, 14)
 """The minimum version. Schedules with `cron` and `every`, and the table of streams, require it."""

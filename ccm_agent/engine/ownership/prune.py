@@ -158,7 +158,7 @@ class RunPrune:
         elif gone:
             await self._prune(gone, loop)
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _is_declared(self, entry: LedgerEntry) -> bool:
         owners = (parse_reference(one) for one in entry.owners)

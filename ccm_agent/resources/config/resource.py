@@ -60,7 +60,7 @@ def _check_keys(wanted: ConfigProperties) -> None:
         if path in inside:
             refuse(f"`{'.'.join(path)}` contains another of the keys: make one value of both", "values")
     if len(set(paths)) < len(paths):
-        refuse("a key is there twice", "values")
+        refuse("a key occurs twice", "values")
 
 
 def _check_values(wanted: ConfigProperties) -> None:

@@ -96,7 +96,7 @@ def refused_directories(wanted: DirectoryProperties) -> tuple[str, ...]:
 
 def _check_recurse(wanted: DirectoryProperties) -> None:
     if wanted.recurse and not wanted.has_attributes:
-        refuse("`recurse` is about owner, group and modes, and none of them is set", "recurse")
+        refuse("`recurse` requires `owner`, `group`, `file_mode` or `directory_mode`", "recurse")
 
 
 def _check_mode(mode: str, field: str) -> None:
@@ -124,7 +124,7 @@ def _check_age(wanted: DirectoryProperties) -> None:
     except DocumentError as err:
         refuse(err.message, "max_age")
     if wanted.max_age and age_s <= 0:
-        refuse(f"`max_age` must be longer than nothing, not `{wanted.max_age}`", "max_age")
+        refuse(f"`max_age` must be more than 0, not `{wanted.max_age}`", "max_age")
 
 
 def _check_size(wanted: DirectoryProperties) -> None:
@@ -136,7 +136,7 @@ def _check_size(wanted: DirectoryProperties) -> None:
 
 def _check_matches(wanted: DirectoryProperties) -> None:
     if wanted.matches and not wanted.has_limits:
-        refuse("`matches` is about `max_age` and `max_size`, and there is neither", "matches")
+        refuse("`matches` requires `max_age` or `max_size`", "matches")
     if len(wanted.matches) > GLOBS_MAX:
         refuse(f"`matches` has more than {GLOBS_MAX} globs", "matches")
     for glob in wanted.matches:

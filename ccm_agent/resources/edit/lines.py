@@ -22,7 +22,7 @@ _LISTED = 5
 
 def edit_content(content: bytes, edits: Sequence[Edit]) -> bytes:
     """
-    Return a content with all edits.
+    Return the content with all edits applied.
 
     Raises:
         FileError: The content is not text, or an edit is not possible.
@@ -125,7 +125,7 @@ class _Lines:
         if len(begins) > 1 or len(ends) > 1:
             what, numbers = ("begin", begins) if len(begins) > 1 else ("end", ends)
             raise FileError(
-                f"the line `{what}` of the block is there {len(numbers)} times ({_numbers(numbers)})"
+                f"the line `{what}` of the block occurs {len(numbers)} times ({_numbers(numbers)})"
             )
         if not begins or not ends or begins[0] > ends[0]:
             have, lack = ("begin", "end") if begins else ("end", "begin")

@@ -22,9 +22,9 @@ def _check_edits(wanted: EditProperties) -> None:
         return
     for field in _OWN:
         if getattr(wanted, field) not in (None, "", False):
-            refuse(f"`{field}` belongs into each of `edits` if there are `edits`", field)
+            refuse(f"`{field}` must be set in each of `edits` if there are `edits`", field)
     if wanted.ensure == ABSENT:
-        refuse("`ensure: absent` belongs into each of `edits` if there are `edits`", "ensure")
+        refuse("`ensure: absent` must be set in each of `edits` if there are `edits`", "ensure")
     places = [(edit, f"edits[{number}].") for number, edit in enumerate(wanted.edits)]
     check_each(wanted, *(lambda _, one=one: _check_one(*one) for one in places))
 

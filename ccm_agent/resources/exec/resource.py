@@ -75,7 +75,7 @@ def _check_names(wanted: ExecProperties) -> None:
     for number, entry in enumerate(wanted.environment):
         name = entry.partition("=")[0]
         if not SHELL_VARIABLE.fullmatch(name) and not _holds_markers(entry):
-            message = f"invalid environment variable `{name}`: its name holds other than letters, digits and underscores"
+            message = f"invalid environment variable `{name}`: its name has characters other than letters, digits and underscores"
             refuse(message, f"environment[{number}]")
 
 

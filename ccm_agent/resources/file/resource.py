@@ -76,7 +76,7 @@ def _check_content(wanted: FileProperties) -> None:
 
 def _check_replace(wanted: FileProperties) -> None:
     if not wanted.replace and not wanted.manages_content:
-        refuse("`replace: false` is about `content` or `source`, and there is neither", "replace")
+        refuse("`replace: false` requires `content` or `source`", "replace")
 
 
 def _check_given(wanted: FileProperties, field: str) -> None:
@@ -90,7 +90,7 @@ def _check_checksum(wanted: FileProperties) -> None:
     if not _SHA256.fullmatch(wanted.checksum):
         refuse("`checksum` is not SHA-256 in hex: 64 digits from 0 to f", "checksum")
     if not wanted.source:
-        refuse("`checksum` is of what `source` holds, and there is no `source`", "checksum")
+        refuse("`checksum` requires `source`, because it is the digest of its content", "checksum")
     wanted.checksum = wanted.checksum.lower()
 
 

@@ -90,7 +90,7 @@ def _check_timeout(wanted: ScaffoldProperties) -> None:
     except DocumentError as err:
         refuse(err.message, "timeout")
     if limit_s <= 0:
-        refuse(f"`timeout` must be longer than nothing, not `{wanted.timeout}`", "timeout")
+        refuse(f"`timeout` must be more than 0, not `{wanted.timeout}`", "timeout")
 
 
 def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

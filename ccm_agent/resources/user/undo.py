@@ -1,4 +1,4 @@
-"""What undoes the change of a user."""
+"""Undoes the change of a user."""
 
 from __future__ import annotations
 

@@ -51,15 +51,13 @@ class Http:
         largest = LIMIT_BYTES if wanted.checksum else TOLD_BYTES
         archive, *creates = await self._files.inspect(paths, digest={wanted.name: [largest]})
         if archive.kind == "unreadable":
-            raise FileError(f"{wanted.name}: cannot be looked at: {archive.error}")
+            raise FileError(f"{wanted.name}: cannot be read: {archive.error}")
         if archive.kind == "other":
             raise FileError(
-                f"{wanted.name}: is neither file nor directory, and stands where the archive is to be"
+                f"{wanted.name}: is neither a file nor a directory, and is at the path of the archive"
             )
         if archive.kind == "directory" and wanted.ensure != ABSENT:
-            raise FileError(
-                f"{wanted.name}: is a directory, and stands where the archive is to be; remove it first"
-            )
+            raise FileError(f"{wanted.name}: is a directory at the path of the archive; remove it first")
         is_there = archive.kind != ABSENT
         return ArchiveState(
             protocol=PROTOCOL,

@@ -34,12 +34,12 @@ def _change(lines: list[str], change: KeyChange) -> None:
     found = [number for area in areas for number in area if _key_of(lines[number]) == key]
     if len(found) > 1:
         places = " and ".join(str(number + 1) for number in found[:2])
-        raise FileError(f"the key `{change.shown}` is there more than once (lines {places})")
+        raise FileError(f"the key `{change.shown}` occurs more than once (lines {places})")
     if found:
         _replace(lines, found[0], change)
     elif not change.is_removed:
         if len(areas) > 1:
-            raise FileError(f"the section `{section}` is there more than once")
+            raise FileError(f"the section `{section}` occurs more than once")
         _insert(lines, section, key, areas, _text(change))
 
 

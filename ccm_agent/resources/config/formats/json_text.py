@@ -60,7 +60,7 @@ def _change(text: str, change: KeyChange) -> str:
         elif node.members is None:
             if change.is_removed:
                 return text
-            raise FileError(f"the key `{change.shown}`: what is before `{name}` is not an object")
+            raise FileError(f"the key `{change.shown}`: the value before `{name}` is not an object")
         elif name not in node.members:
             return text if change.is_removed else _insert(text, node, name, nested(rest, change.value))
         elif not rest and change.is_removed:
@@ -167,7 +167,7 @@ class _Reader:
             key = self._string()
             if key in node.members:
                 raise FileError(
-                    f"line {self._text.count(chr(10), 0, begin) + 1}: the key `{key}` is there twice"
+                    f"line {self._text.count(chr(10), 0, begin) + 1}: the key `{key}` occurs twice"
                 )
             self._skip()
             self._expect(":")

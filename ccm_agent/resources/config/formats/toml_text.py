@@ -40,7 +40,7 @@ def _change(document: Any, change: KeyChange) -> None:
                 )
             place = place[int(name)]
         elif not isinstance(place, dict):
-            raise FileError(f"the key `{change.shown}`: what is before `{name}` is not a table")
+            raise FileError(f"the key `{change.shown}`: the value before `{name}` is not a table")
         elif name not in place:
             if not change.is_removed:
                 place[name] = nested(change.path[number + 1 :], change.value)
@@ -49,7 +49,7 @@ def _change(document: Any, change: KeyChange) -> None:
             place = place[name]
     last = change.path[-1]
     if not isinstance(place, dict):
-        raise FileError(f"the key `{change.shown}`: what is before `{last}` is not a table")
+        raise FileError(f"the key `{change.shown}`: the value before `{last}` is not a table")
     if change.is_removed:
         place.pop(last, None)
     elif last not in place or not is_same(_plain(place[last]), change.value):

@@ -60,7 +60,7 @@ def _reason(err: Exception, lines_before: int) -> str:
     mark = getattr(err, "problem_mark", None)
     where = f"line {mark.line + 1 + lines_before}: " if mark is not None else ""
     problem = getattr(err, "problem", None) or "a value is not valid"
-    return where + ("a key is there twice" if "duplicate key" in problem else problem)
+    return where + ("a key occurs twice" if "duplicate key" in problem else problem)
 
 
 def _head(text: str) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _change(document: Any, change: KeyChange) -> bool:
         elif isinstance(place, dict):
             key = name
         else:
-            raise FileError(f"the key `{change.shown}`: what is before `{name}` is not a mapping")
+            raise FileError(f"the key `{change.shown}`: the value before `{name}` is not a mapping")
         is_there = isinstance(place, list) or key in place
         if change.is_removed and (is_last or not is_there):
             if is_there and isinstance(place, dict):

@@ -66,4 +66,4 @@ def _written(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as err:
-        raise FileError("a value contains half a character, which no file can have") from err
+        raise FileError("a value contains an unpaired surrogate, which cannot be written to a file") from err

@@ -66,4 +66,4 @@ def _present(names: Iterable[str]) -> ExistingResources:
 
 def _refuse_argument(argument: str) -> None:
     if argument:
-        raise UsageError(f"package:{argument}: packages cannot be narrowed; write `package`")
+        raise UsageError(f"package:{argument}: `package` has no argument; write `package`")

@@ -143,7 +143,7 @@ class RepositoryFiles:
         if drops_key:
             await self._files.remove(key_path)
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _paths(self, name: str) -> tuple[str, str]:
         return self._format.path(name), self._format.key_path(name)

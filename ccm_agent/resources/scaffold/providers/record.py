@@ -73,7 +73,7 @@ async def recall(records: Records, name: str) -> ScaffoldRecord | None:
     try:
         record = _with_paths(msgspec.json.decode(document, type=ScaffoldRecord), _from_json)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None  # treated as a missing record: commands are run once more
+        return None  # treated as a missing record, so commands are run once more
     # these paths will be removed later, so they must not lead out of the directory
     return record if all(map(_is_inside, record.files)) else None
 

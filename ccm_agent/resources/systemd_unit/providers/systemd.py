@@ -142,7 +142,7 @@ class SystemdUnits:
                 done = await self._systemctl("daemon-reload", "--system", limit_s=RELOAD_LIMIT_S)
             _refuse_failure(done, "systemd cannot read the changed units")
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _look(self, wanted: Sequence[SystemdUnitProperties]) -> list[SystemdUnitState]:
         looks = await self._files.inspect([RUNNING, *(one.path for one in wanted)], follow=False)

@@ -48,7 +48,7 @@ ONE = {"key": "a", "value": 1}
         ({"key": ["a", ""], "value": 1}, "$.key: a name in the key is empty"),
         ({"key": ["a"] * 65, "value": 1}, "$.key: a key has 1 to 64 names"),
         ({"values": {"a": 1, "a.b": 2}}, "$.values: `a` contains another of the keys"),
-        ({"values": {"a": 1, '"a"': 2}}, "$.values: a key is there twice"),
+        ({"values": {"a": 1, '"a"': 2}}, "$.values: a key occurs twice"),
         ({"key": "a", "value": DEEP}, "$.value: the value is nested more than 64 levels deep"),
         ({"values": {"a": DEEP}}, "$.values: the value is nested more than 64 levels deep"),
         ({"key": "a", "value": {1: 2}}, "$.value: the keys of a mapping must be texts"),

@@ -95,8 +95,8 @@ def test_a_content_is_edited_once(content: bytes, edit: Edit, want: bytes) -> No
         (b"# b\n", BLOCK, "line 1 is the line `begin` of the block, and no line `end` belongs to it"),
         (b"# e\n", BLOCK, "line 1 is the line `end` of the block, and no line `begin` belongs to it"),
         (b"# e\n# b\n", BLOCK, "line 2 is the line `begin` of the block, and no line `end` belongs to it"),
-        (b"# b\n# b\n# e\n", BLOCK, "the line `begin` of the block is there 2 times (lines 1, 2)"),
-        (b"# b\n# e\n# e\n", BLOCK, "the line `end` of the block is there 2 times (lines 2, 3)"),
+        (b"# b\n# b\n# e\n", BLOCK, "the line `begin` of the block occurs 2 times (lines 1, 2)"),
+        (b"# b\n# e\n# e\n", BLOCK, "the line `end` of the block occurs 2 times (lines 2, 3)"),
         (b"a\0b", Edit(line="x"), "it contains NUL bytes, so it is not text (UTF-16 is not supported)"),
         (
             "a\n".encode("utf-16"),

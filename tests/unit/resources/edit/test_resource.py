@@ -81,8 +81,11 @@ LINE = {"line": "a"}
         ({**LINE, "validate": "%s"}, "$.validate: `validate` must begin with a program"),
         ({**LINE, "validate": "'sshd %s"}, "$.validate: `validate` must be shell words"),
         ({**LINE, "validate": "sshd \0 %s"}, "$.validate: `validate` contains a NUL character"),
-        ({**LINE, "edits": [Edit(line="b")]}, "$.line: `line` belongs into each of `edits`"),
-        ({"ensure": "absent", "edits": [Edit(line="b")]}, "$.ensure: `ensure: absent` belongs into each of"),
+        ({**LINE, "edits": [Edit(line="b")]}, "$.line: `line` must be set in each of `edits`"),
+        (
+            {"ensure": "absent", "edits": [Edit(line="b")]},
+            "$.ensure: `ensure: absent` must be set in each of",
+        ),
         ({"edits": [Edit(line="b"), Edit(line="\n")]}, "$.edits[1].line: `line` is empty"),
         ({"edits": [Edit(line="b", ensure="gone")]}, "$.edits[0].ensure: `ensure` is `gone`"),
         ({"edits": [Edit(block="b"), Edit(block="c")]}, "$.edits[1].begin: two blocks have the same line"),

@@ -324,13 +324,13 @@ def test_manifest_properties_pass() -> None:
         pytest.param(
             {"environment": ["A=1", "B-C=secret"]},
             "environment[1]",
-            "invalid environment variable `B-C`: its name holds other than letters, digits and underscores",
+            "invalid environment variable `B-C`: its name has characters other than letters, digits and underscores",
             id="a variable with a dash",
         ),
         pytest.param(
             {"environment": ["A =secret"]},
             "environment[0]",
-            "invalid environment variable `A `: its name holds other than letters, digits and underscores",
+            "invalid environment variable `A `: its name has characters other than letters, digits and underscores",
             id="a variable with a space",
         ),
     ],

@@ -67,7 +67,7 @@ def test_digits_of_a_mode_that_do_not_matter_are_kept(mode: str, kept: int, bits
         pytest.param({"mode": "7x"}, "mode `7x` is not an octal number", id="two digits"),
         pytest.param(
             {"replace": False},
-            "`replace: false` is about `content` or `source`, and there is neither",
+            "`replace: false` requires `content` or `source`",
             id="nothing to replace",
         ),
         pytest.param(
@@ -77,7 +77,7 @@ def test_digits_of_a_mode_that_do_not_matter_are_kept(mode: str, kept: int, bits
         ),
         pytest.param(
             {"content": "x", "checksum": "0" * 64},
-            "`checksum` is of what `source` holds, and there is no `source`",
+            "`checksum` requires `source`, because it is the digest of its content",
             id="checksum without source",
         ),
     ],

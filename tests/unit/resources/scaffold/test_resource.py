@@ -79,7 +79,7 @@ class TestCheck:
                 pytest.param(
                     {"timeout": timeout},
                     "timeout",
-                    f"`timeout` must be longer than nothing, not `{timeout}`",
+                    f"`timeout` must be more than 0, not `{timeout}`",
                     id=f"no time at all: {timeout}",
                 )
                 for timeout in ("0", "-1s")

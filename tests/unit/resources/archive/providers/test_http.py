@@ -210,8 +210,8 @@ async def test_without_a_checksum_an_archive_that_others_may_write_to_is_fetched
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("directory", "is a directory, and stands where the archive is to be"),
-        ("other", "is neither file nor directory"),
+        ("directory", "is a directory at the path of the archive"),
+        ("other", "is neither a file nor a directory"),
     ],
 )
 async def test_a_path_that_is_not_a_file_is_an_error(kind: str, sentence: str) -> None:
