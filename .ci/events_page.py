@@ -12,7 +12,7 @@ AGENT_EVENTS = {
     "startup": "The agent started. `details`: version, machine, public key and certificate.",
     "shutdown": "The agent stopped. `details`: version.",
     "drift": "A run corrected resources that were changed outside of manifests. `details`: run, manifest, count, resources.",
-    "refused": "The node did not obey a request or a document. `details`: what it refused, and the run if there is one.",
+    "refused": "The node refused a request or a document. `details`: what it refused, and the run if there is one.",
     "lost_events": "Events were dropped because the spool was full. `details`: their number and places.",
     "duplicate": "Another agent uses the identity of this node, or no longer does. `details`: machine, started, duplicate.",
     "disabled": "An operator disabled the node. `details`: until when, by whom and why.",
@@ -20,7 +20,7 @@ AGENT_EVENTS = {
     "converge": "An operator asked the node to converge now. `details`: by whom and why.",
     "locked": "An operator locked resources. `details`: the resources, until when, by whom and why.",
     "unlocked": "An operator unlocked resources. `details`: the resources, by whom and why.",
-    "decision": "What the node decided about a request. `details`: run, action, scope, state, code, "
+    "decision": "The node's decision about a request. `details`: run, action, scope, state, code, "
     "name and key of the operator, number, and the link of the decision before it.",
     "key": "The node signs its events with another key or certificate from here on. `details`: public key and certificate.",
 }
@@ -28,11 +28,11 @@ AGENT_EVENTS = {
 
 EVERY_EVENT = {
     "protocol": "The kind of the message: the title of its section.",
-    "event_id": "A KSUID; ids of one process grow in the order the events were made.",
-    "timestamp": "When the event was made, by the clock of the node.",
+    "event_id": "A KSUID; ids of one process increase in the order of the events.",
+    "timestamp": "When the event was created, by the node's clock.",
     "node": "The node.",
     "run": "The run; empty for a local apply.",
-    "number": "Place within the run, from 1; 0 for a local apply.",
+    "number": "Position in the run, from 1; 0 for a local apply.",
 }
 """Fields with the same meaning in every event. If a docstring contains more, it is shown with its event."""
 

@@ -303,7 +303,7 @@ async def store_assignment(
         fleet: The bus.
         assignment: The assignment.
         known: The assignments at the time when the operator confirmed the change.
-        base: The signed objects from which the assignment was made.
+        base: The verified data or operator input from which the assignment was made.
         message: The operator's reason.
 
     Raises:

@@ -175,8 +175,8 @@ class Documents:
         Args:
             key: The key.
             change: Computes the new body from the old one (None if there is none). It may be called again.
-            base: The signed objects from which the new body is made. If empty, it is made from the old body, which must be
-                verified.
+            base: The verified data or operator input from which the new body is made. If empty, the new body is made from the
+                old one, which must be verified.
             revision: Write only if this revision is the newest. None: any revision, but an unseen revision is never
                 overwritten.
             above: The new number and count are also higher than those of these documents.

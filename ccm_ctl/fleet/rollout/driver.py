@@ -70,7 +70,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         fleet: The bus.
         store: The store with the state of the rollout.
         request: The request that is sent to each node. Its run, targets and requester are set here.
-        base: The signed objects from which the request was made.
+        base: The verified data or operator input from which the request was made.
         scopes: The scopes of the run, for an operator who may not send to single nodes.
         is_sent_to_scopes: Whether requests are sent only to these scopes, even if the broker allows more.
         order: The nodes of all waves, in the plan's order.

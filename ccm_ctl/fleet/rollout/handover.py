@@ -67,7 +67,7 @@ def hand_over(
         fleet: The bus.
         state: The rollout.
         record, nodes: The record of its run, and its nodes.
-        base: The signed objects from which they were made.
+        base: The verified data or operator input from which they were made.
 
     Raises:
         UsageError: Servers would not drive it.

@@ -133,7 +133,7 @@ class RolloutStore:
         Args:
             state: The state.
             revision: The revision that it replaces.
-            base: The signed objects from which it was made.
+            base: The verified data or operator input from which it was made.
 
         Raises:
             RevisionError: The key has been written in the meantime.
@@ -191,7 +191,7 @@ class RolloutStore:
         Args:
             run: The run.
             change: Returns the new state for the given old state.
-            base: The signed objects from which the change was made.
+            base: The verified data or operator input from which the change was made.
             sequence, ends: The nodes of all waves in the plan's order, and the state of each in the run; see `judge.obey`.
 
         Raises:

@@ -179,7 +179,7 @@ class History:
         Args:
             record: The request.
             nodes, offline: The expected nodes, and those of them that are not present.
-            base: The signed objects from which the request was made.
+            base: The verified data or operator input from which the request was made.
 
         The request is written first. This makes this operator the owner, because nobody else knows the run ID yet.
         """

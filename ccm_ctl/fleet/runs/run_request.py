@@ -38,7 +38,7 @@ class Launch(Struct, frozen=True, kw_only=True):
         record: The record of the run.
         request: The request.
         resolved: The target nodes.
-        base: The signed objects from which the request was made.
+        base: The verified data or operator input from which the request was made.
     """
 
     record: RunRecord
@@ -82,7 +82,7 @@ def prepare(
         resolved: The target nodes.
         action: "apply", "plan", "check", "ensure", "exec", "undo", "assign" or "rotate".
         name: The manifest's or resource's name.
-        base: The signed objects from which the request was made.
+        base: The verified data or operator input from which the request was made.
         run: The ID of the run. "": a new one is generated.
     """
     refuse_too_many(resolved)

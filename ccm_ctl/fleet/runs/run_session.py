@@ -170,7 +170,7 @@ def new_rollout(
         recorded: The run on record.
         state, revision: The rollout as it is stored.
         request: The request that is sent to each node.
-        base: The signed objects from which the request was made.
+        base: The verified data or operator input from which the request was made.
         is_sent_to_scopes: Whether the request is sent only on the scopes of the record, and names the nodes. A record can also
             require this.
 

@@ -240,7 +240,7 @@ class Schedules:
             when, zone: Its times, in the broker's format.
             request: The request to send.
             ends: When the signature expires. Agents that require signatures do not accept the schedule after this time.
-            base: The signed objects from which it was made.
+            base: The verified data or operator input from which it was made.
 
         Raises:
             UsageError: See `place`.
@@ -294,7 +294,7 @@ class Schedules:
             when, zone: Its times, in the broker's format.
             rollout: The rollout to start.
             ends: When the signature expires. Servers that require signatures do not accept the schedule after this time.
-            base: The signed objects from which it was made.
+            base: The verified data or operator input from which it was made.
 
         Raises:
             UsageError: See `check_rollout`.
