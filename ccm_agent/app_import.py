@@ -1,4 +1,4 @@
-"""What this host has of a type, for `ccm import` and for the requests of `ccmctl import`."""
+"""Find this host's existing resources, for `ccm import` and for the requests of `ccmctl import`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 async def find_existing(app: App, type_name: str, argument: str) -> ExistingResources:
     """
-    Return what this host has of a type.
+    Return this host's resources of a type.
 
     Args:
         app: The adapters of this process.
         type_name: The type.
-        argument: What to narrow it to, such as a directory; "" for all.
+        argument: Restricts the search, such as to a directory; "" for all resources.
 
     Raises:
         ManifestError: The type is unknown.
@@ -36,14 +36,14 @@ async def find_existing(app: App, type_name: str, argument: str) -> ExistingReso
 
 async def find_host_resources(app: App, types: Sequence[str], options: ApplyOptions) -> HostResources:
     """
-    Return what this host has of types, without what the policy forbids to manage.
+    Return this host's resources of types, without those that the policy forbids to manage.
 
-    What cannot be read or is forbidden is named in `left_out`, a whole type with the name `*`.
+    `left_out` names resources that are forbidden or cannot be read, or a whole type with the name `*`.
 
     Args:
         app: The adapters of this process.
-        types: The types, of `IMPORT_TYPES`.
-        options: Their grant is that of the requester.
+        types: The types, from `IMPORT_TYPES`.
+        options: The options, with the requester's permissions.
     """
     context = await app.engine().context(options)
     resources: list[FoundResource] = []

@@ -66,7 +66,7 @@ def command(state: str, wait: int, as_json: bool) -> Exit:
     lines += [f"removed: {', '.join(left.removed)}"] if left.removed else []
     lines += [f"kept: {', '.join(left.kept)}"] if left.kept else []
     if todo:
-        lines.append(f"the fleet was not told: {left.reason}")
+        lines.append(f"the fleet was not notified: {left.reason}")
         lines += [f"next, as an operator: {word}" for word in todo]
     terminal.show("\n".join(lines) + "\n")
     return Exit.OK

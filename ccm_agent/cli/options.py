@@ -32,7 +32,7 @@ class CcmCommand(BaseCommand):
     """A command of `ccm`, which accepts `--debug` and `--info`."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
-        """Return the options about the log. They are hidden, because `ccm apply` is about its manifest."""
+        """Return the logging options. They are hidden to keep help screens short."""
         return [_log_option(name, about) for name, about in LOG_OPTIONS.items()]
 
     def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:

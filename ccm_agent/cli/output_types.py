@@ -186,8 +186,10 @@ class LeaveOutput(Struct, frozen=True, kw_only=True):
 
     node: Annotated[str, Meta(description="Its name.")]
     left: Annotated[bool, Meta(description="Whether it was in a fleet.")]
-    told: Annotated[bool, Meta(description="Whether the fleet knows; if not, see `reason` and `next`.")]
-    reason: Annotated[str | None, Meta(description="Why the fleet was not told.")]
+    told: Annotated[
+        bool, Meta(description="Whether the fleet was notified; if not, see `reason` and `next`.")
+    ]
+    reason: Annotated[str | None, Meta(description="Why the fleet was not notified.")]
     removed: Annotated[list[str], Meta(description="Files that were removed.")]
     kept: Annotated[list[str], Meta(description="Files that stay.")]
     next: Annotated[list[str], Meta(description="Commands that an operator runs.")]

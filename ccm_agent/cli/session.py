@@ -1,4 +1,4 @@
-"""`ccm session`: stores that connect several `ccm ensure` commands."""
+"""`ccm session`: stores that let several `ccm ensure` commands depend on each other."""
 
 from __future__ import annotations
 

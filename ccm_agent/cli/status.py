@@ -1,4 +1,4 @@
-"""`ccm status`: show the state of a resource, identified only by its name."""
+"""`ccm status`: show the state of a resource, given only its type and name."""
 
 from __future__ import annotations
 

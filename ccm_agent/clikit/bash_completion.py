@@ -1,5 +1,5 @@
 """
-Completion in bash that knows the whole line.
+Completion in bash that uses the whole line.
 
 bash splits `role=web` into three words and replaces only the last word. The program needs the whole word, so it parses the line
 itself. It removes the part that bash keeps from its completions.

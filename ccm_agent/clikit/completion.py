@@ -41,7 +41,7 @@ class Word(click.types.StringParamType):
 
 
 class AnyWord(Word):
-    """The same for words that may look like options and are not checked."""
+    """A `Word` that may look like an option, and is not checked."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the word unchanged."""

@@ -117,7 +117,7 @@ def usage_sentence(err: click.UsageError, program: str) -> str:
     if isinstance(err, click.NoSuchOption):
         from ccm_agent.model.suggestions import nearest
 
-        # All options begin with dashes. Dashes must not make two options similar.
+        # All options begin with dashes, so dashes are removed before comparing options.
         known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
         near = nearest(err.option_name.removeprefix("--"), known)
         hint = f", did you mean `{known[near]}`?" if near else ""

@@ -66,7 +66,7 @@ class MergedRows:
 
 
 class _Group:
-    """Equal rows: the first row, the names of all, and the lowest and highest amount by column."""
+    """A group of equal rows: the first row, all names, and the lowest and highest amount by column."""
 
     def __init__(self, row: Sequence[Cell]) -> None:
         self.first = row

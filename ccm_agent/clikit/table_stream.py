@@ -24,7 +24,7 @@ LEAST_ROWS = 10
 """The minimum number of lines of a long table, for a terminal with few lines."""
 
 AGAIN = "`| less`"
-"""How to show all rows of a command that changes nothing and can therefore be repeated."""
+"""The advice for showing all rows of a command that changes nothing and can therefore be repeated."""
 
 AT_ONCE = 500
 """The number of rows of a long table that are written together."""

@@ -43,16 +43,16 @@ def normalise(check: HealthCheck) -> HealthCheck:
     ]
     if len(given) != 1:
         what = (
-            "both `command` and `goss_rules`: take one"
+            "both `command` and `goss_rules`; use one"
             if given
-            else "neither `command` nor `goss_rules`: add one"
+            else "neither `command` nor `goss_rules`; add one"
         )
         raise PropertyError(f"a health check has {what}")
     wanted = _BY_KEY[given[0]]
     if check.format not in ("", wanted):
         hint = did_you_mean(check.format, _BY_KEY.values()) if check.format not in _BY_KEY.values() else ""
         raise PropertyError(
-            f"the format `{check.format}` does not go with `{given[0]}`{hint}; leave it out or write {wanted}"
+            f"the format `{check.format}` cannot be used with `{given[0]}`{hint}; leave it out or write {wanted}"
         )
     if check.tries < 0:
         raise PropertyError(f"`tries` of a health check is {check.tries}: write 1 or more")

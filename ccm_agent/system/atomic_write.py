@@ -58,7 +58,9 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
     uid, gid = user_id(owner), group_id(group)
     directory, _, name = staged.rpartition("/")
     if directory != path.rpartition("/")[0]:
-        raise FileError(f"{staged}: is not beside {path}, so it cannot take its place in one step")
+        raise FileError(
+            f"{staged}: is not in the same directory as {path}, so it cannot replace it atomically"
+        )
     with open_parent(path) as place, reported(path, "cannot be written"):
         _refuse_to_replace(place)
         fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=place.fd)
@@ -239,7 +241,9 @@ def make_sure_of_room(fd: int, more_bytes: int) -> None:
     space = os.fstatvfs(fd)
     free = (space.f_bfree if os.geteuid() == 0 else space.f_bavail) * space.f_frsize
     if more_bytes > free and space.f_blocks:  # a file system without blocks reports no free space
-        raise OSError(errno.ENOSPC, f"{more_bytes} bytes are to come, and {free} are free here; make room")
+        raise OSError(
+            errno.ENOSPC, f"{more_bytes} bytes are needed, but only {free} are free; free some space"
+        )
 
 
 def write_all(fd: int, content: bytes) -> None:

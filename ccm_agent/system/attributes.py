@@ -70,7 +70,7 @@ def _carry(place: Directory, path: str, fd: int, name: str) -> None:
     except OSError as err:
         if name.startswith(RELIED_ON):
             raise FileError(
-                f"{place.path}: cannot be replaced, for its attribute {name} cannot be kept: {err.strerror}",
+                f"{place.path}: cannot be replaced because its attribute {name} cannot be kept: {err.strerror}",
                 errno=err.errno or 0,
             ) from err
 

@@ -39,7 +39,7 @@ def hand_over_output() -> int:
                 setsid=True,
             )
         except (OSError, CommandError) as err:
-            log.error("a program's output has no reader any more", extra={"error": str(err)})
+            log.error("a program's output no longer has a reader", extra={"error": str(err)})
     return len(pipes)
 
 

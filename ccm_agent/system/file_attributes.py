@@ -61,7 +61,7 @@ def make_directory(path: str, owner: str, group: str, mode: int) -> None:
             place.sync()
             seen = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
         if not stat.S_ISDIR(seen.st_mode):
-            raise FileError(f"{path}: something else than a directory is there", errno=errno.ENOTDIR)
+            raise FileError(f"{path}: exists and is not a directory", errno=errno.ENOTDIR)
         # looked up after the directory exists, as in Choria CCM: an unknown user is an error afterwards
         _set(place, seen, user_id(owner), group_id(group), mode)
 
@@ -119,8 +119,8 @@ def refuse_planted(place: Directory, seen: os.stat_result) -> None:
     """
     if seen.st_nlink > 1 and _others_make_names(place, seen):
         raise FileError(
-            f"{place.path}: has another name elsewhere, and others make names in its directory; its owner and mode are not "
-            "touched"
+            f"{place.path}: has another hard link, and other users can create entries in its directory; "
+            "its owner and mode are not changed"
         )
 
 

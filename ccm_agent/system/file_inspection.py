@@ -186,7 +186,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
             digest.update(data)
             count += len(data)
             if count > limit_bytes:
-                return seen, "", f"it holds more than {limit_bytes} bytes"
+                return seen, "", f"it contains more than {limit_bytes} bytes"
     finally:
         os.close(fd)
     return seen, digest.hexdigest(), ""
@@ -195,9 +195,9 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
 def why_unread(seen: os.stat_result, limit_bytes: int) -> str:
     """Return why a regular file must not be read completely; "" if it may be."""
     if seen.st_size > limit_bytes:
-        return f"it holds {seen.st_size} bytes, more than {limit_bytes}"
+        return f"it has {seen.st_size} bytes, more than {limit_bytes}"
     if seen.st_size > HONEST_BYTES and seen.st_size > HONEST_RATIO * 512 * seen.st_blocks:
-        return f"it says that it holds {seen.st_size} bytes, and takes {512 * seen.st_blocks} on disk"
+        return f"its size is {seen.st_size} bytes, but it uses only {512 * seen.st_blocks} on disk"
     return ""
 
 

@@ -89,7 +89,7 @@ def _refuse_shared(folder: str) -> None:
         return
     if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
         raise FileError(
-            f"{folder}: others may write there, and would say what is removed: chmod go-w, or chown it"
+            f"{folder}: other users can write there and could control what is removed; run chmod go-w or chown"
         )
 
 

@@ -32,7 +32,7 @@ async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup"
         argv = ("systemctl", "list-jobs", "--no-legend", "--plain", "--no-pager", unit)
         done = await runner.run(Command(argv=argv, time_limit_s=ASK_LIMIT_S))
     except (OSError, CommandError) as err:
-        log.info("cannot tell whether this is a restart", extra={"reason": str(err)})
+        log.info("cannot determine whether this is a restart", extra={"reason": str(err)})
         return False
     return any(is_restart(line, unit) for line in done.stdout.decode(errors="replace").splitlines())
 

@@ -116,7 +116,9 @@ class FakeFiles:
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """See `Files.replace`."""
         if posixpath.dirname(staged) != posixpath.dirname(path):
-            raise FileError(f"{staged}: is not beside {path}, so it cannot take its place in one step")
+            raise FileError(
+                f"{staged}: is not in the same directory as {path}, so it cannot replace it atomically"
+            )
         source = self._place(staged)
         await self.write(path, ContentRef(source), owner=owner, group=group, mode=mode)
         del self.nodes[source]
@@ -248,7 +250,7 @@ class FakeFiles:
         if node is None:
             self._add(place, FakeEntry(kind="directory", mode=mode))
         elif node.kind != "directory":
-            raise FileError(f"{path}: something else than a directory is there", errno=errno.ENOTDIR)
+            raise FileError(f"{path}: exists and is not a directory", errno=errno.ENOTDIR)
         return place
 
     def _place(self, path: str, *, changing: bool = True) -> str:

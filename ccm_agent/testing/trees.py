@@ -47,7 +47,7 @@ class FakeTrees:
         if top.kind == "absent":
             return TreeComparison(exists=False, files=dict.fromkeys(wanted, "absent"))
         if top.kind != "directory":
-            raise FileError(f"{path}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
+            raise FileError(f"{path}: is not a directory, but must be one", errno=errno.ENOTDIR)
         files = {one: await self._state(path, one, content, is_whole) for one, content in wanted.items()}
         if top.link:
             return TreeComparison(exists=True, files=files, extra=("",))
@@ -147,4 +147,4 @@ class FakeTrees:
         if look.kind == "absent" and not look.link:
             await self._files.set_attributes(path, mode=0o755, directory=True)
         elif look.kind != "directory":
-            raise FileError(f"{path}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
+            raise FileError(f"{path}: is not a directory, but must be one", errno=errno.ENOTDIR)

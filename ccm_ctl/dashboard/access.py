@@ -241,7 +241,7 @@ def read_tokens(path: Path) -> dict[str, DashboardUser]:
         if not words:
             continue
         if len(words) != 3 or not _NAME.fullmatch(words[0]) or words[1] not in set(Right):
-            raise InputError(f"{path}:{number}: a line is NAME RIGHT TOKEN, where RIGHT is read or act")
+            raise InputError(f"{path}:{number}: a line must be NAME RIGHT TOKEN, where RIGHT is read or act")
         name, right, token = words
         if len(token) < TOKEN_CHARACTERS:
             raise InputError(

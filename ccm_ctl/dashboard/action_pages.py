@@ -91,7 +91,7 @@ class ActionPages:
         """Repeat a run's request on nodes where it did not succeed, and reply with the ID of the new run."""
         run, said = request.match_info["run"], await _body_of(request)
         if unknown := set(said.states) - set(RETRIABLE_ENDS):
-            raise UsageError(f"states: not ends that are retried: {', '.join(sorted(unknown)[:5])}")
+            raise UsageError(f"states: cannot be retried: {', '.join(sorted(unknown)[:5])}")
         user, message = sender_of(request), check_message(said.message)
         recorded = await find_run(self._fleet, run)
         ends = [NodeState(word) for word in said.states] or RETRIED_ENDS

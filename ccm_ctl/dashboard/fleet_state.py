@@ -229,7 +229,7 @@ def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondit
     if condition.detail:
         row["detail"] = condition.detail
     if condition.heard is not None and (condition.is_late or not node.is_present):
-        # for other nodes this is a moment ago, and would change every row with every heartbeat
+        # only here, because other nodes send heartbeats, and each would change the row
         row["heard"] = condition.heard
     if condition.is_late:
         row["late"] = True

@@ -196,7 +196,7 @@ def user_of(claims: Mapping[str, Any], settings: OidcSettings) -> DashboardUser:
     )
     if right is None:
         raise NoRightError(
-            f"{settings.host} knows you as {name}, but none of your `{settings.rights_claim}` has a right here; "
+            f"{settings.host} recognizes you as {name}, but none of your `{settings.rights_claim}` grants access here; "
             "ask the operator of this dashboard"
         )
     return DashboardUser(name=name, right=right, identity=f"{settings.issuer}#{quote(subject, safe='@:|+')}")

@@ -157,7 +157,9 @@ async def require_user(request: web.Request, handler: Handler) -> web.StreamResp
         if problem := _forged(request, access, cookie):
             return refusal(403, problem)
         if user.right is not Right.ACT and request.path not in request.app[READING]:
-            return refusal(403, "this user may only look: to act needs --allow-actions and the right act")
+            return refusal(
+                403, "this user can only view; actions require --allow-actions and the right `act`"
+            )
     return await handler(request)
 
 

@@ -124,7 +124,7 @@ class OidcPages:
         ):
             issuer = ""
         if issuer not in (None, settings.issuer):
-            raise SignInError("the answer came from another provider")
+            raise SignInError("the response is from another provider")
         if error := query.get("error"):
             word = error if _WORD.fullmatch(error) else "an error"
             raise SignInError(f"{settings.host} did not sign you in: {word}")

@@ -281,11 +281,9 @@ class OidcProvider:
         if form is not None and status in (400, 401):
             raise self._refused(body)
         if 300 <= status < 400:
-            raise self._error(
-                f"instead of its {what} it redirects to another address; `issuer` must be the final one"
-            )
+            raise self._error(f"its {what} redirects to another address; `issuer` must be the final one")
         if status != 200:
-            raise self._error(f"instead of its {what} it answered with HTTP status {status}")
+            raise self._error(f"the request for its {what} failed with HTTP status {status}")
         try:
             return decode_foreign(body, kind)
         except msgspec.MsgspecError as err:
@@ -322,7 +320,7 @@ class OidcProvider:
             said = ""
         if said == "invalid_grant":
             return SignInError(
-                "the provider did not accept the code: it was used, has expired, or is another's"
+                "the provider did not accept the code: it was used, has expired or belongs to another client"
             )
         if said in ("invalid_client", "unauthorized_client"):
             return self._error("it does not accept client_id or the client secret of this dashboard")

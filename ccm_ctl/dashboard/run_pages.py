@@ -139,7 +139,7 @@ class RunPages:
             session = await read_session(self._fleet, request.match_info["node"], recorded.record.run)
         if session is None:
             raise NotFoundError(
-                f"{short_id(recorded.record.run)}: the stream has no events of this node any more"
+                f"{short_id(recorded.record.run)}: the stream no longer has events of this node"
             )
         return answer(origin_fields(recorded, session, resource))
 

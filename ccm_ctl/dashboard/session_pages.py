@@ -45,7 +45,7 @@ def add_session(application: web.Application, on_sign_in: Callable[[], None]) ->
         if cookie is None:
             return refusal(
                 401,
-                "the token is not known, was used, or has expired; `ccmctl dashboard` prints a new address",
+                "the token is unknown, used or expired; `ccmctl dashboard` prints a new address",
                 "dashboard.token",
             )
         on_sign_in()

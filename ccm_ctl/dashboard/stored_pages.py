@@ -177,7 +177,7 @@ class StoredPages:
     async def _registrations(self, _request: web.Request) -> web.Response:
         """Return the services that nodes have registered, including stale services."""
         if self._fleet.services is None:
-            return answer({"registrations": [], "problem": "the broker cannot be asked"})
+            return answer({"registrations": [], "problem": "the broker is unavailable"})
         try:
             stored = await self._fleet.services.stored()
         except BusError as err:

@@ -13,13 +13,13 @@ SHOWN = 3
 
 
 def format_left_out(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a sentence for all nodes that report the same required resources which the run left out."""
+    """Yield warnings about required resources that the run left out. Nodes with the same resources share a warning."""
     for names, needs in _folded(reported):
         yield f"left out on {names}, though needed: {needs}"
 
 
 def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
-    """Yield a sentence for all nodes that report the same resources which were skipped because they are locked."""
+    """Yield warnings about resources that were skipped because they are locked. Nodes with the same resources share a warning."""
     reported = {
         node: [f"{one.type}#{one.name} ({'; '.join(one.error)})" for one in found if one.code == LOCKED]
         for node, found in events.items()
@@ -29,7 +29,7 @@ def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[
 
 
 def format_losses(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a sentence for all nodes that report the same data of a run which they could not store."""
+    """Yield warnings about data of a run that nodes could not store. Nodes with the same problem share a warning."""
     for names, losses in _folded(reported):
         yield f"{names}: {losses}"
 
@@ -44,7 +44,7 @@ def find_not_undone(events: Iterable[TransactionEvent]) -> list[tuple[str, str]]
 
 
 def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
-    """Yield a sentence for all nodes that report the same resources which an undo did not change."""
+    """Yield warnings about resources that an undo did not change. Nodes with the same resources share a warning."""
     reported = {
         node: [f"{resource} ({why})" for resource, why in find_not_undone(found)]
         for node, found in events.items()
@@ -54,7 +54,7 @@ def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Itera
 
 
 def _folded(reported: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Yield names of nodes with the text that these nodes report."""
+    """Yield each reported text with the names of the nodes that report it."""
     names: dict[tuple[str, ...], list[str]] = {}
     for node, found in sorted(reported.items()):
         if found:

@@ -178,7 +178,7 @@ class _Previews:
         for word, wanted in (("if", True), ("unless", False)):
             condition = control.get(word)
             if isinstance(condition, str) and evaluate_condition(condition, self._environment) is not wanted:
-                return f"The node skips it: `control.{word}` says so."
+                return f"The node skips it because of `control.{word}`."
         return ""
 
     def _post(self, properties: Mapping[str, Any]) -> str:

@@ -164,7 +164,7 @@ def test_a_user_without_a_group_is_told_so(context: BrowserContext, signing: Sig
     sign_in(page, signing, "eve")
 
     expect(page.get_by_role("alert")).to_have_text(
-        f"{urlsplit(signing.provider.issuer).netloc} knows you as _b_eve__b_, but none of your `groups` has a right here; "
+        f"{urlsplit(signing.provider.issuer).netloc} recognizes you as _b_eve__b_, but none of your `groups` grants access here; "
         "ask the operator of this dashboard"
     )
     assert serious(page) == []
@@ -209,7 +209,7 @@ def test_a_user_who_may_look_is_offered_no_action(
         headers={"Origin": signing.address, "X-CCM-Action": session["action"]},
         data={},
     )
-    assert (forced.status, "may only look" in forced.text()) == (403, True)
+    assert (forced.status, "can only view" in forced.text()) == (403, True)
 
 
 @pytest.mark.parametrize("name", ["ann", "tester"])

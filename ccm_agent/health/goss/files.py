@@ -63,7 +63,7 @@ async def _kind(look: GossQuery, found: FileInfo) -> Any:
         "character special file": "character-device",
         "block special file": "block-device",
     }
-    return words.get(done.stdout.decode(errors="replace"), NoValue("its kind cannot be told"))
+    return words.get(done.stdout.decode(errors="replace"), NoValue("its kind is unknown"))
 
 
 async def _content(look: GossQuery, path: str) -> dict[str, Any]:

@@ -66,7 +66,7 @@ async def _usage(look: GossQuery) -> int:
     lines = done.stdout.decode(errors="replace").splitlines()
     percent = re.search(r"\s(?:(\d+)%|-)\s", lines[-1]) if done.code == 0 and lines else None
     if percent is None:
-        raise CommandError(f"df does not say how full {look.subject} is")
+        raise CommandError(f"df does not report the usage of {look.subject}")
     return int(percent[1] or 0)  # file systems without a size, such as /proc, are treated as empty
 
 

@@ -59,7 +59,7 @@ def parse_matcher(raw: Any) -> Matcher:
         PropertyError: The expectation is not a matcher.
     """
     if raw is None:
-        raise PropertyError("a matcher is empty: write what is expected")
+        raise PropertyError("a matcher is empty; give the expected value")
     if isinstance(raw, bool):
         return Matcher(wanted=show(raw), fits=lambda found: found is raw)
     if isinstance(raw, (int, float)):

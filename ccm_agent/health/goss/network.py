@@ -99,7 +99,7 @@ async def look_at_name(look: GossQuery) -> dict[str, Any]:
         record, name = "", look.subject
     server = str(look.options.get("server") or "")
     if record and not server:
-        raise CommandError(f"{record} records need a `server` that is asked for them")
+        raise CommandError(f"{record} records require a `server`")
     try:
         if server:
             addresses = await _records(look, network, server, name, (record,) if record else ("A", "AAAA"))
@@ -213,4 +213,4 @@ async def _addresses(look: GossQuery, name: str) -> list[str]:
             f"{one['local']}/{one['prefixlen']}" for device in devices for one in device.get("addr_info", [])
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        raise CommandError(f"ip does not tell the addresses of {name}") from err
+        raise CommandError(f"ip does not report the addresses of {name}") from err

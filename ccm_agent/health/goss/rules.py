@@ -99,7 +99,7 @@ def _kind(name: str) -> GossType:
     kind = KINDS.get(name)
     if kind is None:
         raise PropertyError(
-            f"`goss_rules` knows no `{name}`{did_you_mean(name, KINDS)}; there are {', '.join(KINDS)}"
+            f"unknown kind `{name}` in `goss_rules`{did_you_mean(name, KINDS)}; known kinds: {', '.join(KINDS)}"
         )
     return kind
 
@@ -113,7 +113,7 @@ def _rule(kind: GossType, name: str, body: Any) -> GossRule:
         if key not in known:
             raise PropertyError(f"there is no `{key}`{did_you_mean(key, known)}")
     if kind.required and kind.attributes[0] not in given:
-        raise PropertyError(f"`{kind.attributes[0]}` is missing: it says what must hold first")
+        raise PropertyError(f"`{kind.attributes[0]}` is missing; it is checked first")
     wanted = {}
     for attribute in kind.attributes:
         if attribute in given and given[attribute] != []:  # an empty list has no expectations

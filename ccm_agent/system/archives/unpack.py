@@ -80,7 +80,7 @@ class Unpacker:
 
 
 def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
-    """Unpack and block; see `Unpack.unpack`."""
+    """Unpack an archive, blocking; see `Unpack.unpack`."""
     with open_tree(into) as tree, _opened(packed, tree, stop) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
         _refuse_too_large(packed, entries, tree)
@@ -165,7 +165,7 @@ def _zip(packed: Packed, file: IO[bytes]) -> _Source:
     # ZipFile reads the whole central directory at once, and uses ten times its size in memory
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     if end and end[zipfile._ECD_SIZE] > packed.limit_entries * zipfile.sizeCentralDir:  # type: ignore[attr-defined]
-        raise FileError(f"holds more than {packed.limit_entries} entries")
+        raise FileError(f"contains more than {packed.limit_entries} entries")
     archive = zipfile.ZipFile(file)
     return _Source(
         lambda: map(zip_entry, archive.infolist()), lambda entry: archive.open(entry.raw), lambda: None
@@ -255,7 +255,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
         for number, entry in enumerate(source.entries()):
             stop.check()
             if number >= limit_entries:
-                raise FileError(f"holds more than {limit_entries} entries")
+                raise FileError(f"contains more than {limit_entries} entries")
             if entry.name in ("", "."):
                 continue  # the top directory, as in archives of `tar -C dir .`
             refuse(entry)
@@ -288,7 +288,7 @@ def _read_through(source: _Source, entry: ArchiveEntry, stop: CancelFlag) -> Non
             stop.check()
             left -= len(block)
             if left < 0:
-                raise FileError(f"entry {entry.name!r} holds more than it says")
+                raise FileError(f"entry {entry.name!r} contains more data than its header states")
     if left:
         raise FileError(f"entry {entry.name!r} is cut off: {left} bytes are missing")
 
@@ -304,7 +304,7 @@ def refuse(entry: ArchiveEntry) -> None:
     if len(entry.name) > PATH_MAX or len(entry.link) > PATH_MAX:
         raise FileError(f"an entry has a name of more than {PATH_MAX} characters: {entry.name[:80]!r}")
     if entry.name.count("/") > LEVELS_MAX:
-        raise FileError(f"an entry stands more than {LEVELS_MAX} directories deep: {entry.name[:80]!r}")
+        raise FileError(f"an entry is more than {LEVELS_MAX} directories deep: {entry.name[:80]!r}")
     if not -YEARS_S < entry.mtime < YEARS_S or entry.uid > LARGEST_ID or entry.gid > LARGEST_ID:
         raise FileError(f"{what} has a time or an owner that is out of range")
     if "\0" in entry.name or "\0" in entry.link:
@@ -312,17 +312,17 @@ def refuse(entry: ArchiveEntry) -> None:
     if entry.name.startswith("/"):
         raise FileError(f"{what} has an absolute name")
     if ".." in entry.name.split("/"):
-        raise FileError(f"{what} leads out of the directory that is unpacked into")
+        raise FileError(f"{what} leads outside the target directory")
     if entry.kind == "other":
-        raise FileError(f"{what} is neither file, directory nor link")
+        raise FileError(f"{what} is not a file, directory or link")
     if entry.kind == "hardlink" and not is_within(entry.link):
-        raise FileError(f"{what} is a hardlink to {entry.link!r}, which is outside of what is unpacked")
+        raise FileError(f"{what} is a hardlink to {entry.link!r}, which is outside the target directory")
     if (
         entry.kind == "symlink"
         and entry.link
         and not is_within(posixpath.join(posixpath.dirname(entry.name), entry.link))
     ):
-        raise FileError(f"{what} is a symlink to {entry.link!r}, which is outside of what is unpacked")
+        raise FileError(f"{what} is a symlink to {entry.link!r}, which is outside the target directory")
 
 
 def is_within(path: str) -> bool:

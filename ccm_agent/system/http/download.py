@@ -170,12 +170,14 @@ def _refuse_answer(transfer: Transfer, response: ClientResponse, had: int) -> No
         return
     if status == _PARTIAL and had:
         if not response.headers.get("Content-Range", "").startswith(f"bytes {had}-"):
-            raise DownloadError(f"{shown}: the server went on at another place than it was asked to")
+            raise DownloadError(f"{shown}: the server resumed at the wrong position")
     elif status != _OK:
         error = TransferInterruptedError if status >= _SERVER_ERROR and had else DownloadError
         raise error(f"{shown}: the server answered {status} {response.reason or ''}".rstrip())
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise DownloadError(f"{shown}: the server compressed its answer, although it was asked not to")
+        raise DownloadError(
+            f"{shown}: the server sent a compressed response, although this was not requested"
+        )
     _refuse_larger(transfer, had * (status == _PARTIAL) + (response.content_length or 0))
 
 

@@ -204,7 +204,7 @@ def redirected(shown: str, url: URL, location: str) -> URL:
     try:
         following = url.join(_as_url(location))
     except ValueError:
-        raise DownloadError(f"{shown}: redirects to what is not a URL") from None
+        raise DownloadError(f"{shown}: redirects to an invalid URL") from None
     _refuse_scheme(shown, following)
     if (url.scheme, following.scheme) == ("https", "http"):
         raise DownloadError(

@@ -92,14 +92,14 @@ def walk_open(
             name = level.names.pop()
             path = level.prefix + name
             place = Directory(level.fd, name, f"{shown}/{path}")
-            with reported(place.path, "cannot be looked at"):
+            with reported(place.path, "cannot be inspected"):
                 seen = place.look()
             if seen is None:  # removed in the meantime
                 continue
             count += 1
             if count > ENTRIES_MAX:
                 raise FileError(
-                    f"{shown}: holds more than {ENTRIES_MAX} files and directories, which is the limit"
+                    f"{shown}: contains more than {ENTRIES_MAX} files and directories, which is the limit"
                 )
             is_mount = seen.st_dev != device or path in points
             if stat.S_ISDIR(seen.st_mode) and not is_mount:
@@ -202,7 +202,7 @@ def open_top(path: str, what: str = "") -> Iterator[int]:
 
 
 def _open_named(place: Directory, what: str) -> int:
-    with reported(place.path, "cannot be looked at"):
+    with reported(place.path, "cannot be inspected"):
         seen = place.look()
     if seen is None:
         raise FileError(f"{what}{place.path}: there is no such directory", errno=errno.ENOENT)

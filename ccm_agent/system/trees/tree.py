@@ -88,7 +88,8 @@ class OpenTree:
                 os.mkdir(name, 0o755, dir_fd=parent)
             elif not stat.S_ISDIR(found.st_mode):
                 raise FileError(
-                    f"entry {path!r} is a directory, and something else stands there", errno=errno.ENOTDIR
+                    f"entry {path!r} is a directory, but another kind of entry exists there",
+                    errno=errno.ENOTDIR,
                 )
 
     def link(self, path: str, target: str) -> None:
@@ -222,7 +223,7 @@ def replacing(path: str) -> Iterator[None]:
         yield
     except IsADirectoryError as err:
         raise FileError(
-            f"entry {path!r} is not a directory, and a directory stands there", errno=errno.EISDIR
+            f"entry {path!r} is not a directory, but a directory exists there", errno=errno.EISDIR
         ) from err
 
 

@@ -72,7 +72,7 @@ def _make(path: str, gave_way: list[str] | None) -> None:
 
 def _refuse_other(place: Directory, seen: os.stat_result) -> None:
     if not stat.S_ISDIR(seen.st_mode):
-        raise FileError(f"{place.path}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
+        raise FileError(f"{place.path}: is not a directory, but must be one", errno=errno.ENOTDIR)
 
 
 def _purge(top: str, keep: Collection[str], stop: CancelFlag) -> list[str]:

@@ -47,7 +47,7 @@ def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntr
     Args:
         must_enter: Whether an unreadable directory is an error. If not, it is skipped.
     """
-    with reported(top, "cannot be looked at"):
+    with reported(top, "cannot be inspected"):
         device = os.lstat(top).st_dev
     waiting = [_listed(top, "", must_enter=True)]
     count = 0
@@ -59,7 +59,7 @@ def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntr
         stop.check()
         count += 1
         if count > ENTRIES_MAX:
-            raise FileError(f"{top}: holds more than {ENTRIES_MAX} files and directories")
+            raise FileError(f"{top}: contains more than {ENTRIES_MAX} files and directories")
         yield entry
         if entry.kind == "directory" and entry.seen.st_dev == device:
             waiting.append(_listed(entry.full, f"{entry.path}/", must_enter=must_enter))
@@ -79,7 +79,7 @@ def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[WalkedEntry
             yield WalkedEntry(prefix + name, full, os.lstat(full))
         except OSError as err:
             if must_enter and err.errno != errno.ENOENT:  # ENOENT: removed in the meantime
-                raise FileError(f"{full}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
+                raise FileError(f"{full}: cannot be inspected: {err.strerror}", errno=err.errno or 0) from err
 
 
 def read(top: str, limit_bytes: int, stop: CancelFlag) -> Tree:
@@ -126,9 +126,9 @@ def compare(
     except FileNotFoundError:
         return TreeComparison(exists=False, files=nothing)
     except OSError as err:
-        raise FileError(f"{top}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
+        raise FileError(f"{top}: cannot be inspected: {err.strerror}", errno=err.errno or 0) from err
     if not stat.S_ISDIR(seen.st_mode):
-        raise FileError(f"{top}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
+        raise FileError(f"{top}: is not a directory, but must be one", errno=errno.ENOTDIR)
     if is_link:
         inside = None if not is_whole else _Inside(f"{top}/.", stop, is_whole=True)
         return TreeComparison(exists=True, files=_states(top, wanted, inside, is_whole, stop), extra=("",))

@@ -56,7 +56,7 @@ def _look(spec: TreeSpec, names: AccountNames, mounts: MountPoints, stop: Cancel
         return TreeDifference(kind="unknown", error=err.message)
     except (OSError, ValueError) as err:
         reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
-        return TreeDifference(kind="unknown", error=f"{spec.path}: cannot be looked at: {reason}")
+        return TreeDifference(kind="unknown", error=f"{spec.path}: cannot be inspected: {reason}")
 
 
 class _Comparison:
@@ -161,7 +161,9 @@ class _Comparison:
         for path in KERNEL if self._spec.refused else ():
             there = _stat(path)
             if there is not None and root is not None and root.st_dev != there.st_dev == seen.st_dev:
-                raise FileError(f"{self._spec.path}: is on the file system of {path}, which is the kernel's")
+                raise FileError(
+                    f"{self._spec.path}: is on the file system of {path}, which belongs to the kernel"
+                )
 
     def _of_missing(self) -> TreeDifference:
         if self._spec.is_absent:

@@ -14,7 +14,7 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made"):
 
     name: Annotated[str, Meta(description="Its name.")]
     kind: Annotated[
-        str, Meta(description="What it is, such as `stream`, `bucket`, `keys`, `node` or `operator`.")
+        str, Meta(description="The kind of object, such as `stream`, `bucket`, `keys`, `node` or `operator`.")
     ]
     action: Annotated[
         str,

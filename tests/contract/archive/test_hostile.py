@@ -199,7 +199,7 @@ def landed_outside() -> bool:
 
 
 HOSTILE = {
-    "traversal": (tar(**{"../outside/file": "changed"}), "leads out of the directory that is unpacked into"),
+    "traversal": (tar(**{"../outside/file": "changed"}), "leads outside the target directory"),
     "an absolute name": (tar(**{"/tmp/ccm-hostile": "x"}), "has an absolute name"),
     "a symlink that leads out": (
         link("l", "../outside", tarfile.SYMTYPE, "l/file"),
@@ -209,17 +209,17 @@ HOSTILE = {
         link("l", "../outside/file", tarfile.LNKTYPE),
         "is a hardlink to '../outside/file'",
     ),
-    "a device": (link("d", "", tarfile.CHRTYPE), "is neither file, directory nor link"),
-    "a FIFO": (link("p", "", tarfile.FIFOTYPE), "is neither file, directory nor link"),
+    "a device": (link("d", "", tarfile.CHRTYPE), "is not a file, directory or link"),
+    "a FIFO": (link("p", "", tarfile.FIFOTYPE), "is not a file, directory or link"),
     "an absolute symlink": (link("l", "/etc/passwd", tarfile.SYMTYPE), "is a symlink to '/etc/passwd'"),
     "an absolute hardlink": (link("l", "/etc/passwd", tarfile.LNKTYPE), "is a hardlink to '/etc/passwd'"),
     "a name with dots in the middle": (
         tar(**{"a/../../outside/file": "changed"}),
-        "leads out of the directory",
+        "leads outside the target directory",
     ),
     "good entries before the bad one": (
         tar(app="fine", **{"../outside/file": "changed"}),
-        "leads out of the directory",
+        "leads outside the target directory",
     ),
     "truncated": (tar(app=os.urandom(4000).hex())[:-500], "cannot be unpacked"),
     "not an archive": (b"<html>not found</html>", "cannot be unpacked"),
@@ -243,7 +243,7 @@ async def test_a_hostile_archive_is_a_clear_error_and_touches_nothing(place: Pat
 
 S_IFREG, S_IFLNK = 0o100000, 0o120000
 HOSTILE_ZIP = {
-    "traversal": (zipped(("../outside/file", "changed", S_IFREG)), "leads out of the directory that is unpacked into"),
+    "traversal": (zipped(("../outside/file", "changed", S_IFREG)), "leads outside the target directory"),
     "an absolute name": (zipped(("/tmp/ccm-hostile", "x", S_IFREG)), "has an absolute name"),
     "a symlink that leads out": (
         zipped(("l", "../outside", S_IFLNK), ("l/file", "changed", S_IFREG)), "is a symlink to '../outside'"
@@ -373,7 +373,7 @@ async def test_more_than_there_is_room_for_is_refused_before_a_byte_is_written(
         event = await apply(place, url)
 
     assert event.failed
-    assert "are free here; make room" in event.error[0] or "is larger than" in event.error[0]
+    assert "are free; free some space" in event.error[0] or "is larger than" in event.error[0]
     assert tree(place) == {"outside/file": "as it was"}
 
 

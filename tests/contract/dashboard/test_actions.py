@@ -154,7 +154,7 @@ async def test_a_user_who_may_only_look_does_nothing() -> None:
 
         assert (status, said["error"]) == (
             403,
-            "this user may only look: to act needs --allow-actions and the right act",
+            "this user can only view; actions require --allow-actions and the right `act`",
         )
         assert (await phase_of(store))[0] == "running"
 

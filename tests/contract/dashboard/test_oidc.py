@@ -268,7 +268,7 @@ async def test_an_answer_of_another_provider_is_refused(issuer: str) -> None:
         without, _, _ = await site.finish(**bare)
 
     assert (status, without, site.provider.forms) == (400, 400, [])
-    assert "came from another provider" in text
+    assert "is from another provider" in text
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ async def test_a_user_without_a_right_is_told_so() -> None:
         session = await site.session()
 
     assert (status, session["code"]) == (403, "dashboard.signed_out")
-    assert "knows you as _img src_x_, but none of your `groups` has a right here" in text
+    assert "recognizes you as _img src_x_, but none of your `groups` grants access here" in text
     assert 'href="/sign-in?next=%2Fruns&amp;again=1"' in text
 
 
@@ -380,7 +380,7 @@ async def test_keys_that_cannot_be_read_are_asked_for_again_after_a_while() -> N
         later, _, _ = await site.sign_in()
 
     assert ([status for status, _, _ in down], early, asked, later) == ([502] * 5, 502, 1, 303)
-    assert all("instead of its key set it answered with HTTP status 503" in text for _, text, _ in down)
+    assert all("the request for its key set failed with HTTP status 503" in text for _, text, _ in down)
 
 
 async def test_the_keys_are_read_again_after_an_hour() -> None:
@@ -576,7 +576,7 @@ async def test_a_user_who_may_only_read_does_not_act() -> None:
         async with site.http.post(site.address + PATH, headers=headers, data="{}") as answer:
             said = await answer.json()
 
-    assert (answer.status, said["error"].startswith("this user may only look")) == (403, True)
+    assert (answer.status, said["error"].startswith("this user can only view")) == (403, True)
 
 
 async def test_a_session_ends_when_the_settings_say() -> None:

@@ -86,4 +86,4 @@ async def test_a_node_without_events_in_the_run_is_refused() -> None:
         wrong, _ = await site.ask("GET", f"/api/runs/{run}/nodes/A*/{ORIGIN}")
 
     assert (known, absent, wrong) == (200, 404, 400)
-    assert said["error"] == f"{run[:8]}: the stream has no events of this node any more"
+    assert said["error"] == f"{run[:8]}: the stream no longer has events of this node"

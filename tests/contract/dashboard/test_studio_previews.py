@@ -131,7 +131,7 @@ def test_content_uses_templates_and_files_beside_the_manifest(worker: RenderProc
 
     assert (jet.text, source.text, source.origin) == ("Hello web", "as it is {{ }}\n", "source plain.txt")
     assert (binary.text, binary.note) == ("", "Not text: 5 bytes.")
-    assert skipped.note == "The node skips it: `control.if` says so."
+    assert skipped.note == "The node skips it because of `control.if`."
 
 
 def test_a_list_of_resources_that_a_template_gives_is_shown_with_its_files(

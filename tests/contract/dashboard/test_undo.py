@@ -195,7 +195,7 @@ async def test_a_user_who_may_only_look_starts_neither_a_preview_nor_an_undo() -
         answers = [await post(site, f"{run}/{path}") for path in ("undo/plan", "undo")]
         page, _ = await site.ask("GET", f"/api/runs/{run}")
 
-    sentence = "this user may only look: to act needs --allow-actions and the right act"
+    sentence = "this user can only view; actions require --allow-actions and the right `act`"
     assert [(status, said["error"]) for status, said in answers] == [(403, sentence)] * 2
     assert (page, requests(nodes)) == (200, [])
 

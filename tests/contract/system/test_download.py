@@ -154,7 +154,7 @@ class TestFetching:
 
         message = await refused(download.fetch(Transfer(url=url)))
 
-        assert message == f"{url}: the server compressed its answer, although it was asked not to"
+        assert message == f"{url}: the server sent a compressed response, although this was not requested"
 
     async def test_a_silent_server_is_abandoned(self, site: Site, download: SystemDownload) -> None:
         stop = asyncio.Event()
@@ -322,7 +322,7 @@ class TestRedirects:
     async def test_an_invalid_address_is_reported(self, site: Site, download: SystemDownload) -> None:
         url = site.redirect("/a", "http://[::1")
 
-        assert await refused(download.fetch(Transfer(url=url))) == f"{url}: redirects to what is not a URL"
+        assert await refused(download.fetch(Transfer(url=url))) == f"{url}: redirects to an invalid URL"
 
 
 class TestSaving:
@@ -506,5 +506,5 @@ class TestGoingOn:
         async with asyncio.timeout(WAIT_S):
             message = await refused(download.save(Transfer(url=f"{site.url}/a"), f"{tmp_path}/a"))
 
-        assert message == f"{site.url}/a: the server went on at another place than it was asked to"
+        assert message == f"{site.url}/a: the server resumed at the wrong position"
         assert os.listdir(tmp_path) == []

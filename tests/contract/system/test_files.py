@@ -312,7 +312,7 @@ class TestAdopting:
             await place.files.replace(f"{place.path}/d/a", f"{place.path}/a", mode=0o644)
 
         assert caught.value.message == (
-            f"{place.path}/d/a: is not beside {place.path}/a, so it cannot take its place in one step"
+            f"{place.path}/d/a: is not in the same directory as {place.path}/a, so it cannot replace it atomically"
         )
         assert place.names(place.path) == ["d"]
 
@@ -405,7 +405,7 @@ class TestDirectories:
             await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
 
         assert (caught.value.message, caught.value.errno) == (
-            f"{place.path}/d: something else than a directory is there",
+            f"{place.path}/d: exists and is not a directory",
             errno.ENOTDIR,
         )
 

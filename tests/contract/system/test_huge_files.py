@@ -120,7 +120,7 @@ class TestFileResources:
         event = await apply(tmp_path, file(target, source="source"))
 
         assert event.failed
-        assert f"cannot be copied: it says that it holds {HUGE} bytes" in event.error[0]
+        assert f"cannot be copied: its size is {HUGE} bytes" in event.error[0]
 
     async def test_a_source_of_terabytes_is_refused_before_a_byte_is_written(self, tmp_path: Path) -> None:
         huge(tmp_path / "source")
@@ -128,7 +128,7 @@ class TestFileResources:
         event = await apply(tmp_path, file(tmp_path / "target", source="source"))
 
         assert event.failed
-        assert f"cannot be copied: it says that it holds {HUGE} bytes" in event.error[0]
+        assert f"cannot be copied: its size is {HUGE} bytes" in event.error[0]
         assert not (tmp_path / "target").exists()
 
     async def test_nor_is_it_read_for_its_checksum(self, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ class TestLooking:
         (seen,) = await SystemFiles().inspect([f"{tmp_path}/a"], digest={f"{tmp_path}/a": [1]})
 
         assert (seen.kind, seen.sha256) == ("file", "")
-        assert seen.undigested == "it holds 1048577 bytes, more than 1048576"
+        assert seen.undigested == "it has 1048577 bytes, more than 1048576"
 
     async def test_a_large_file_with_content_of_its_own_is_read_when_it_may_be(self, tmp_path: Path) -> None:
         path = huge(tmp_path / "a", 100 << 20, begin=os.urandom(1 << 20))
@@ -354,7 +354,7 @@ class TestLooking:
 
         seen, digest, why = look_module.digest_of(f"{tmp_path}/a", 5_000_000, Grows())
 
-        assert (seen.st_size, digest, why) == (2_000_000, "", "it holds more than 5000000 bytes")
+        assert (seen.st_size, digest, why) == (2_000_000, "", "it contains more than 5000000 bytes")
 
     async def test_a_rule_about_a_digest_reports_why_there_is_none(self, tmp_path: Path) -> None:
         path = huge(tmp_path / "a")
@@ -364,7 +364,7 @@ class TestLooking:
         with little_is_read():
             result = await attempt(HealthCheck(goss_rules=rules, name="x", format="goss"), host)
 
-        assert f"found nothing (it holds {HUGE} bytes, more than" in result.output
+        assert f"found nothing (it has {HUGE} bytes, more than" in result.output
         assert msgspec.to_builtins(result.status) != 0
 
 
@@ -375,7 +375,7 @@ class TestCopying:
         monkeypatch.setattr(look_module, "HONEST_BYTES", 1 << 60)
         huge(tmp_path / "source")
 
-        with little_is_read(), pytest.raises(FileError, match="are free here; make room") as caught:
+        with little_is_read(), pytest.raises(FileError, match="are free; free some space") as caught:
             await SystemFiles().write(f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), mode=0o644)
 
         assert caught.value.errno == errno.ENOSPC

@@ -156,5 +156,5 @@ async def test_a_record_that_other_users_could_write_is_not_recalled(tmp_path: P
     await records.keep("scaffold", "/out", b"{}")
     (tmp_path / "scaffold").chmod(0o777)
 
-    with pytest.raises(FileError, match="others may write there, and would say what is removed"):
+    with pytest.raises(FileError, match="other users can write there and could control what is removed"):
         await records.recall("scaffold", "/out")

@@ -389,8 +389,8 @@ class TestWhatOthersPlant:
             await files.set_attributes(f"{open_to_all}/a", owner="nobody", mode=0o666)
 
         assert caught.value.message == (
-            f"{open_to_all}/a: has another name elsewhere, and others make names in its directory; its owner and mode are not "
-            "touched"
+            f"{open_to_all}/a: has another hard link, and other users can create entries in its directory; "
+            "its owner and mode are not changed"
         )
         assert os.stat(victim).st_uid == 0
 
@@ -404,7 +404,7 @@ class TestWhatOthersPlant:
         victim.write_text("x")
         os.link(victim, shared / "a")
 
-        with pytest.raises(FileError, match="others make names in its directory"):
+        with pytest.raises(FileError, match="other users can create entries in its directory"):
             await files.set_attributes(f"{shared}/a", owner="nobody", mode=0o666)
 
         assert (os.stat(victim).st_uid, os.stat(victim).st_mode & 0o777) == (0, 0o644)
@@ -422,7 +422,7 @@ class TestWhatOthersPlant:
         victim.write_text("x")
         os.link(victim, shared / "a")
 
-        with pytest.raises(FileError, match="others make names in its directory"):
+        with pytest.raises(FileError, match="other users can create entries in its directory"):
             await files.set_attributes(f"{shared}/a", owner="nobody", mode=0o666)
 
     @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_too_many_entries_are_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     for name in "abcd":
         (tmp_path / name).touch()
 
-    with pytest.raises(FileError, match="holds more than 3 files and directories"):
+    with pytest.raises(FileError, match="contains more than 3 files and directories"):
         tree_compare.read(str(tmp_path), 10, CancelFlag())
 
 

@@ -418,10 +418,10 @@ async def test_too_many_entries_are_an_error(
 ) -> None:
     monkeypatch.setattr(open_walk, "ENTRIES_MAX", 3)
 
-    assert "holds more than 3 files" in (await look(trees, spec(target, source))).error
+    assert "contains more than 3 files" in (await look(trees, spec(target, source))).error
     for name in "abcde":
         (source / "sub" / name).touch()
-    assert "holds more than 3 files" in (await look(trees, spec(source / "sub", max_age_s=1))).error
+    assert "contains more than 3 files" in (await look(trees, spec(source / "sub", max_age_s=1))).error
 
 
 async def test_purge_leaves_pipes_and_sockets_with_their_directories(
@@ -471,7 +471,7 @@ async def test_a_hard_link_that_others_planted_is_not_given_away(
 
     found = await look(trees, spec(target, file_mode=0o666, recurse=True))
 
-    assert "trap: has another name elsewhere" in found.error
+    assert "trap: has another hard link" in found.error
 
 
 @needs_root

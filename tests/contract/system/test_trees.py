@@ -216,7 +216,7 @@ class TestComparing:
         with pytest.raises(FileError) as caught:
             await trees.compare(f"{place.path}/t", {})
 
-        assert caught.value.message == f"{place.path}/t: is not a directory, and one is wanted here"
+        assert caught.value.message == f"{place.path}/t: is not a directory, but must be one"
 
 
 class TestWriting:
@@ -309,7 +309,7 @@ class TestWriting:
     async def test_a_file_in_a_directorys_place_is_an_error(self, place: Place, trees: Trees) -> None:
         await put(place, "t/d")
 
-        with pytest.raises(FileError, match="is not a directory, and one is wanted here"):
+        with pytest.raises(FileError, match="is not a directory, but must be one"):
             await trees.write(f"{place.path}/t", ["d"], [])
 
     async def test_a_directory_in_a_files_place_is_an_error(self, place: Place, trees: Trees) -> None:

@@ -31,16 +31,16 @@ class Host:
     ("check", "message"),
     [
         pytest.param(
-            HealthCheck(), "a health check has neither `command` nor `goss_rules`: add one", id="neither"
+            HealthCheck(), "a health check has neither `command` nor `goss_rules`; add one", id="neither"
         ),
         pytest.param(
             HealthCheck(command="x", goss_rules={"file": {}}),
-            "a health check has both `command` and `goss_rules`: take one",
+            "a health check has both `command` and `goss_rules`; use one",
             id="both",
         ),
         pytest.param(
             HealthCheck(command="x", format="goss"),
-            "the format `goss` does not go with `command`; leave it out or write nagios",
+            "the format `goss` cannot be used with `command`; leave it out or write nagios",
             id="the format of the other",
         ),
         pytest.param(
@@ -79,7 +79,7 @@ def test_invalid_checks_are_refused_before_anything_runs(check: HealthCheck, mes
         ),
         pytest.param(
             {"file": {"/x": {"mode": "0644"}}},
-            "`goss_rules`, file `/x`: `exists` is missing: it says what must hold first",
+            "`goss_rules`, file `/x`: `exists` is missing; it is checked first",
             id="without what must hold first",
         ),
         pytest.param(

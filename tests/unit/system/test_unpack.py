@@ -92,27 +92,27 @@ def tree(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ([{"name": "../x"}], "entry '../x' leads out of the directory that is unpacked into"),
-        ([{"name": "a/../../x"}], "entry 'a/../../x' leads out of the directory that is unpacked into"),
+        ([{"name": "../x"}], "entry '../x' leads outside the target directory"),
+        ([{"name": "a/../../x"}], "entry 'a/../../x' leads outside the target directory"),
         ([{"name": "/etc/x"}], "entry '/etc/x' has an absolute name"),
         (
             [{"name": "l", "symlink": "/etc"}, {"name": "l/x"}],
-            "entry 'l' is a symlink to '/etc', which is outside of what is unpacked",
+            "entry 'l' is a symlink to '/etc', which is outside the target directory",
         ),
         (
             [{"name": "a/l", "symlink": "../../outside"}],
-            "entry 'a/l' is a symlink to '../../outside', which is outside of what is unpacked",
+            "entry 'a/l' is a symlink to '../../outside', which is outside the target directory",
         ),
         (
             [{"name": "h", "hardlink": "../outside/file"}],
-            "entry 'h' is a hardlink to '../outside/file', which is outside of what is unpacked",
+            "entry 'h' is a hardlink to '../outside/file', which is outside the target directory",
         ),
         (
             [{"name": "h", "hardlink": "/etc/passwd"}],
-            "entry 'h' is a hardlink to '/etc/passwd', which is outside of what is unpacked",
+            "entry 'h' is a hardlink to '/etc/passwd', which is outside the target directory",
         ),
-        ([{"name": "d", "type": tarfile.CHRTYPE}], "entry 'd' is neither file, directory nor link"),
-        ([{"name": "f", "type": tarfile.FIFOTYPE}], "entry 'f' is neither file, directory nor link"),
+        ([{"name": "d", "type": tarfile.CHRTYPE}], "entry 'd' is not a file, directory or link"),
+        ([{"name": "f", "type": tarfile.FIFOTYPE}], "entry 'f' is not a file, directory or link"),
     ],
 )
 def test_a_hostile_tar_is_refused_before_anything_is_written(
@@ -129,7 +129,7 @@ def test_a_hostile_tar_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("parts", "word"),
     [
-        ([{"name": "../x", "content": "x"}], "leads out of"),
+        ([{"name": "../x", "content": "x"}], "leads outside"),
         ([{"name": "/x", "content": "x"}], "absolute name"),
         (
             [{"name": "l", "symlink": "../outside"}, {"name": "l/file", "content": "x"}],
@@ -232,7 +232,7 @@ def test_a_file_does_not_replace_a_directory(place: Path) -> None:
     (place / "into/name").mkdir()
     (place / "into/name/kept").write_text("x")
 
-    with pytest.raises(FileError, match="entry 'name' is not a directory, and a directory stands there"):
+    with pytest.raises(FileError, match="entry 'name' is not a directory, but a directory exists there"):
         run(place, tar({"name": "name", "content": "x"}))
 
     assert tree(place / "into") == {"name": "/", "name/kept": "x"}
@@ -269,7 +269,7 @@ def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(place: Path) ->
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({"limit_entries": 3}, "holds more than 3 entries"),
+        ({"limit_entries": 3}, "contains more than 3 entries"),
         ({"limit_bytes": 1000}, "unpacks to more than 1000 bytes"),
     ],
 )
@@ -341,7 +341,7 @@ class TestWhatTellsThatItWasDone:
         (place / "into/in-the-way").mkdir()
 
         with pytest.raises(
-            FileError, match="entry 'in-the-way' is not a directory, and a directory stands there"
+            FileError, match="entry 'in-the-way' is not a directory, but a directory exists there"
         ):
             self.unpack(place, tar(*self.APP, {"name": "in-the-way", "content": "x"}), proof)
 
@@ -438,14 +438,14 @@ def test_more_entries_than_an_archive_of_its_size_can_honestly_hold_are_not_read
             seen += 1
 
     (place / "a.tar.gz").write_bytes(content)
-    with pytest.raises(FileError, match=r"holds more than 2\d{4} entries"):
+    with pytest.raises(FileError, match=r"contains more than 2\d{4} entries"):
         unpack(Packed(path=f"{place}/a.tar.gz", kind="tar.gz"), f"{place}/into", Counts())
     assert seen < 30_000
     assert tree(place / "into") == {}
 
 
 def test_entries_for_the_directory_itself_count_too(place: Path) -> None:
-    with pytest.raises(FileError, match="holds more than 3 entries"):
+    with pytest.raises(FileError, match="contains more than 3 entries"):
         run(place, tar(*({"name": "./", "directory": True} for _ in range(4))), limit_entries=3)
 
 
@@ -453,7 +453,7 @@ def test_a_zip_whose_directory_holds_more_is_not_read(place: Path, monkeypatch: 
     content = zipped(*({"name": f"f{n}"} for n in range(40)))
     monkeypatch.setattr(zipfile.ZipFile, "_RealGetContents", None)  # it would be called
 
-    with pytest.raises(FileError, match="holds more than 10 entries"):
+    with pytest.raises(FileError, match="contains more than 10 entries"):
         run(place, content, "zip", limit_entries=10)
 
 

@@ -210,7 +210,9 @@ def test_the_strongest_right_of_the_groups_holds() -> None:
     "groups", [[], ["Admins"], ["admin"], {"admins": True}, [["admins"]], None, "adminsx"]
 )
 def test_a_user_without_a_group_with_a_right_is_refused(groups: object) -> None:
-    with pytest.raises(NoRightError, match="knows you as ann, but none of your `groups` has a right here"):
+    with pytest.raises(
+        NoRightError, match="recognizes you as ann, but none of your `groups` grants access here"
+    ):
         user_of({**CLAIMS, "groups": groups}, SETTINGS)
 
 

@@ -442,7 +442,7 @@ async def test_a_rule_that_fails_makes_the_check_critical_and_is_named(
     [
         pytest.param(
             {"dns": {"MX:example.com": {"resolvable": True}}},
-            "dns MX:example.com: cannot be checked: MX records need a `server` that is asked for them\n"
+            "dns MX:example.com: cannot be checked: MX records require a `server`\n"
             "Count: 1, Failed: 0, Skipped: 0, Unknown: 1",
             id="a record without a server",
         ),

@@ -102,7 +102,7 @@ def test_an_incomparable_value_reports_why(matcher: Any, found: Any, why: str) -
 @pytest.mark.parametrize(
     ("matcher", "message"),
     [
-        pytest.param(None, "a matcher is empty: write what is expected", id="nothing"),
+        pytest.param(None, "a matcher is empty; give the expected value", id="nothing"),
         pytest.param(
             {"gt": 1, "lt": 5},
             "a mapping names one matcher, such as {gt: 5}, not `gt`, `lt`; join several with `and`",

@@ -418,7 +418,7 @@ class TestAbsent:
         for ensure in ("present", "absent"):
             event = await host.apply(ensure=ensure)
 
-            assert event.error == ["/out: is not a directory, and one is wanted here"]
+            assert event.error == ["/out: is not a directory, but must be one"]
 
     async def test_a_file_that_cannot_be_removed_fails_the_resource(self) -> None:
         host = Host(TWO)
