@@ -14,6 +14,7 @@ from tests.host.test_example_sites import SITES, Run, check_applied, check_readm
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
+START = "import runpy, signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit())\nrunpy.run_path('/counter.py')\n"
 SITE = "app-in-containers"
 DATABASE = ("redis-server", "redis-tools", "libatomic1", "libjemalloc2", "liblzf1")
 
@@ -48,9 +49,11 @@ def shell(
     """Runs a command line in a copy of the site, whose images are the machine's own."""
     folder = tmp_path_factory.mktemp("image")
     make_image(base, debian_packages, folder)
+    # the first process of a container ignores signals that it does not handle, so a stop would take 10 s
+    (folder / "start.py").write_text(START)
     subprocess.run(["tar", "-C", folder, "-cf", podman_machine.path("/root/image.tar"), "."], check=True)
     shutil.rmtree(folder)
-    run_it = 'CMD ["/usr/bin/python3.11", "/counter.py"]'
+    run_it = 'CMD ["/usr/bin/python3.11", "/start.py"]'
     digests = {}
     for name in ("counter", "redis"):
         image = f"registry.example.net/{name}"

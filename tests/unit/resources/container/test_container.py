@@ -530,28 +530,29 @@ async def test_only_a_container_that_is_to_run_needs_its_image() -> None:
 LINKED = {"volumes": ["/home/eve/data/site:/www:ro"]}
 
 
-def swap(host: Host, owner: int = 1000, path: str = "/home/eve/data", mode: int = 0o755) -> None:
+def swap(host: Host, owner: int = 1000, folder_owner: int = 1000, mode: int = 0o755) -> None:
     """Put a symlink in the path of a volume."""
-    host.files.put_directory("/home/eve", mode=mode, uid=owner)
-    host.files.put_symlink(path, "/etc")
-    host.files.nodes[path].uid = owner
+    host.files.put_directory("/home/eve", mode=mode, uid=folder_owner)
+    host.files.put_symlink("/home/eve/data", "/etc")
+    host.files.nodes["/home/eve/data"].uid = owner
 
 
 @pytest.mark.parametrize(
-    ("owner", "mode", "is_refused"),
+    ("owner", "folder_owner", "mode", "is_refused"),
     [
-        pytest.param(1000, 0o755, True, id="of another user"),
-        pytest.param(0, 0o777, True, id="in a folder that everyone can write"),
-        pytest.param(0, 0o775, True, id="in a folder that a group can write"),
-        pytest.param(0, 0o755, False, id="of root"),
+        pytest.param(1000, 0, 0o755, True, id="of another user"),
+        pytest.param(0, 1000, 0o755, True, id="in a folder of another user"),
+        pytest.param(0, 0, 0o1777, True, id="in a folder that everyone can write"),
+        pytest.param(0, 0, 0o775, True, id="in a folder that a group can write"),
+        pytest.param(0, 0, 0o755, False, id="of root"),
     ],
 )
 @pytest.mark.parametrize("properties", [LINKED, {"environment_files": ["/home/eve/data/x.env"]}])
 async def test_a_symlink_that_another_user_can_replace_is_not_followed(
-    properties: dict[str, Any], owner: int, mode: int, is_refused: bool
+    properties: dict[str, Any], owner: int, folder_owner: int, mode: int, is_refused: bool
 ) -> None:
     host = Host()
-    swap(host, owner, mode=mode)
+    swap(host, owner, folder_owner, mode)
 
     event = await manage(TYPE, host.provider, wanted(**properties))
 
