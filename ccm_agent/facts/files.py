@@ -97,7 +97,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     if facts is None:
         return None
     if not isinstance(facts, dict):
-        log.error("skipping a facts file that holds no mapping", extra={"file": str(path)})
+        log.error("skipping a facts file that does not contain a mapping", extra={"file": str(path)})
         return None
     return facts
 

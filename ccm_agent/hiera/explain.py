@@ -1,5 +1,5 @@
 """
-Explain where a value in a node's data comes from: every layer of every document that could set it, in merge order.
+Explain the origin of a value in a node's data: every layer of every document that could set it, in merge order.
 
 It reads and merges the same layers as `resolve.py`, so the final value is the value on the node.
 """
@@ -109,7 +109,7 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> Explained:
     """
-    Explain where the value of a key comes from.
+    Explain the origin of a key's value.
 
     Args:
         key: The path of the key, joined by dots. Keys that contain dots are supported.

@@ -191,7 +191,7 @@ class Sources:
         seen = self._numbers.get(name, 0)
         if stamped.number < seen:
             raise ProtocolError(
-                f"kv://{name} holds number {stamped.number}, and {seen} was seen before, so it is outdated and was refused"
+                f"kv://{name} was refused: its number {stamped.number} is lower than {seen}, which was seen before"
             )
         self._numbers[name] = stamped.number
         return str(stamped.body).encode()

@@ -77,7 +77,9 @@ class EntryReader:
             self._check_single(kind, body, path)
         elif not isinstance(body, list) or not body:
             what = "nothing" if body is None or body == [] else "this"
-            self._fail(f"`{kind.name}` needs properties, or a list of names with theirs, not {what}", path)
+            self._fail(
+                f"`{kind.name}` needs properties, or a list of names with properties, not {what}", path
+            )
 
     def _instances(
         self, kind: AnyType, body: dict[str, Any] | list[Any], path: Path

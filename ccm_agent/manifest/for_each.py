@@ -72,7 +72,7 @@ def _items(value: Any) -> list[Any]:
         return value
     found = "nothing" if value is None else "text" if isinstance(value, str) else f"`{type(value).__name__}`"
     raise ManifestError(
-        f"`for_each` must give a list or a mapping, and this gives {found}: if it may be missing, give `lookup` the default `[]`"
+        f"`for_each` must return a list or a mapping, not {found}; if it may be missing, give `lookup` the default `[]`"
     )
 
 

@@ -112,7 +112,8 @@ def decode_as(data: bytes | str, kind: type[T], source: str = "") -> T:
     Decode a JSON or YAML document that a person wrote to a Struct.
 
     Raises:
-        DocumentError: With file, line and `$.path` of the invalid value; for an unknown key with the most similar known one.
+        DocumentError: A value is invalid. The error contains file, line and `$.path`. For an unknown key it also
+            contains the most similar known key.
     """
     text = as_text(data, source)
     return convert_as(decode_document(text, source), kind, source, text)
@@ -229,7 +230,7 @@ def as_text(data: bytes | str, source: str = "") -> str:
             data.encode()
         except UnicodeEncodeError as err:
             place = Place(source, data.count("\n", 0, err.start) + 1)
-            raise DocumentError("half a surrogate pair stands in the text", place=place) from err
+            raise DocumentError("the text contains half a surrogate pair", place=place) from err
         return data.removeprefix("\ufeff")
     try:
         return data.decode("utf-8").removeprefix("\ufeff")

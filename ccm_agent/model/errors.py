@@ -24,7 +24,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── NoProviderError       no provider of a type works on this host
     │   ├── TimeLimitError        a resource took longer than its `timeout`
     │   └── DesiredStateError     a resource was changed but is still not in its desired state
-    ├── BusError                  the broker, or what came over it
+    ├── BusError                  a problem with the broker or a message
     │   ├── BusUnavailableError   cannot connect to the broker
     │   ├── BusDeniedError        the broker refused: credentials or permissions
     │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
@@ -37,13 +37,13 @@ Every error that this project raises on purpose, in one tree.
     ├── PlanError                 a plan cannot be applied: the node does not have it, or has changed since
     ├── UndoError                 a run cannot be undone on this node
     ├── PruneError                more resources left the manifest than a run may remove
-    ├── Refusal                   a node does not start a run now; the code says why
+    ├── Refusal                   a node does not start a run now; the code is the reason
     └── FleetError                the controller cannot perform an operation on the fleet
         ├── NoTargetError         a target matches no node
-        ├── ConflictError         two assignments want the same resource
+        ├── ConflictError         two assignments manage the same resource
         └── RunError              a run does not exist or does not allow the change
 
-Each has a stable `code`, which is part of events and of `--json`. The message says what is wrong, why, and what to do.
+Each has a stable `code`, which is part of events and of `--json`. The message contains the problem, its reason and a fix.
 """
 
 from __future__ import annotations

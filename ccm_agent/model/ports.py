@@ -180,9 +180,9 @@ class Files(Protocol):
         """
         Write a file atomically; return its state afterwards, as `inspect` does.
 
-        Owner and group are resolved before anything is written. Then a temporary file beside the target gets the content, owner
-        and mode, is synced and renamed, and the directory is synced. SELinux label, ACL and extended attributes of the replaced
-        file are kept.
+        Owner and group are resolved before anything is written. Then a temporary file next to the target is
+        written with the content, owner and mode, is synced and renamed, and the directory is synced. SELinux
+        label, ACL and extended attributes of the replaced file are kept.
 
         Args:
             content: The bytes, or a regular file to copy.
@@ -217,9 +217,9 @@ class Files(Protocol):
         """
         Make a symlink, or replace one, atomically.
 
-        Owner and group of the symlink itself are resolved before anything is written. Then a temporary symlink in the
-        same directory gets the owner and is renamed, and the directory is synced. Neither the earlier target nor the new one is
-        touched.
+        Owner and group of the symlink itself are resolved before anything is written. Then a temporary symlink
+        in the same directory is created with the owner and is renamed, and the directory is synced. The earlier
+        target and the new target are not changed.
 
         Args:
             target: The text of the symlink.
@@ -382,7 +382,7 @@ class Packed(Struct, frozen=True, kw_only=True):
         kind: "tar.gz", "tar" (compressed or not, detected from its content) or "zip".
         limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written.
             `limit_bytes` 0 means a limit derived from the size of the archive.
-        proof: A path in the archive whose existence shows that everything was unpacked; "" for none. If it does
+        proof: A path in the archive that shows, if it exists, that everything was unpacked; "" for none. If it does
             not exist yet, it is written last, and not at all if unpacking fails.
         sha256: Digest of the archive's content, in hex; "" if unknown. It is compared with the bytes that are
             unpacked, so a concurrent change of the file is detected.
@@ -564,8 +564,8 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
         purge: Whether to remove entries that the source does not have.
         recurse: Whether owner, group and modes apply to everything in the directory; otherwise they apply only
             to the directory and the entries of the source.
-        owner, group: Names, or numbers as text; "" leaves them alone.
-        file_mode, directory_mode: Permissions; -1 leaves them alone.
+        owner, group: Names, or numbers as text; "" leaves them unchanged.
+        file_mode, directory_mode: Permissions; -1 leaves them unchanged.
         max_age_s: Files older than this are removed; -1 means no limit.
         max_size_bytes: The oldest files are removed until the others fit; -1 means no limit.
         matches: Patterns of the files to which the limits apply; empty for all files. Each flag means that the

@@ -131,8 +131,8 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         diff: Whether events contain diffs, unless the node's policy withholds them. Older agents ignore it.
         part: The part of the manifest to apply; then `manifest` and `bundle` are empty. None for the whole manifest.
         undo: The run to undo; then there is no manifest, and the node restores the earlier states that it stored. "" for none.
-        keep: Whether to save this plan. plan: The run of a saved plan; the apply changes nothing if the node no
-            longer matches it.
+        keep: Whether to save this plan.
+        plan: The run of a saved plan; the apply changes nothing if the node no longer matches it.
         stage: The next revision of an assignment, which this request releases and applies; then `manifest` and
             `bundle` are empty.
     """
@@ -393,7 +393,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 WAITING = "waiting"
 DISABLED = "disabled"
-"""States of an assignment besides end states of runs: waiting for its turn, or the node is disabled."""
+"""States of an assignment in addition to end states of runs: waiting for its turn, or the node is disabled."""
 
 
 class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -494,7 +494,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
         plans_only: Why the node accepts only plans: its signers list was not confirmed for too long. "" if it
             accepts all requests.
         disk: Why the node cannot write its state to disk; events then stay in memory, and runs cannot be undone. "" if it can.
-        wrong_clock: Why the node's clock must be slow; the node then accepts nothing new. "" without such evidence.
+        wrong_clock: Evidence that the node's clock is slow; the node then accepts nothing new. "" without such evidence.
         secrets: The revisions of secrets that the node uses, by name; None from an agent that does not report them.
     """
 
@@ -602,7 +602,7 @@ _OPEN_STATES = frozenset(
 )
 
 COMPLIANT_STATES = (NodeState.STABLE, NodeState.CHANGED)
-"""End states after which nothing is left to do."""
+"""End states that require no further action."""
 
 FAILED_STATES = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED)
 """End states that a node reported and that an operator must check."""

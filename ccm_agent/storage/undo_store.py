@@ -265,11 +265,13 @@ class UndoStore:
         try:
             await asyncio.to_thread(_mark_lost, journal)
         except OSError as err:
-            log.error("an incomplete record of a run stays", extra={"reason": str(err)})
+            log.error("an incomplete record of a run could not be removed", extra={"reason": str(err)})
 
     def _limits(self) -> str:
         if not self.is_on:
-            return "this node keeps none: see `undo_keep` and `undo_max_mib` in its configuration"
+            return (
+                "this node does not record changes: see `undo_keep` and `undo_max_mib` in its configuration"
+            )
         return f"`undo_keep` is {self._keep_s / 86_400:g}d, `undo_max_mib` is {self._limit_bytes >> 20}"
 
     def _is_old(self, kept: _KeptRun) -> bool:

@@ -73,7 +73,7 @@ class BrokerFunctions:
     def _ask(self, what: str, question: Callable[[BrokerClient], Coroutine[Any, Any, Answer]]) -> Answer:
         if self._loop is None or _is_here(self._loop):
             raise ExpressionError(
-                f"{what} cannot be asked here; use it in a property or template of a resource"
+                f"{what} cannot be used here; use it in a property or template of a resource"
             )
         try:
             return asyncio.run_coroutine_threadsafe(self._answer(question), self._loop).result()

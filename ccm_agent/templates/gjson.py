@@ -104,7 +104,7 @@ def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
     Args:
         json: A JSON document. It is not validated; the result for an invalid one is undefined.
         path: The path.
-        allowance: Limits to which the search is charged, besides its own limit.
+        allowance: Limits to which the search is charged, in addition to its own limit.
 
     Raises:
         ExpressionError: The path is too long, nested too deeply, or its result is too large.

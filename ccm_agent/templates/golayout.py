@@ -113,7 +113,7 @@ def parse_time(layout: str, value: str, location: Location | None = None) -> Tim
         _read(reading, piece.group(), has_fraction)
     reading.literal(layout[at:])
     if reading.value:
-        raise ValueError(f"there is more text than {layout} asks for")
+        raise ValueError(f"there is more text than the layout {layout} has")
     return _assembled(reading, location)
 
 

@@ -239,7 +239,7 @@ def _as_looked_up(value: Any, allowance: Allowance) -> Any:
 def _with_floats(value: Any, room: list[int]) -> Any:
     room[0] -= 1
     if room[0] < 0:
-        raise ExpressionError("lookup failed: the value holds too many values")
+        raise ExpressionError("lookup failed: the value contains too many values")
     if isinstance(value, dict):
         return {key: _with_floats(item, room) for key, item in value.items()}
     if isinstance(value, list):

@@ -272,7 +272,9 @@ def resolve(value: Any, env: ExpressionScope) -> Any:
 def _resolved(value: Any, env: ExpressionScope, room: list[int]) -> Any:
     room[0] -= 1
     if room[0] < 0:
-        raise ExpressionError(f"the data hold more than {VALUE_LIMIT} values: are there aliases of aliases?")
+        raise ExpressionError(
+            f"the data contain more than {VALUE_LIMIT} values: are there aliases of aliases?"
+        )
     if isinstance(value, str):
         return render_value(value, env)
     if isinstance(value, dict):

@@ -426,7 +426,7 @@ class _Reader:
         found = _QUOTED.match(self._text, self._place)
         if found is None:
             if self._text[self._place : self._place + 1] in ("'", '"'):
-                raise self._error("a text whose quotes are closed")
+                raise self._error("a closing quote")
             return None
         self._place = found.end()
         inner = found[0][1:-1]

@@ -41,7 +41,7 @@ def render_tree(
     Args:
         source: The templates.
         wanted: The engine, the delimiters, and whether empty files are left out.
-        environment: The environment of the templates. A template can change its data, and later templates see the change.
+        environment: The environment of the templates. A template can change its data for later templates.
         on_template: Called with the path of each template before it is rendered.
 
     Raises:
@@ -108,7 +108,7 @@ class _Renderer:
             else:
                 what = "a symlink" if entry.kind == "symlink" else "neither file nor directory"
                 raise FileError(
-                    f"{self._wanted.source}: {entry.path} is {what}, and a source holds only those"
+                    f"{self._wanted.source}: {entry.path} is {what}, but a source may contain only files and directories"
                 )
         return self._rendered
 

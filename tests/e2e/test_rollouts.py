@@ -321,7 +321,7 @@ def test_a_run_that_is_stopped_ends_its_rollout(four: Fleet) -> None:
     ("options", "message"),
     [
         (["--batch", "0"], "--batch 0: no node would ever run"),
-        (["--gate", "failed"], "a condition must give a boolean"),
+        (["--gate", "failed"], "a condition must return a boolean"),
         (["--gate", "false"], "--gate false: it names no result, so it is always the same"),
         (["--rollout", "EMPTY"], "none: no node that is present is in this wave"),
         (["--rollout", "OVERLAP"], "a and b overlap: both match web1"),

@@ -80,7 +80,7 @@ def read_definitions(
     header, parts = read_parts(document)
     if not parts:
         raise ManifestError(
-            "the manifest holds no definitions: add a document after the header", place=Place(document.name)
+            "the manifest has no definitions: add a document after the header", place=Place(document.name)
         )
     return collect_constants(header, hostname), merge_definitions(parts)
 

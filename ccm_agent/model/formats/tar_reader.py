@@ -108,7 +108,7 @@ class Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"a header claims {self.size} bytes")
         data = archive.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
         if b"1" * (DIGITS + 1) in data[: self.size].translate(_TO_DIGITS):
-            raise tarfile.ReadError(f"a header holds a number of more than {DIGITS} digits")
+            raise tarfile.ReadError(f"a header contains a number of more than {DIGITS} digits")
         archive.fileobj.put_back(data)
         return archive.nested(super()._proc_pax)  # type: ignore[misc]
 
@@ -175,7 +175,7 @@ class Tar(tarfile.TarFile):
         """Continue with the header that follows a preceding header."""
         self._nested += 1
         if self._nested > NESTED:
-            raise tarfile.ReadError(f"more than {NESTED} headers stand in front of one entry")
+            raise tarfile.ReadError(f"more than {NESTED} headers precede one entry")
         try:
             return process(self)
         finally:

@@ -1,5 +1,5 @@
 """
-Format a YAML text: indentation, spacing and empty lines. Only white space changes, so comments stay.
+Format a YAML text: indentation, spacing and empty lines. Only white space changes; comments are kept.
 
     ccm:                        each level is two columns further in, lists too
       resources:
@@ -7,7 +7,7 @@ Format a YAML text: indentation, spacing and empty lines. Only white space chang
             - /etc/motd:
                 ensure: present
 
-At most one empty line in a row. Flow collections, quotes and the content of scalars stay as they are.
+At most one empty line in a row. Flow collections, quotes and the content of scalars are not changed.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
     """
     Return line and column, from 1, of the deepest existing part of `path`; (0, 0) if the text cannot be parsed.
 
-      JSON works too, because it is YAML except for a few escapes.
+    JSON works too, because it is YAML except for a few escapes.
     """
     import yaml
 

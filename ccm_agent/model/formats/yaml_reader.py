@@ -202,7 +202,7 @@ class _Reader:
 
     def _aliased_value(self, event: Any) -> object:
         if event.anchor not in self.anchors:
-            self._fail(event, f"no anchor `&{event.anchor}` stands before this alias")
+            self._fail(event, f"there is no anchor `&{event.anchor}` before this alias")
         value = self.anchors[event.anchor]
         if value is _OPEN:
             return None

@@ -168,7 +168,7 @@ def decode_entry(body: bytes) -> RegistrationEntry:
         entry = msgspec.convert(known, RegistrationEntry)
         check_entry(entry)
     except (msgspec.MsgspecError, PropertyError, ValueError, OverflowError) as err:
-        raise ProtocolError(f"an entry that is none: {err}") from err
+        raise ProtocolError(f"an invalid entry: {err}") from err
     size = sum(len(key) + len(value) for key, value in entry.annotations.items())
     if size > ANNOTATIONS_LIMIT_BYTES:
         raise ProtocolError(f"an entry with annotations of {size} characters, which is too many")

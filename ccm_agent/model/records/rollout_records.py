@@ -53,7 +53,7 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The number of nodes that may fail in each way before a rollout pauses. None means no limit.
 
     Attributes:
-        failed: Nodes that failed or were stopped, or got a newer run of the same name instead (superseded).
+        failed: Nodes that failed or were stopped, or received a newer run with the same name instead (superseded).
         unreachable: Nodes that were present but did not start: no answer, refused or expired.
         lost: Nodes that accepted the request and then stopped reporting.
     """

@@ -108,7 +108,7 @@ class RunEnds(Struct, kw_only=True, omit_defaults=True):
 
 class RunState(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.state` in CCM_RUNS; another operator who stops or watches the run also writes one.
+    `<operator>.<run>.state` in CCM_RUNS; another operator who stops or watches the run also writes such a record.
 
     Attributes:
         state: "running", "stopping" or "done".

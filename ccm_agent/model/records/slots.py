@@ -145,7 +145,8 @@ def judge_turn(states: Sequence[SlotState], node: str, count: int) -> SlotDecisi
 
     Args:
         states: All entries of the slot.
-        node: The node that requests the slot. count: The number of nodes that may hold the slot.
+        node: The node that requests the slot.
+        count: The number of nodes that may hold the slot.
     """
     holders = tuple(sorted(one.node for one in states if one.entry.is_held and one.node != node))
     own = next((one for one in states if one.node == node), None)

@@ -216,8 +216,9 @@ class UndoLog(Protocol):
         Make room for a content by deleting records of older runs. Return why there is no room; "" if there is. Never raises.
 
         Args:
-            run: The run that needs the space. size_bytes: Size of the content. undone: The run that is being
-                undone, because its contents are still needed; "" for none.
+            run: The run that needs the space.
+            size_bytes: Size of the content.
+            undone: The run that is being undone, because its contents are still needed; "" for none.
         """
         ...
 

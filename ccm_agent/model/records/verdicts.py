@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 MISSING_LIMIT = 100
-"""Limit of the listed ranges of missing positions; the total count is complete."""
+"""Limit of the listed ranges of missing positions; the total count includes all of them."""
 
 
 class Verdict(StrEnum):

@@ -169,9 +169,7 @@ class Compiler:
             a, b = left(frame), right(frame)
             if strict is not None and (type(a) is not strict or type(b) is not strict):
                 wrong = b if type(a) is strict else a
-                raise EvaluationError(
-                    f"{describe(wrong)} came out where {describe(strict())} was expected", offset
-                )
+                raise EvaluationError(f"expected {describe(strict())}, not {describe(wrong)}", offset)
             try:
                 return operators.equal(frame, a, b) is not is_negated
             except EvaluationError as fault:

@@ -79,7 +79,7 @@ class PredicateCall:
             value = body(frame)
             if value is True or value is False:
                 return bool(value)
-            raise EvaluationError(f"{name}() needs a condition, and this gave {describe(value)}")
+            raise EvaluationError(f"{name}() needs a condition, not {describe(value)}")
 
         return run
 

@@ -125,7 +125,7 @@ def _as_condition(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
 
-    raise EvaluationError(f"a condition must give a boolean, and this gave {describe(value)}")
+    raise EvaluationError(f"a condition must return a boolean, not {describe(value)}")
 
 
 _kept: TextCache[tuple[str, ExpressionNames, bool], Program] = TextCache(CACHE_LENGTH)
@@ -165,7 +165,7 @@ def _compile(text: str, names: ExpressionNames, is_condition: bool) -> Program:
         variables = {name: _NATURES[kind] for name, kind in names.variables}
         nature = check(tree, variables, names.functions, dict(names.members))
         if is_condition and nature.kind != "bool" and not nature.is_unknown:
-            raise EvaluationError(f"a condition must give a boolean, and this gives {nature}", 0)
+            raise EvaluationError(f"a condition must return a boolean, not {nature}", 0)
         compiler = Compiler()
         run = compiler.compile(tree)
     except EvaluationError as fault:

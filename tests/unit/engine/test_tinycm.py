@@ -435,7 +435,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             [],
-            "site.cm.yml: the manifest holds no definitions: add a document after the header",
+            "site.cm.yml: the manifest has no definitions: add a document after the header",
             id="no definition",
         ),
     ],

@@ -127,7 +127,7 @@ async def test_a_stamped_document_is_taken_out_of_its_stamp() -> None:
             stamped(5),
             {"CCM_DATA/common": 6},
             False,
-            "kv://CCM_DATA/common holds number 5, and 6 was seen before, so it is outdated and was refused",
+            "kv://CCM_DATA/common was refused: its number 5 is lower than 6, which was seen before",
             id="an older document",
         ),
         pytest.param(

@@ -135,7 +135,7 @@ def test_values_are_bent_as_the_reference_bends_them(value: str, bent: dict[str,
         ),
         pytest.param("note: {name: a, require: x#y}", "expected a list, got text", id="text for a list"),
         pytest.param(
-            "note: x", "`note` needs properties, or a list of names with theirs", id="text for properties"
+            "note: x", "`note` needs properties, or a list of names with properties", id="text for properties"
         ),
         pytest.param("note: []", "not nothing", id="empty list"),
         pytest.param("note:", "not nothing", id="null"),

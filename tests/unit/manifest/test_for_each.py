@@ -223,19 +223,19 @@ async def test_managed_names_are_those_of_the_elements() -> None:
         pytest.param(
             f'{{name: "{{{{ item }}}}", {LOOKUP}}}',
             "text",
-            "`for_each` must give a list or a mapping, and this gives text",
+            "`for_each` must return a list or a mapping, not text",
             id="a text",
         ),
         pytest.param(
             f'{{name: "{{{{ item }}}}", {LOOKUP}}}',
             "5",
-            "`for_each` must give a list or a mapping, and this gives `int`",
+            "`for_each` must return a list or a mapping, not `int`",
             id="a number",
         ),
         pytest.param(
             '{name: "{{ item }}", for_each: }',
             "[]",
-            "`for_each` must give a list or a mapping, and this gives nothing",
+            "`for_each` must return a list or a mapping, not nothing",
             id="nothing",
         ),
         pytest.param(

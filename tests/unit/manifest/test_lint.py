@@ -93,7 +93,7 @@ def test_unclosed_expression_and_second_resource_of_a_name_are_found() -> None:
         ),
         pytest.param(
             resources('note: {name: a, control: {if: "1"}}'),
-            "control.if: error: a condition must give a boolean",
+            "control.if: error: a condition must return a boolean",
             id="control",
         ),
         pytest.param(

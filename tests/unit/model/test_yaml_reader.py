@@ -121,7 +121,7 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param(
             "a: 1\n---\nb: *x\n",
-            "f.yaml:3:4: no anchor `&x` stands before this alias",
+            "f.yaml:3:4: there is no anchor `&x` before this alias",
             id="unknown alias in a later document",
         ),
         pytest.param(
@@ -129,7 +129,7 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             "f.yaml:3:4: a value is expected here; text that begins with this character needs quotes",
             id="broken later document",
         ),
-        pytest.param("a: *x\n", "f.yaml:1:4: no anchor `&x` stands before this alias", id="unknown alias"),
+        pytest.param("a: *x\n", "f.yaml:1:4: there is no anchor `&x` before this alias", id="unknown alias"),
         pytest.param(
             "b:\n  <<: 1\n", "f.yaml:2:7: `<<` takes a mapping, or a list of mappings", id="merge of a number"
         ),
@@ -183,7 +183,7 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         pytest.param(
             "a: |\n\tx\n", "f.yaml:2:1: a tab cannot be used for indentation: use spaces", id="tab in block"
         ),
-        pytest.param("a: '\ud800'\n", "f.yaml:1: half a surrogate pair stands in the text", id="half a pair"),
+        pytest.param("a: '\ud800'\n", "f.yaml:1: the text contains half a surrogate pair", id="half a pair"),
     ],
 )
 def test_an_error_names_place_and_remedy(text: str, said: str) -> None:

@@ -451,7 +451,7 @@ def test_a_wrong_value_is_an_error_of_the_resource(value: str, message: str) -> 
             "reslt.ensure == 'x'",
             "unknown name reslt; did you mean result? (at character 1 of `reslt.ensure == 'x'`)",
         ),
-        ("1 + 1", "a condition must give a boolean, and this gives an integer (at character 1 of `1 + 1`)"),
+        ("1 + 1", "a condition must return a boolean, not an integer (at character 1 of `1 + 1`)"),
         ("result.output contains 'ok' and result.exit_code == 0", ""),
     ],
 )

@@ -289,7 +289,7 @@ async def test_nothing_is_kept_where_the_configuration_says_so(
     await change(store, new_id(NOON), entry())
     assert not store.is_on
     assert (limits.get("limit_bytes") == 0) or list((tmp_path / "undo").glob("*/*")) == []
-    with pytest.raises(UndoError, match="this node keeps none: see `undo_keep`"):
+    with pytest.raises(UndoError, match="this node does not record changes: see `undo_keep`"):
         await store.find(new_id(NOON))
 
 

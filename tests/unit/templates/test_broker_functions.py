@@ -51,12 +51,12 @@ async def test_the_broker_client_is_created_once_and_on_demand() -> None:
 async def test_on_the_loop_itself_it_is_refused_for_it_would_wait_forever() -> None:
     asking = BrokerFunctions(asyncio.get_running_loop(), Broker)
 
-    with pytest.raises(ExpressionError, match="cannot be asked here"):
+    with pytest.raises(ExpressionError, match="cannot be used here"):
         asking.registrations("*", "*", "*", "*")
 
 
 async def test_without_a_loop_it_is_refused() -> None:
-    with pytest.raises(ExpressionError, match="cannot be asked here"):
+    with pytest.raises(ExpressionError, match="cannot be used here"):
         await asyncio.to_thread(BrokerFunctions(None, Broker).kv_get, "B", "there")
 
 

@@ -131,7 +131,7 @@ def test_a_condition_is_a_boolean_or_nil(env: Environment, expression: str, answ
 
 @pytest.mark.parametrize("expression", ["Data.port", "'yes'", "1", "nil"])
 def test_a_condition_that_is_something_else_is_refused(env: Environment, expression: str) -> None:
-    with pytest.raises(ExpressionError, match="a condition must give a boolean"):
+    with pytest.raises(ExpressionError, match="a condition must return a boolean"):
         evaluate_condition(expression, env)
 
 

@@ -103,7 +103,7 @@ def test_a_selector_is_read_term_by_term(text: str, terms: list[Term]) -> None:
         ("a b", "selector 'a b': at `b` expected a comma between two terms"),
         ("a in (b", "selector 'a in (b': at its end expected a closing bracket after the values"),
         ("a=(b)", "selector 'a=(b)': at `(b)` expected a comma between two terms"),
-        ('a="b', "selector 'a=\"b': at `\"b` expected a text whose quotes are closed"),
+        ('a="b', "selector 'a=\"b': at `\"b` expected a closing quote"),
         ("a=glob(b", "selector 'a=glob(b': at its end expected a closing bracket after the pattern"),
         ("a=glob(b,c)", "selector 'a=glob(b,c)': at `,c)` expected a closing bracket after the pattern"),
         ("node", "selector 'node': at its end expected `=` and a name after `node`"),

@@ -161,7 +161,9 @@ class TestWalk:
         with pytest.raises(FileError) as caught:
             await rendered(host)
 
-        assert caught.value.message == f"src: b is {what}, and a source holds only those"
+        assert (
+            caught.value.message == f"src: b is {what}, but a source may contain only files and directories"
+        )
 
     async def test_a_failing_template_names_its_place(self) -> None:
         host = Host({"a": "fine", "d/b": "line\n[[ nothing() ]]"})

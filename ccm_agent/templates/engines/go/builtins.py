@@ -81,7 +81,7 @@ def lt(left: Value, right: Value) -> bool:
     for side in (left, right):
         if _kind(side) not in ("int", "float", "string"):
             what = "nil: is a value missing?" if _is_nil(side) else f"a {go_type(side)}"
-            raise TemplateError(f"numbers and text have an order, not {what}")
+            raise TemplateError(f"only numbers and text can be ordered, not {what}")
     if kind != _kind(right):
         raise _incompatible(left, right)
     if kind == "string":
@@ -142,7 +142,7 @@ def length(item: Value) -> int:
     if isinstance(item, (list, tuple, dict, bytes)):
         return len(item)
     what = "nil: is a value missing?" if _is_nil(item) else f"a {go_type(item)}"
-    raise TemplateError(f"text, lists and maps have a length, not {what}")
+    raise TemplateError(f"only text, lists and maps have a length, not {what}")
 
 
 def sprint(*values: Any) -> str:

@@ -192,7 +192,7 @@ class GoRuntime:
         if isinstance(first, nodes.Dot):
             return dot
         if isinstance(first, nodes.Nil):
-            raise TemplateError("'nil' cannot stand alone: it may be an argument only")
+            raise TemplateError("'nil' is only allowed as an argument")
         return of_literal(first, "any")
 
     def _base(

@@ -106,4 +106,4 @@ class _Lexer(ActionLexer):
         if not following or following in " \t\r\n.,|:()" or self._text.startswith(self._right, position):
             return
         hint = "; elements are looked up with 'index'" if following == "[" else ""
-        raise self._fail(f"character {following!r} cannot stand after a name{hint}", position)
+        raise self._fail(f"character {following!r} is not allowed after a name{hint}", position)

@@ -113,7 +113,7 @@ class _Parser(TokenCursor):
         self._deeper()
         body, end = self._body()
         if end.word != "end":
-            raise self._fail(f"'{end.word}' cannot stand in a {what}", end.line)
+            raise self._fail(f"'{end.word}' is not allowed in a {what}", end.line)
         self._depth -= 1
         self._variables, self._ranges = variables, ranges
         return body
@@ -205,7 +205,7 @@ class _Parser(TokenCursor):
     def _check_in_range(self, word: str) -> None:
         self._expect_right()
         if not self._ranges:
-            raise self._fail(f"'{word}' stands outside of any range")
+            raise self._fail(f"'{word}' is outside a range")
 
     def _include(self, line: int) -> Include:
         name = self._template_name("include")

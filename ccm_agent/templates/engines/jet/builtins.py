@@ -119,7 +119,7 @@ def _len(call: LazyArguments) -> int:
         if value is None
         else f"a {type_of(value)}"
     )
-    raise TemplateError(f"'len' counts text, lists and maps, not {what}")
+    raise TemplateError(f"'len' needs text, a list or a map, not {what}")
 
 
 def _map(call: LazyArguments) -> dict[str, Any]:

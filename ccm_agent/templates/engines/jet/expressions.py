@@ -94,14 +94,16 @@ class ExpressionParser(TokenCursor):
             raise self._unexpected("',' or an assignment")
         self._position += 1
         if declares and not all(isinstance(target, (Name, Underscore)) for target in targets):
-            raise self._fail("':=' makes variables: a member cannot stand on its left; assign to it with '='")
+            raise self._fail(
+                "':=' declares variables, and its left side cannot be a member; assign to a member with '='"
+            )
         values = [self._expression()]
         while self._accept(","):
             values.append(self._expression())
         with_ok = False
         if in_range:
             if len(targets) > 2 or len(values) > 1:
-                raise self._fail("range gives one or two names to one value")
+                raise self._fail("range assigns one value to one or two names")
         elif len(targets) != len(values):
             with_ok = len(targets) == 2 and len(values) == 1 and isinstance(values[0], Index)
             if not with_ok:

@@ -135,4 +135,4 @@ class _Lexer(ActionLexer):
     def _check_after(self, position: int) -> None:
         following = self._text[position : position + 1]
         if following and following not in _AFTER_NAME and following != self._right[0]:
-            raise self._fail(f"character {following!r} cannot stand after a name", position)
+            raise self._fail(f"character {following!r} is not allowed after a name", position)

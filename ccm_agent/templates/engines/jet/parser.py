@@ -87,11 +87,11 @@ class _Parser(ExpressionParser):
                 word = self._next()
                 path = self._string()
                 if not path:
-                    raise self._fail(f"'{word.text}' names no template", word.line)
+                    raise self._fail(f"'{word.text}' needs the name of a template", word.line)
                 if word.text == "import":
                     imports.append(path)
                 elif extends or imports:
-                    raise self._fail("'extends' may stand once only, before every 'import'", word.line)
+                    raise self._fail("'extends' is allowed only once, before every 'import'", word.line)
                 else:
                     extends = path
                 self._expect_right()
@@ -115,7 +115,7 @@ class _Parser(ExpressionParser):
         token = self._token
         if token.kind is TokenKind.KEYWORD:
             if token.text in ("import", "extends"):
-                raise self._fail(f"'{token.text}' must stand at the beginning of the template")
+                raise self._fail(f"'{token.text}' must be at the beginning of the template")
             control = _CONTROLS.get(token.text)
             if control is not None:
                 self._position += 1

@@ -5,9 +5,8 @@ In addition to the plain values of `templates/values.py`, Jet distinguishes thre
 
 - MISSING: the result of a missing member and of `nil`. It prints nothing.
 - None: a null in the data. It prints `<nil>` and is false.
-- Boxed: the value of `.` in a `range` over data. Jet does not look into it: it is always true, neither a number nor text, and
-prints
-  floats with an exponent. A variable, a member or an element takes the value out of it.
+- Boxed: the value of `.` in a `range` over data. It is always true, is neither a number nor text, and
+  prints floats with an exponent. A variable, a member or an element removes the box.
 """
 
 from __future__ import annotations

@@ -110,7 +110,11 @@ class TestPresent:
 
         event = await host.apply()
 
-        assert said(event) == ("failed", "", "src: link is a symlink, and a source holds only those")
+        assert said(event) == (
+            "failed",
+            "",
+            "src: link is a symlink, but a source may contain only files and directories",
+        )
         assert host.target == {}
 
     async def test_after_a_change_its_files_are_listed_as_stable(self) -> None:

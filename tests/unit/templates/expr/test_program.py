@@ -169,7 +169,7 @@ def test_nan_is_not_a_number() -> None:
         ("Data.s matches Data.n", 7, "a pattern is text, and this is an integer"),
         ("Data.s matches value.p", 7, "the pattern does not parse"),
         ("Data.n contains 'a'", 7, "contains goes between texts, and this is an integer"),
-        ("filter(Data.list, #)", 0, "filter() needs a condition, and this gave an integer"),
+        ("filter(Data.list, #)", 0, "filter() needs a condition, not an integer"),
         ("map(Data.m, #)", 0, "map() goes over a list, not over a map"),
         ("map(Data.n, #)", 0, "map() goes over a list, not over an integer"),
         ("map(Data.list, # + 'a')", 17, "+ does not go between an integer and text"),
@@ -192,7 +192,7 @@ def test_nan_is_not_a_number() -> None:
         ("date('x')", 0, "date() cannot read this text"),
         ("timezone('Mars/Base')", 0, "the zone database has no such time zone"),
         ("bitshl(1, -1)", 0, "bitshl() shifts by zero bits or more"),
-        ("find([1], # > 4) == 1", 17, "nil came out where an integer was expected"),
+        ("find([1], # > 4) == 1", 17, "expected an integer, not nil"),
         ("twice(1, 2)", 0, "twice() does not take 2 arguments"),
         ("upper", 0, "upper is not a value"),
         ("Data.list[nope:]", 10, "nope is not a value"),
@@ -278,9 +278,9 @@ def test_conditions_are_booleans_or_nil(text: str, answer: bool) -> None:
 
 
 def test_a_condition_that_is_not_valid_is_refused_when_that_is_known() -> None:
-    with pytest.raises(ExpressionError, match="a condition must give a boolean, and this gives text"):
+    with pytest.raises(ExpressionError, match="a condition must return a boolean, not text"):
         compile_expression("'yes'", NAMES, is_condition=True)
-    with pytest.raises(ExpressionError, match="a condition must give a boolean, and this gave an integer"):
+    with pytest.raises(ExpressionError, match="a condition must return a boolean, not an integer"):
         compile_expression("Data.n", NAMES, is_condition=True).run({"Data": DATA}, {})
 
 

@@ -50,7 +50,7 @@ def _unescape(text: str) -> str:
 def _url_parse(text: str) -> dict[str, Any]:
     """Return the parts of a URL by name."""
     if _CONTROL.search(text):
-        raise _fail("it holds a control character")
+        raise _fail("it contains a control character")
     rest, _, fragment = text.partition("#")
     parts = dict.fromkeys(("scheme", "host", "hostname", "path", "query", "opaque", "userinfo"), "")
     parts["fragment"] = _unescape(fragment)
@@ -64,7 +64,7 @@ def _url_parse(text: str) -> dict[str, Any]:
         parts["opaque"] = rest
         return parts
     if not rest.startswith("/") and ":" in rest.partition("/")[0]:
-        raise _fail("the first part of a relative path cannot hold ':'")
+        raise _fail("the first part of a relative path cannot contain ':'")
     if rest.startswith("//") and (parts["scheme"] or not rest.startswith("///")):
         authority, slash, rest = rest[2:].partition("/")
         rest = slash + rest
@@ -83,7 +83,7 @@ def _read_authority(authority: str, parts: dict[str, Any]) -> None:
 
 def _userinfo(userinfo: str) -> str:
     if not _USERINFO.fullmatch(userinfo):
-        raise _fail("the part before '@' holds a character that is not allowed there")
+        raise _fail("the part before '@' contains a character that is not allowed there")
     name, colon, password = userinfo.partition(":")
     return _escape(_unescape(name), "user") + colon + _escape(_unescape(password), "user")
 
@@ -107,7 +107,7 @@ def _host(host: str, scheme: str) -> str:
         _check_port(host[host.index(":") if first else host.rindex(":") :])
     wrong = _HOST_WRONG.search(host)
     if wrong:
-        raise _fail("the host holds a character that is not allowed")
+        raise _fail("the host contains a character that is not allowed")
     if _HOST_ESCAPE.search(host):
         raise _fail("only non-ASCII characters can be escaped in a host")
     return _unescape(host)

@@ -116,7 +116,7 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
         ("[[ .data ]]", "motd:1: the context has no member 'data'; it has Data, Environ, Facts"),
         ('[[ include "nope" ]]', "motd:1: template 'nope' does not exist"),
         ('[[ import "nope" ]]', "motd: template 'nope' does not exist"),
-        ('[[ extends "" ]]', "motd:1: 'extends' names no template"),
+        ('[[ extends "" ]]', "motd:1: 'extends' needs the name of a template"),
         ("[[ exec(1) ]]", "motd:1: 'exec' takes the path of a template, not a float64"),
         (
             '[[ json(data.l) == "[1]" ]]',
