@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
@@ -24,19 +24,41 @@ if TYPE_CHECKING:
 DATA_KEY = "data"
 
 
-class TextRenderer(Protocol):
-    """Renders the expressions in a document's texts for one node."""
+class TextRenderer:
+    """
+    Renders the expressions in a document's texts for one node.
+
+    They can use facts and `lookup`, and a missing value renders as "".
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+
+    @cached_property
+    def _environment(self) -> Environment:
+        # created for the first expression, because most documents have none
+        from ccm_agent.templates.env import Environment
+
+        known = self._facts if isinstance(self._facts, dict) else dict(self._facts)
+        return Environment(facts=known, is_lenient=True, is_restricted=True)
 
     def typed(self, text: str) -> object:
         """Render the expressions in a text. A text that is a single expression returns the value itself."""
-        ...
+        from ccm_agent.templates.resolve import render_value
+
+        return render_value(text, self._environment)
 
     def entry(self, text: str) -> str | None:
         """
         Render an entry of the order. Return None if every expression in it is empty, so it does not select
         an override.
         """
-        ...
+        if text and "{" not in text:
+            return text
+        from ccm_agent.templates.resolve import render_matching
+
+        name, has_something = render_matching(text, self._environment)
+        return name if has_something else None
 
 
 class Layer(Struct, frozen=True, kw_only=True):
@@ -104,7 +126,7 @@ def resolve_values(
     """
     if not isinstance(root, Mapping):
         raise not_hiera(root, data_key, source)
-    resolver = _Resolver(root, source, text, expressions or expressions_on(facts))
+    resolver = _Resolver(root, source, text, expressions or TextRenderer(facts))
     data = resolver.resolve(data_key)
     secret = resolver.hierarchy().secret
     if text is None:
@@ -131,7 +153,7 @@ def read_layers(
     """
     if not isinstance(root, Mapping):
         raise not_hiera(root, data_key, source)
-    resolver = _Resolver(root, source, text, expressions_on(facts))
+    resolver = _Resolver(root, source, text, TextRenderer(facts))
     hierarchy = resolver.hierarchy()
     return hierarchy, resolver.layers(hierarchy, data_key)
 
@@ -142,40 +164,6 @@ def not_hiera(root: object, data_key: str, source: str) -> DataError:
         f"a mapping with `{data_key}`, and perhaps `hierarchy` and `overrides`, is expected, not {_kind(root)}",
         place=Place(source),
     )
-
-
-def expressions_on(facts: Mapping[str, Any]) -> TextRenderer:
-    """
-    Return the renderer of hiera expressions. They can use facts and `lookup`, and a missing value renders
-    as "".
-    """
-    return _Rendering(facts)
-
-
-class _Rendering:
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        self._facts = facts
-
-    @cached_property
-    def _environment(self) -> Environment:
-        # created for the first expression, because most documents have none
-        from ccm_agent.templates.env import Environment
-
-        known = self._facts if isinstance(self._facts, dict) else dict(self._facts)
-        return Environment(facts=known, is_lenient=True, is_restricted=True)
-
-    def typed(self, text: str) -> object:
-        from ccm_agent.templates.resolve import render_value
-
-        return render_value(text, self._environment)
-
-    def entry(self, text: str) -> str | None:
-        if text and "{" not in text:
-            return text
-        from ccm_agent.templates.resolve import render_matching
-
-        name, has_something = render_matching(text, self._environment)
-        return name if has_something else None
 
 
 class _Resolver:

@@ -161,7 +161,7 @@ def as_agents(twins: Sequence[DuplicateIdentity]) -> list[OneOfSeveral]:
 
 
 def format_agent(node: Node, condition: NodeCondition) -> tuple[str, str]:
-    """Return the presence of the agent or the age of its last heartbeat, and the color."""
+    """Return the state of the agent, such as `late` or `offline`, and its color."""
     if condition.is_late:
         return "late", "gone"
     return node.state, "" if node.is_present else "quiet"
