@@ -336,10 +336,12 @@ def agent_ports(
     )
 
 
-async def _find_resources(app: App, types: Sequence[str], grant: Grant | None) -> HostResources:
+async def _find_resources(
+    app: App, types: Sequence[str], contents: Sequence[str], grant: Grant | None
+) -> HostResources:
     from ccm_agent.app_import import find_host_resources
 
-    return await find_host_resources(app, types, ApplyOptions(environ={}, grant=grant))
+    return await find_host_resources(app, types, ApplyOptions(environ={}, grant=grant), contents)
 
 
 def _keeper(connection: Connection) -> Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import asyncio
+import hashlib
+import posixpath
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from ccm_agent.app import App, ApplyOptions
-from ccm_agent.model.errors import CcmError, InputError, UsageError
-from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource, printable
+from ccm_agent.model.errors import CcmError, UsageError
+from ccm_agent.model.records.host_import import (
+    FILE_BYTES,
+    HOST_BYTES,
+    HOST_FILES,
+    FoundContent,
+    FoundResource,
+    HostResources,
+    LeftOutResource,
+    printable,
+)
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import ResolvedResource
@@ -15,6 +30,12 @@ from ccm_agent.resources.existing import ExistingResource, ExistingResources
 
 if TYPE_CHECKING:
     from ccm_agent.engine.context import ManifestContext
+    from ccm_agent.engine.permission import Permission
+    from ccm_agent.model.ports import TreeEntry
+    from ccm_agent.resources.contract import ResourceContext
+
+READ_BYTES = 64 << 20
+"""The most that an agent holds of a directory while it looks for what its packages did not install."""
 
 
 async def find_existing(app: App, type_name: str, argument: str) -> ExistingResources:
@@ -34,7 +55,9 @@ async def find_existing(app: App, type_name: str, argument: str) -> ExistingReso
     return await _find(app, await app.engine().context(ApplyOptions(environ={})), type_name, argument)
 
 
-async def find_host_resources(app: App, types: Sequence[str], options: ApplyOptions) -> HostResources:
+async def find_host_resources(
+    app: App, types: Sequence[str], options: ApplyOptions, contents: Collection[str] = ()
+) -> HostResources:
     """
     Return this host's resources of types, without those that the policy forbids to manage.
 
@@ -42,38 +65,117 @@ async def find_host_resources(app: App, types: Sequence[str], options: ApplyOpti
 
     Args:
         app: The adapters of this process.
-        types: The types, from `IMPORT_TYPES`.
+        types: The types, of `SITE_ORDER`; some with a path, as in `file:/etc/nginx`.
         options: The options, with the requester's permissions.
+        contents: Digests; then only the contents with these are returned, if the same call without them names them.
+
+    Raises:
+        UsageError: There is more than fits into an answer.
     """
     context = await app.engine().context(options)
-    resources: list[FoundResource] = []
+    kept: dict[tuple[str, str], tuple[str, ExistingResource]] = {}
     left_out: list[LeftOutResource] = []
-    for type_name in types:
+    for word in types:
+        type_name, _, argument = word.partition(":")
         permission = context.state.permission
         refused: CcmError | None = permission.refuse_type(type_name) if permission is not None else None
         try:
-            found = ExistingResources() if refused else await _find(app, context, type_name, "")
+            found = (
+                ExistingResources() if refused else await _find(app, context, type_name, argument, READ_BYTES)
+            )
         except CcmError as err:
             refused, found = err, ExistingResources()
         if refused is not None:
-            left_out.append(LeftOutResource(type=type_name, name="*", reason=refused.message))
+            left_out.append(LeftOutResource(type=type_name, name=argument or "*", reason=refused.message))
         left_out += found.left_out
         for one in found.resources:
             kind = one.kind or type_name
+            one, large = _without_large(kind, one)
+            left_out += large
             if reason := await _refusal(app, context, kind, one):
                 left_out.append(LeftOutResource(type=kind, name=printable(one.name), reason=reason))
-            else:
-                resources.append(FoundResource(type=kind, name=one.name, properties=one.properties))
-    return HostResources(resources=resources, left_out=left_out)
+            elif not large or one.has_source:
+                kept.setdefault((kind, one.name), (type_name, one))
+    _check_size([one for _, one in kept.values()])
+    if contents:
+        return HostResources(contents=await asyncio.to_thread(_contents, kept.values(), set(contents)))
+    resources = await asyncio.to_thread(_described, kept)
+    return HostResources(resources=resources, left_out=list(dict.fromkeys(left_out)))
+
+
+def _entries(one: ExistingResource) -> Iterator[tuple[str, bytes, bool]]:
+    """The path of each file of a resource, relative to it, its content, and whether it is a program."""
+    if one.content is not None:
+        yield "", one.content, False
+    for entry in one.tree:
+        if entry.kind == "file":
+            yield entry.path, entry.content, bool(entry.mode & stat.S_IXUSR)
+
+
+def _without_large(kind: str, one: ExistingResource) -> tuple[ExistingResource, list[LeftOutResource]]:
+    """The resource without the files that are too large, which are named."""
+    large = {path for path, content, _ in _entries(one) if len(content) > FILE_BYTES}
+    if not large:
+        return one, []
+
+    def is_small(entry: TreeEntry) -> bool:
+        return entry.path not in large
+
+    small = replace(one, content=None, tree=tuple(filter(is_small, one.tree)))
+    reason = f"is larger than {FILE_BYTES >> 20} MiB"
+    names = [posixpath.join(one.name, path) if path else one.name for path in sorted(large)]
+    return small, [LeftOutResource(type=kind, name=printable(name), reason=reason) for name in names]
+
+
+def _check_size(resources: Sequence[ExistingResource]) -> None:
+    sizes = [len(content) for one in resources for _, content, _ in _entries(one)]
+    if sum(sizes) > HOST_BYTES or len(sizes) > HOST_FILES:
+        raise UsageError(
+            f"{len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB are too many for one import: at most {HOST_FILES} files with "
+            f"{HOST_BYTES >> 20} MiB together; name smaller directories"
+        )
+
+
+def _contents(kept: Collection[tuple[str, ExistingResource]], wanted: Collection[str]) -> dict[str, bytes]:
+    """The contents with some digests."""
+    found = {
+        hashlib.sha256(content).hexdigest(): content for _, one in kept for _, content, _ in _entries(one)
+    }
+    return {digest: found[digest] for digest in sorted(wanted & found.keys())}
+
+
+def _described(kept: dict[tuple[str, str], tuple[str, ExistingResource]]) -> list[FoundResource]:
+    """The resources for an answer, with digests in place of contents."""
+    found = []
+    for (kind, name), (asked, one) in kept.items():
+        contents = [
+            FoundContent(
+                path=path,
+                sha256=hashlib.sha256(content).hexdigest(),
+                size_bytes=len(content),
+                is_program=is_program,
+            )
+            for path, content, is_program in _entries(one)
+        ]
+        contents += [FoundContent(path=entry.path) for entry in one.tree if entry.kind == "directory"]
+        found.append(
+            FoundResource(
+                type=kind,
+                name=name,
+                properties=one.properties,
+                needed_by="" if asked == kind else asked,
+                contents=tuple(sorted(contents, key=lambda each: each.path)),
+            )
+        )
+    return found
 
 
 async def _refusal(app: App, context: ManifestContext, type_name: str, one: ExistingResource) -> str:
     """Return why a resource is left out; "" if it is not."""
-    if one.has_source:
-        return f"has contents; use `ccm import {type_name}` on the host"
-    if not f"{one.name}{one.properties}".isascii():
+    texts = f"{one.name}{one.properties}{[entry.path for entry in one.tree]}"
+    if not texts.isascii():
         try:
-            f"{one.name}{one.properties}".encode()
+            texts.encode()
         except UnicodeEncodeError:
             return "is not UTF-8 text"
     permission = context.state.permission
@@ -83,12 +185,24 @@ async def _refusal(app: App, context: ManifestContext, type_name: str, one: Exis
     try:
         wanted = kind.properties(name=one.name, **{"ensure": PRESENT, **one.properties})
         refused = await permission.refusal(ResolvedResource(kind=kind, wanted=wanted), "/")
-    except (InputError, TypeError) as err:
+        if refused is None and one.has_source:
+            places = kind.reach(wanted).paths if kind.reach is not None else (one.name,)
+            inner = [posixpath.join(one.name, path) for path, _, _ in _entries(one) if path]
+            await asyncio.to_thread(_check_reads, permission, [*places, *inner])
+    except (CcmError, TypeError) as err:
         return str(err)
     return refused.message if refused is not None else ""
 
 
-async def _find(app: App, context: ManifestContext, type_name: str, argument: str) -> ExistingResources:
+def _check_reads(permission: Permission, paths: Sequence[str]) -> None:
+    for path in paths:
+        permission.check_read(path)
+
+
+async def _find(
+    app: App, context: ManifestContext, type_name: str, argument: str, limit_bytes: int = 0
+) -> ExistingResources:
+    """Return what this host has of a type; a directory that holds more than the limit is not read."""
     kind = app.catalog.find(type_name)
     spec = await context.state.registry.pick(kind, "", context.facts)
     if spec.find_existing is None:
@@ -97,9 +211,32 @@ async def _find(app: App, context: ManifestContext, type_name: str, argument: st
             f"{', '.join(_importable(app.catalog))}"
         )
     with context.state.secrets.kept_out_of_errors():
-        return await spec.find_existing(context, argument)
+        reading = cast("ResourceContext", _LimitedReads(context, limit_bytes)) if limit_bytes else context
+        return await spec.find_existing(reading, argument)
 
 
 def _importable(catalog: Catalog) -> list[str]:
     kinds = map(catalog.find, catalog.names())
     return [kind.name for kind in kinds if any(one.find_existing for one in kind.providers)]
+
+
+class _LimitedReads:
+    """A context, a port or the files of a host, all of whose reads have a limit of their size."""
+
+    def __init__(self, whole: Any, limit_bytes: int) -> None:
+        self._whole = whole
+        self._limit_bytes = limit_bytes
+
+    @property
+    def files(self) -> Any:
+        return _LimitedReads(self._whole.files, self._limit_bytes)
+
+    def port(self, name: str) -> Any:
+        port = self._whole.port(name)
+        return _LimitedReads(port, self._limit_bytes) if name == "trees" else port
+
+    async def read(self, path: str, limit_bytes: int) -> Any:
+        return await self._whole.read(path, min(limit_bytes, self._limit_bytes))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)

@@ -14,6 +14,9 @@ from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.records.host_import import printable
 
+FOLDERS = {"file": "files", "directory": "directories", "systemd_unit": "units"}
+"""Where the contents of a type are; those of another type are in a folder with its name."""
+
 
 class SiteWriter:
     """

@@ -191,10 +191,13 @@ class ImportRequest(Request, kw_only=True, omit_defaults=True):
     `records.host_import.ResourcesPart`s.
 
     Attributes:
-        types: A subset of `records.host_import.IMPORT_TYPES`.
+        types: Of `records.host_import.SITE_ORDER`; `file` and `directory` with a path, as in `file:/etc/nginx`.
+        contents: Digests that an earlier answer named. The answer has their contents, and nothing else. Older agents refuse the
+            types that have contents.
     """
 
     types: list[str] = []
+    contents: list[str] = []
 
 
 class StopRequest(Request, kw_only=True, omit_defaults=True):

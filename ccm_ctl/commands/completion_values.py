@@ -53,10 +53,10 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
 
         return offer(type_names(), incomplete)
     if metavar == "TYPES":
-        from ccm_agent.model.records.host_import import IMPORT_TYPES
+        from ccm_agent.model.records.host_import import SITE_ORDER
 
         before, comma, part = incomplete.rpartition(",")
-        found = offer(IMPORT_TYPES, part)
+        found = offer(SITE_ORDER, part)
         for item in found:
             item.value = f"{before}{comma}{item.value}"
         return found

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.model.records.host_import import FILE_BYTES
+from ccm_ctl.app import Application
+from ccm_ctl.fleet.imports.answers import ask_resources
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from tests.support.fleet import Done
 from tests.support.secured import Secured, secured_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(180)]
@@ -34,7 +45,7 @@ IMPORT = ("import", "-t", "role=web", "--types", "group,host", "--json", "--out"
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """web1 with role=web; bob may apply there, pat and dan may plan there, lou looks, sam maintains, and eli runs commands."""
+    """web1 with role=web; bob, ann and ida may apply there, pat and dan plan, lou looks, sam maintains, and eli runs commands."""
     with secured_fleet(tmp_path_factory.mktemp("secured")) as one:
         for name, *right in (
             ("pat", "--plan", "role=web"),
@@ -43,6 +54,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             ("sam", "--maintain", "role=web"),
             ("eli", "--exec", "role=web"),
             ("far", "--plan", "role=db"),
+            ("ann", "--apply", "role=web"),
+            ("ida", "--apply", "role=web"),
         ):
             one.give("operator", name, *right)
         one.fleet.wait_for(
@@ -106,13 +119,171 @@ def test_policy_refuses_operators_and_leaves_types_out(secured: Secured, tmp_pat
     assert [one for one in left_out if one["name"] == "*"] == []
 
 
-def test_request_of_the_wrong_type_is_refused_before_anything_is_sent(
-    secured: Secured, tmp_path: Path
-) -> None:
-    done = secured.as_(
-        "bob", "import", "-t", "role=web", "--types", "file:/etc", "--out", str(tmp_path / "x")
-    )
+FILES_POLICY = """\
+default: deny
+rules:
+  - name: some files
+    signers: [bob]
+    allow: [all]
+    forbid: {paths: [APP/forbidden.conf], sources: [APP/unread.conf]}
+  - name: no diffs
+    signers: [ann]
+    allow: [all]
+    withhold: [diff]
+  - name: looks
+    signers: [ida]
+    allow: [plan, import]
+  - name: administrator
+    signers: [tester]
+    allow: [all]
+"""
+CONTENTS = {
+    "app.conf": b"port 80\n",
+    "binary": bytes(range(256)) * 1024,
+    "empty": b"",
+    "forbidden.conf": b"for root alone\n",
+    "unread.conf": b"not to be read\n",
+    "conf.d/a.conf": b"{{ no template }}\n",
+}
+KEY = b"-----BEGIN PRIVATE KEY-----\nMIIEvQ\n"
 
-    assert done.code == 1
-    assert "use `ccm import file:/etc` on one host" in done.err
-    assert json.dumps(list(tmp_path.iterdir())) == "[]"
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of files that no package installed, some of them secret, and entries that are no files."""
+    app = tmp_path_factory.mktemp("host") / "app"
+    (app / "conf.d").mkdir(parents=True)
+    for name, content in CONTENTS.items():
+        (app / name).write_bytes(content)
+    for name in ("key.pem", "private.conf", "line\nbreak", "large"):
+        (app / name).write_bytes(KEY if name == "key.pem" else b"x\n")
+    (app / "large").write_bytes(b"x" * (FILE_BYTES + 1))
+    for path in (app, *app.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    (app / "private.conf").chmod(0o640)
+    (app / "link").symlink_to("app.conf")
+    (app / "out").symlink_to("/etc/shadow")
+    os.mkfifo(app / "fifo")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(app / "socket"))
+    return app
+
+
+@contextlib.contextmanager
+def with_policy(secured: Secured, text: str) -> Iterator[None]:
+    agent = secured.fleet.agents["web1"]
+    policy = agent.directory / "policy.yaml"
+    assert agent.process is not None
+
+    def count(words: str) -> int:
+        return agent.log.count(words)
+
+    loaded, gone = count("the policy was loaded"), count("the policy file is gone")
+    policy.write_text(text)
+    agent.process.send_signal(1)
+    secured.fleet.wait_for(lambda: count("the policy was loaded") > loaded, "the policy to be read")
+    try:
+        yield
+    finally:
+        policy.unlink()
+        agent.process.send_signal(1)
+        secured.fleet.wait_for(lambda: count("the policy file is gone") > gone, "the policy to be gone")
+
+
+def import_files(secured: Secured, who: str, app: Path, out: Path, kind: str = "file") -> Done:
+    words = ("import", "-t", "role=web", "--types", f"{kind}:{app}", "--json", "--out", str(out))
+    return secured.as_(who, *words)
+
+
+def written(out: Path, app: Path, folder: str = "files") -> dict[str, bytes]:
+    """The contents in a site, by their path below the directory."""
+    top = out / "layers/common" / folder / str(app).lstrip("/")
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("file", "files"), ("directory", "directories")])
+def test_files_are_imported_without_secrets_and_change_nothing(
+    secured: Secured, app: Path, tmp_path: Path, kind: str, folder: str
+) -> None:
+    out = tmp_path / "site"
+
+    done = import_files(secured, "bob", app, out, kind)
+
+    assert done.code == 0, done.out + done.err
+    [record] = done.named("import")
+    assert (record["nodes"], record["changes"]) == ({"web1": "imported"}, {})
+    assert written(out, app, folder) == CONTENTS
+    reasons = {one["name"].removeprefix(f"{app}/"): one["reason"] for one in record["left_out"]["web1"]}
+    assert reasons == {
+        "fifo": "is a FIFO, socket or device",
+        "socket": "is a FIFO, socket or device",
+        "key.pem": "contains what looks like a private key",
+        "private.conf": "is private (mode 0640)",
+        "large": "is larger than 1 MiB",
+        "line\ufffdbreak": "its name is not printable text",
+    }
+    links = re.findall(r"^ +- (/.*/(?:link|out)):$", (out / f"layers/common/{kind}.yaml").read_text(), re.M)
+    assert links == [f"{app}/link", f"{app}/out"]
+    everything = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
+    assert b"PRIVATE KEY" not in everything
+    assert b"root:" not in everything
+
+
+@pytest.mark.parametrize("who", ["pat", "lou", "sam", "eli", "far", "web1"])
+def test_operators_who_may_not_apply_read_no_files(
+    secured: Secured, app: Path, tmp_path: Path, who: str
+) -> None:
+    """Operators who plan, look, maintain or run commands, and the holder of a node's stolen key; bob is the control above."""
+    done = import_files(secured, who, app, tmp_path / "site")
+
+    assert done.code == (2 if who == "pat" else 1), done.out
+    if who == "pat":
+        assert (
+            "files are imported only for operators who may also apply: pat may plan here, but not apply"
+            in done.err
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_policy_decides_which_files_are_read(secured: Secured, app: Path, tmp_path: Path) -> None:
+    with with_policy(secured, FILES_POLICY.replace("APP", str(app))):
+        part = import_files(secured, "bob", app, tmp_path / "bob")
+        whole = import_files(secured, "tester", app, tmp_path / "tester")
+        withheld = import_files(secured, "ann", app, tmp_path / "ann")
+        no_apply = import_files(secured, "ida", app, tmp_path / "ida")
+
+    assert part.code == 0, part.out + part.err
+    assert written(tmp_path / "bob", app).keys() == CONTENTS.keys() - {"forbidden.conf", "unread.conf"}
+    [record] = part.named("import")
+    reasons = {one["name"].removeprefix(f"{app}/"): one["reason"] for one in record["left_out"]["web1"]}
+    assert "does not allow the path" in reasons["forbidden.conf"]
+    assert "does not allow to read" in reasons["unread.conf"]
+    assert whole.code == 0, whole.err
+    assert written(tmp_path / "tester", app) == CONTENTS
+    assert withheld.code == no_apply.code == 2
+    assert "withholds diffs, so no files are imported" in withheld.err
+    assert "no rule of the node's policy allows ida to apply now" in no_apply.err.replace("\n", " ")
+    assert {one.name for one in tmp_path.iterdir()} == {"bob", "tester"}
+
+
+def test_operator_cannot_fetch_a_content_that_the_node_left_out(secured: Secured, app: Path) -> None:
+    """A request of an own making names the digests of a secret and of a file elsewhere; that of a plain file is the control."""
+    names = (app / "app.conf", app / "key.pem", app / "private.conf", Path("/etc/hostname"))
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in names if path.is_file()]
+
+    answer = asyncio.run(ask_contents(secured, f"file:{app}", digests))
+
+    assert answer == {digests[0]: CONTENTS["app.conf"]}
+
+
+async def ask_contents(secured: Secured, word: str, digests: list[str]) -> dict[str, bytes]:
+    """What web1 sends to bob for these digests."""
+    environ = {**os.environ, **secured.fleet.environ, "CCM_CREDS": str(secured.directory / "bob.creds")}
+    application = Application(Terminal("ccmctl", environ={}), environ)
+    async with application.broker() as broker:
+        _, resolved = await resolve(broker.fleet, TargetSpec(targets=("role=web",)))
+        answers = await ask_resources(broker.fleet, [word], resolved, contents=digests)
+    found = answers["web1"].found
+    assert found is not None, answers
+    assert (found.resources, found.left_out) == ([], [])
+    return found.contents

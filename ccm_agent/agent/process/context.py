@@ -60,7 +60,7 @@ async def _unknown(_node: str) -> None:
     """Return None: without a broker, it is unknown which documents a node can read."""
 
 
-async def _nothing(_types: Sequence[str], _grant: Grant | None) -> HostResources:
+async def _nothing(_types: Sequence[str], _contents: Sequence[str], _grant: Grant | None) -> HostResources:
     """Return no resources: without a host there is nothing to import."""
     return HostResources()
 

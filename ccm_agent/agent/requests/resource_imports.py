@@ -20,13 +20,17 @@ from ccm_agent.agent.requests.requested_runs import AnswerSender
 from ccm_agent.agent.runs.admission import Admission
 from ccm_agent.model.errors import CcmError, Refusal
 from ccm_agent.model.records.host_import import (
-    IMPORT_TYPES,
+    BATCH_FILES,
     PARTS_LIMIT,
     RESOURCES_LIMIT,
+    WORDS_LIMIT,
     HostResources,
+    content_words,
+    in_site_order,
     split_resources,
+    why_not_imported,
 )
-from ccm_agent.model.records.policy import Principal
+from ccm_agent.model.records.policy import DIFF, Principal
 from ccm_agent.model.wire import RESOURCE_IMPORT, AnswerState, ImportRequest, Request
 from ccm_agent.policy.grant import Grant
 
@@ -38,8 +42,8 @@ WAITING_LIMIT = 4
 LOOK_S = 120.0
 """Time limit for reading the host; a package manager may hang while it waits for its lock."""
 
-FindResources = Callable[[Sequence[str], Grant | None], Awaitable[HostResources]]
-"""Finds the resources of some types on the host, limited to those that a grant allows to be managed."""
+FindResources = Callable[[Sequence[str], Sequence[str], Grant | None], Awaitable[HostResources]]
+"""Finds the resources of some types on the host, or contents by their digests, limited to what a grant allows to be managed."""
 
 
 class _Waiting(Struct, frozen=True):
@@ -47,6 +51,7 @@ class _Waiting(Struct, frozen=True):
 
     run: str
     types: tuple[str, ...]
+    contents: tuple[str, ...]
     grant: Grant | None
 
 
@@ -84,22 +89,41 @@ class ResourceImports:
         assert isinstance(request, ImportRequest)
         if any(one.run == request.run for one in self._waiting):
             return
-        wanted = set(request.types)
-        if not wanted or not wanted <= set(IMPORT_TYPES):
-            raise Refusal(
-                "import.type", f"only these types can be imported over the bus: {', '.join(IMPORT_TYPES)}"
-            )
+        words = request.types[: WORDS_LIMIT + 1]
+        reason = next(filter(None, map(why_not_imported, words)), "")
+        if reason or not 0 < len(words) <= WORDS_LIMIT:
+            raise Refusal("import.type", reason or f"1 to {WORDS_LIMIT} types can be imported at once")
+        if len(request.contents) > BATCH_FILES:
+            raise Refusal("import.size", f"at most {BATCH_FILES} contents are sent at once")
         if len(self._waiting) >= WAITING_LIMIT:
             raise Refusal("queue.full", f"{WAITING_LIMIT} import requests are already waiting")
         grant = self._admission.policy.ruling(principal, "import", "").grant
-        types = tuple(one for one in IMPORT_TYPES if one in wanted)
-        self._waiting.append(_Waiting(request.run, types, grant))
+        if content_words(words):
+            grant = self._grant_contents(principal, grant)
+        types = tuple(in_site_order(words))
+        self._waiting.append(_Waiting(request.run, types, tuple(request.contents), grant))
         self._wake.set()
+
+    def _grant_contents(self, principal: Principal, grant: Grant | None) -> Grant | None:
+        """What an operator may import with contents: what an apply may manage too."""
+        ruling = self._admission.policy.ruling(principal, "apply", "apply")
+        if not ruling.is_allowed:
+            raise Refusal(
+                ruling.code, f"files are imported only for operators who may also apply: {ruling.reason}"
+            )
+        grants = [one for one in (grant, ruling.grant) if one is not None]
+        if any(DIFF in one.withheld for one in grants):
+            raise Refusal("policy.denied", "the node's policy withholds diffs, so no files are imported")
+        if not grants:
+            return None
+        layers = [layer for one in grants for layer in one.layers]
+        denial = next((one.denial for one in grants if one.denial), "")
+        return Grant(who=grants[0].who, layers=tuple(layers), denial=denial)
 
     async def _answer(self, asked: _Waiting) -> None:
         try:
             async with asyncio.timeout(LOOK_S):
-                found = await self._find(asked.types, asked.grant)
+                found = await self._find(asked.types, asked.contents, asked.grant)
             await self._send(asked.run, found)
         except CcmError as err:
             await self._refuse(asked.run, str(err), err.code)

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from ccm_agent.clikit.site_writer import SiteWriter, list_resources, write_private
+from ccm_agent.clikit.site_writer import FOLDERS, SiteWriter, list_resources, write_private
 from ccm_agent.resources.existing import ExistingResource
 
 MANIFEST = "manifest.yaml"
-FOLDERS = {"file": "files", "directory": "directories", "systemd_unit": "units"}
-"""Where the contents of a type are; those of another type are in a folder with its name."""
 
 
 class HostSiteWriter:

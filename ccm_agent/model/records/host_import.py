@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -24,7 +25,24 @@ IMPORT_TYPES = (
     "system",
     "service",
 )
-"""The types that nodes import, in the order in which a manifest should manage them. No type includes the content of files."""
+"""The types that nodes import by default, in the order in which a manifest should manage them. No type includes files."""
+
+CONTENT_TYPES = ("repository", "file", "directory", "systemd_unit")
+"""Types whose import reads files. A node imports them only for an operator who may also apply."""
+
+PATH_TYPES = ("file", "directory")
+"""Those that need a path, as in `file:/etc/nginx`."""
+
+SITE_ORDER = (
+    "repository",
+    *IMPORT_TYPES[: IMPORT_TYPES.index("cron")],
+    "file",
+    "directory",
+    *IMPORT_TYPES[IMPORT_TYPES.index("cron") : -1],
+    "systemd_unit",
+    "service",
+)
+"""All types of an import, in the order in which a manifest should manage them: files have owners, and services need units."""
 
 _MARKERS = ("{{", "${", "{%", "{#")
 """Text with one of these markers would be rendered as a template."""
@@ -41,6 +59,28 @@ the broker's payload limit.
 PARTS_LIMIT = 100
 """Limit of the answers of one node."""
 
+WORDS_LIMIT = 100
+"""Types with their paths in one request."""
+
+PATH_CHARACTERS = 1000
+"""Of a path in a request, and of one in an answer."""
+
+NAME_BYTES = 255
+"""Of one name in a path; no file system takes more."""
+
+FILE_BYTES = 1 << 20
+"""A larger file is not imported over the bus."""
+
+HOST_BYTES = 16 << 20
+"""Contents of files of one node."""
+
+HOST_FILES = 5_000
+"""Files with contents of one node."""
+
+BATCH_BYTES = 3 << 20
+BATCH_FILES = 1_000
+"""Contents that one request may name. In Base64 they fit into PARTS_LIMIT answers."""
+
 
 class LeftOutResource(Struct, frozen=True, kw_only=True):
     """A resource that an import leaves out."""
@@ -50,25 +90,59 @@ class LeftOutResource(Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="Why, such as `contains what looks like a private key`.")]
 
 
-class FoundResource(Struct, frozen=True, kw_only=True):
-    """A resource on a host: its type, its name, and its other properties in the form of a manifest."""
+class FoundContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A file that belongs to a resource, without its content, or a directory within the directory that is the resource.
+
+    Attributes:
+        path: Relative to the resource; "" for the resource itself.
+        sha256: The digest (hex) of the content; "" for a directory.
+        size_bytes: Its size.
+        is_program: Its owner may execute it.
+    """
+
+    path: str = ""
+    sha256: str = ""
+    size_bytes: Annotated[int, Meta(ge=0, le=FILE_BYTES)] = 0
+    is_program: bool = False
+
+
+class FoundResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A resource on a host.
+
+    Attributes:
+        type, name: Its type and name.
+        properties: Its other properties in the form of a manifest.
+        needed_by: The requested type, if it differs: the import of a repository includes its key, and that of files symlinks.
+        contents: Its files. The node sends their contents in answers to requests that name the digests.
+    """
 
     type: str
     name: str
     properties: dict[str, Any]
+    needed_by: str = ""
+    contents: tuple[FoundContent, ...] = ()
+
+    @property
+    def section(self) -> str:
+        """Return the type whose list in a manifest contains this resource."""
+        return self.needed_by or self.type
 
 
-class HostResources(Struct, frozen=True, kw_only=True):
+class HostResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     The resources of a host of the requested types.
 
     Attributes:
         resources: The resources, in the order in which a manifest should manage them.
         left_out: Resources that are left out, with the reason: secrets, and resources that the node's policy does not permit.
+        contents: In the answer to a request that names digests: the contents, by digest. Then the lists are empty.
     """
 
     resources: list[FoundResource] = []
     left_out: list[LeftOutResource] = []
+    contents: dict[str, bytes] = {}
 
 
 class ResourcesPart(Struct, frozen=True, kw_only=True):
@@ -96,6 +170,39 @@ def holds_template(value: object) -> bool:
     """Whether a text in a value, including lists and keys, would be rendered as a template."""
     text = json.dumps(value)
     return any(marker in text for marker in _MARKERS)
+
+
+def why_not_imported(word: str) -> str:
+    """Return why nodes do not import `TYPE` or `TYPE:PATH`; "" if they do."""
+    kind, colon, path = word.partition(":")
+    if kind in PATH_TYPES:
+        return "" if is_absolute(path) else f"name an absolute path, such as {kind}:/etc/nginx"
+    if kind not in SITE_ORDER:
+        return f"not a type to import; types: {', '.join(SITE_ORDER)}"
+    return f"`{kind}` has no path; write `{kind}`" if colon else ""
+
+
+def is_absolute(path: str) -> bool:
+    """Return whether a path is absolute and normal, is not `/`, and can be a name in a manifest."""
+    return path.startswith("/") and is_inside(path[1:])
+
+
+def is_inside(path: str) -> bool:
+    """Return whether a path is relative and normal, does not leave its directory, and can be a name in a manifest."""
+    if not path.isprintable() or len(path) > PATH_CHARACTERS or posixpath.normpath(path) != path:
+        return False
+    parts = path.split("/")
+    return parts[0] not in ("", ".", "..") and all(len(one.encode()) <= NAME_BYTES for one in parts)
+
+
+def in_site_order(words: Iterable[str]) -> list[str]:
+    """Return each type once, in the order of SITE_ORDER."""
+    return sorted(dict.fromkeys(words), key=lambda one: SITE_ORDER.index(one.partition(":")[0]))
+
+
+def content_words(words: Iterable[str]) -> list[str]:
+    """Return the types whose import reads files."""
+    return [one for one in words if one.partition(":")[0] in CONTENT_TYPES]
 
 
 def split_resources(found: HostResources) -> list[ResourcesPart]:

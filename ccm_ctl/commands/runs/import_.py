@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +13,41 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.clikit.options import Options, takes
-from ccm_agent.clikit.site_writer import SiteWriter, list_resources
+from ccm_agent.clikit.site_writer import SiteWriter
 from ccm_agent.clikit.table import Column
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.manifest.findings import ERROR
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource, LeftOutResource
+from ccm_agent.model.records.host_import import (
+    IMPORT_TYPES,
+    SITE_ORDER,
+    WORDS_LIMIT,
+    FoundResource,
+    LeftOutResource,
+    in_site_order,
+    why_not_imported,
+)
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.import_files import save_site
 from ccm_ctl.commands.runs.manifest_check import read_checked
 from ccm_ctl.commands.runs.targets import TargetOptions, target_options
-from ccm_ctl.fleet.content import MANIFEST_FILE
 from ccm_ctl.fleet.imports.accepted import accept_resources, shown
 from ccm_ctl.fleet.imports.answers import ImportAnswer, ImportAnswers, ask_resources
+from ccm_ctl.fleet.imports.contents import check_size, fetch_contents, narrow, why_incomplete
 from ccm_ctl.fleet.imports.factoring import factor
 from ccm_ctl.fleet.imports.site_layers import SiteLayer, lay_out, read_layer_facts
-from ccm_ctl.fleet.nodes.discovery import narrowed, resolve
+from ccm_ctl.fleet.nodes.discovery import resolve
 from ccm_ctl.fleet.nodes.inventory import read_verified_facts
 from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.fleet.runs.run_request import prepare_own
 from ccm_ctl.render.record_types.nodes import ImportLine
-
-WITH_CONTENTS = ("directory", "file", "repository", "systemd_unit")
-"""Types that `ccm import` knows and that have contents."""
 
 SHOWN = 20
 """Lines of what is left out, and of what would change."""
@@ -70,24 +75,20 @@ def _check_types(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
     """Fail for an unknown type before anything connects."""
     wanted = [word.strip() for word in value.split(",")]
     for word in wanted:
-        kind = word.partition(":")[0]
-        if kind in WITH_CONTENTS:
-            raise UsageError(
-                f"--types {word}: `{kind}` has contents, which are not imported from a fleet; use `ccm import {word}` on one host"
-            )
-        if word not in IMPORT_TYPES:
-            hint = did_you_mean(word, IMPORT_TYPES)
-            raise UsageError(
-                f"--types {word}: not a type to import{hint or '; types: ' + ', '.join(IMPORT_TYPES)}"
-            )
-    return tuple(one for one in IMPORT_TYPES if one in wanted)
+        if reason := why_not_imported(word):
+            kind = word.partition(":")[0]
+            hint = did_you_mean(kind, SITE_ORDER) if kind not in SITE_ORDER else ""
+            raise UsageError(f"--types {word}: {'not a type to import' + hint if hint else reason}")
+    if len(wanted) > WORDS_LIMIT:
+        raise UsageError(f"--types: name at most {WORDS_LIMIT} types")
+    return tuple(in_site_order(wanted))
 
 
 @verb(
     "import",
     examples=[
         "ccmctl import -t role=web --out site",
-        "ccmctl import --all --types user,group,cron --out site",
+        "ccmctl import -t role=web --types file:/etc/nginx,systemd_unit --out site",
     ],
     options=[
         *target_options(),
@@ -97,7 +98,7 @@ def _check_types(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
             metavar="TYPES",
             callback=_check_types,
             show_default=True,
-            help="Types to import.",
+            help="Types. Also: repository, systemd_unit, file:PATH, directory:PATH.",
         ),
         click.Option(
             ["--out", "-o"],
@@ -113,9 +114,9 @@ def import_(application: Application, given: ImportOptions) -> Exit:
     Write a site of what nodes have.
 
     What all nodes have is in the layer common, what a fact explains in layers such as role=web, the rest in layers of nodes. A
-    plan then shows whether the site would change these nodes. Review the site before an apply: it is what nodes reported.
+    plan sends the site to these nodes and shows what would change. Review it before an apply: it is what nodes reported.
 
-    Left out and named are secrets, template syntax, and what a node's policy forbids. For files, use `ccm import` on a host.
+    Left out and named are secrets, template syntax, and what a node's policy forbids. Files need the right to apply.
 
     Exit codes: 0 the site changes nothing; 1 it could not run; 2 it changes a node, or a node refused; 3 a node did not answer.
     """
@@ -125,14 +126,15 @@ def import_(application: Application, given: ImportOptions) -> Exit:
         inventory, resolved = await resolve(fleet, given.nodes.spec())
         answers = await _ask(application.terminal, fleet, given, resolved)
         imported = await asyncio.to_thread(_accept, answers, given.types)
+        contents = await _fetch(fleet, given.types, resolved, imported)
         if not any(imported.hosts.values()):
             application.terminal.note(
                 "\n".join(["nothing to import, so nothing was written", *_trouble(imported, resolved)])
             )
             return Exit.COULD_NOT_RUN if imported.hosts else _exit(imported, resolved)
-        layers = await _write(fleet, inventory, imported, writer, given)
+        layers = await _write(fleet, inventory, imported, contents, writer, given)
         application.terminal.show(_layer_report(given.out, layers, imported))
-        changes = await _plan(application, fleet, writer.path, _only(resolved, list(imported.hosts)))
+        changes = await _plan(application, fleet, writer.path, narrow(resolved, list(imported.hosts)))
         _report(application.terminal, given.out, layers, imported, changes, resolved)
         is_clean = not (changes.nodes or changes.unknown)
         return _exit(imported, resolved) if is_clean else Exit.FAILED
@@ -188,34 +190,44 @@ class PropertyCheck:
             raise InputError(reason)
 
 
+async def _fetch(
+    fleet: Fleet, types: Sequence[str], resolved: TargetSet, imported: _Imported
+) -> Mapping[str, bytes]:
+    """Fetch the contents of files, and leave out the resources whose contents no node sends."""
+    fetched = await fetch_contents(fleet, types, resolved, imported.hosts)
+    for node, resources in imported.hosts.items():
+        reasons = [(one, why_incomplete(one, fetched)) for one in resources]
+        missing = [LeftOutResource(type=one.type, name=one.name, reason=why) for one, why in reasons if why]
+        if missing:
+            imported.hosts[node] = [one for one, why in reasons if not why]
+            imported.left_out[node] = imported.left_out.get(node, []) + missing
+    return fetched.found
+
+
 async def _write(
-    fleet: Fleet, inventory: Inventory, imported: _Imported, writer: SiteWriter, given: ImportOptions
+    fleet: Fleet,
+    inventory: Inventory,
+    imported: _Imported,
+    contents: Mapping[str, bytes],
+    writer: SiteWriter,
+    given: ImportOptions,
 ) -> list[SiteLayer]:
     hosts = [node async for node in read_verified_facts(fleet, inventory, imported.hosts)]
     facts = read_layer_facts(hosts, inventory.nodes)
     site = factor(imported.hosts, facts.texts, facts.order, facts.claimed)
     layers, manifest = lay_out(site, facts)
+    check_size(
+        [
+            each.size_bytes
+            for layer in layers
+            for one in layer.resources
+            for each in one.contents
+            if each.sha256
+        ]
+    )
     comment = f"Written by `ccmctl import --types {','.join(given.types)}` from {plural(len(imported.hosts), 'node')}."
-    await asyncio.to_thread(_save, writer, layers, manifest, comment)
+    await asyncio.to_thread(save_site, writer, layers, contents, manifest, comment)
     return layers
-
-
-def _save(writer: SiteWriter, layers: Sequence[SiteLayer], manifest: Mapping[str, Any], comment: str) -> None:
-    with writer:
-        for layer in layers:
-            for kind, found in groupby(layer.resources, key=lambda one: one.type):
-                resources = ((one.type, one.name, one.properties) for one in found)
-                writer.write_manifest(f"{layer.path}/{kind}.yaml", list_resources(resources))
-        writer.write_manifest(MANIFEST_FILE, manifest, comment)
-        writer.finish()
-
-
-def _only(resolved: TargetSet, nodes: list[str]) -> TargetSet:
-    """The same targets, for some of the nodes."""
-    if nodes == resolved.nodes:
-        return resolved
-    targets = narrowed(resolved.targets, nodes)
-    return msgspec.structs.replace(resolved, nodes=nodes, offline=[], targets=targets)
 
 
 class _Changes(Struct, kw_only=True):

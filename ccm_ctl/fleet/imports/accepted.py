@@ -8,16 +8,20 @@ the properties that run commands or decide what is managed, such as `health_chec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+import posixpath
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.records.host_import import (
+    HOST_BYTES,
     RESOURCES_LIMIT,
     FoundResource,
     HostResources,
     LeftOutResource,
     holds_template,
+    is_absolute,
+    is_inside,
     printable,
 )
 from ccm_agent.model.resource import CommonProperties
@@ -31,6 +35,24 @@ REASON_LIMIT = 300
 _FORBIDDEN = frozenset({*CommonProperties.__struct_fields__, "defaults"} - {"ensure"})
 _LARGEST = 1 << 63
 
+_PROPERTIES = {
+    "file": frozenset({"ensure", "owner", "group", "mode"}),
+    "directory": frozenset({"ensure", "owner", "group", "file_mode", "directory_mode"}),
+    "symlink": frozenset({"target", "owner", "group"}),
+    "systemd_unit": frozenset({"unit", "drop_in"}),
+}
+"""What a node may report of these types; all other properties would have content of another origin, or run programs."""
+
+_NEEDS = {
+    "file": frozenset({"symlink"}),
+    "directory": frozenset({"symlink"}),
+    "repository": frozenset({"file", "symlink"}),
+}
+"""The types that others bring."""
+
+_NEVER_SENT = frozenset({".git", ".ccmignore"})
+"""Names that a bundle leaves out."""
+
 Check = Callable[[str, Mapping[str, Any]], None]
 """Checks the properties of a resource by its type, `name` among them; InputError for invalid ones."""
 
@@ -43,7 +65,7 @@ def accept_resources(
 
     Args:
         found: What the node reports.
-        types: The types that it was asked for.
+        types: The types that it was asked for, some with a path.
         check: Checks properties by the type. It is called once for equal resources if it remembers them.
 
     Raises:
@@ -52,6 +74,15 @@ def accept_resources(
     count = len(found.resources) + len(found.left_out)
     if count > RESOURCES_LIMIT:
         raise InputError(f"it reports {count} resources, and at most {RESOURCES_LIMIT} are accepted")
+    sizes = [each.size_bytes for one in found.resources for each in one.contents]
+    if len(sizes) > RESOURCES_LIMIT or sum(sizes) > HOST_BYTES:
+        raise InputError(
+            f"it reports {len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB, and at most {HOST_BYTES >> 20} MiB are accepted"
+        )
+    kinds = {one.partition(":")[0] for one in types}
+    keys = {one.properties.get("signed_by") for one in found.resources if one.type == "repository"}
+    places = _places(found.resources)
+    files = set(places.values())
     accepted: dict[tuple[str, str], FoundResource] = {}
     left_out = [
         LeftOutResource(
@@ -62,11 +93,14 @@ def accept_resources(
         for one in found.left_out
     ]
     for one in found.resources:
-        if one.type not in types:
+        if one.section not in kinds or (one.needed_by and one.type not in _NEEDS.get(one.needed_by, ())):
             raise InputError(
                 f"it reports a resource of the type {shown(one.type, 50)}, which was not requested"
             )
-        reason = "is reported twice" if (one.type, one.name) in accepted else _refusal(one, check)
+        is_twice = (one.type, one.name) in accepted
+        reason = "is reported twice" if is_twice else _refusal(one, check) or _misplaced(one, types, keys)
+        if not reason and one.contents and _is_below_file(places[one.type, one.name], files):
+            reason = "is within another one"
         if reason:
             left_out.append(
                 LeftOutResource(
@@ -92,11 +126,81 @@ def _refusal(one: FoundResource, check: Check) -> str:
         return "has a number that is too large"
     if holds_template([one.name, one.properties]):
         return "has text that would be read as a template"
+    if reason := _why_no_contents(one):
+        return reason
+    source = {"source": "source"} if one.contents else {}
     try:
-        check(one.type, {"name": one.name, **one.properties})
+        check(one.type, {"name": one.name, **one.properties, **source})
     except InputError as err:
         return " ".join(err.message.split())
     return ""
+
+
+def _why_no_contents(one: FoundResource) -> str:
+    """Why the files that a node reports with a resource cannot be in a site."""
+    allowed = _PROPERTIES.get(one.type)
+    if allowed is not None and (forbidden := sorted(one.properties.keys() - allowed)):
+        return f"has `{forbidden[0]}`, which is not imported"
+    if any(each.sha256 and not _is_digest(each.sha256) for each in one.contents):
+        return "has no valid digest"
+    paths = [each.path for each in one.contents]
+    if one.type == "directory":
+        return _why_no_tree(one)
+    has_one = one.type == "systemd_unit" or (one.type == "file" and one.properties.get("ensure") == "present")
+    if paths != [""] * has_one or any(not each.sha256 for each in one.contents):
+        return "has not the contents of its type"
+    return "" if not paths else _why_no_path(one.name.removeprefix("/"))
+
+
+def _why_no_tree(one: FoundResource) -> str:
+    paths = [each.path for each in one.contents]
+    files = {each.path for each in one.contents if each.sha256}
+    if len(set(paths)) < len(paths) or any(_is_below_file(path, files) for path in paths):
+        return "has entries that exclude each other"
+    return next(filter(None, map(_why_no_path, [one.name.removeprefix("/"), *paths])), "")
+
+
+def _why_no_path(path: str) -> str:
+    if not is_inside(path) or holds_template(path):
+        return "has a path that no manifest can have"
+    if sent := _NEVER_SENT.intersection(path.split("/")):
+        return f"is in or called {min(sent)}, which a manifest cannot have"
+    return ""
+
+
+def _misplaced(one: FoundResource, types: Collection[str], keys: Collection[object]) -> str:
+    """Why a file is not one that was asked for."""
+    if one.type not in ("file", "directory", "symlink"):
+        return ""
+    if one.needed_by == "repository":
+        is_wanted = one.name in keys
+    elif one.type == "directory":
+        is_wanted = f"directory:{one.name}" in types
+    else:
+        tops = [word.partition(":")[2] for word in types if word.startswith(f"{one.section}:")]
+        is_wanted = any(one.name == top or one.name.startswith(f"{top}/") for top in tops)
+    return "" if is_wanted and is_absolute(one.name) else "is not in a directory that was requested"
+
+
+def _places(resources: Iterable[FoundResource]) -> dict[tuple[str, str], str]:
+    """Where the site has the contents of files and units, without the folder of its type."""
+    return {
+        (one.type, one.name): f"{one.type}/{one.name.removeprefix('/')}" for one in resources if one.contents
+    }
+
+
+def _is_below_file(path: str, files: Collection[str]) -> bool:
+    """Whether a directory on the way to a path is one of these files."""
+    while path := posixpath.dirname(path):
+        if path in files:
+            return True
+        if path == "/":
+            break
+    return False
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
 def _is_plain(value: object) -> bool:

@@ -163,15 +163,17 @@ async def ask_resources(
     types: Sequence[str],
     resolved: TargetSet,
     on_turn: Callable[[ImportAnswers], None] = lambda _: None,
+    contents: Sequence[str] = (),
 ) -> dict[str, ImportAnswer]:
     """
     Ask the present target nodes what they have.
 
     Args:
         fleet: The bus.
-        types: The types, of `IMPORT_TYPES`.
+        types: The types, of `SITE_ORDER`, some with a path.
         resolved: The nodes. Those that are offline are not waited for.
         on_turn: Called several times a second.
+        contents: Digests of contents to ask for instead, at most BATCH_FILES with BATCH_BYTES.
 
     Returns:
         How each present node answered, by name.
@@ -189,6 +191,7 @@ async def ask_resources(
         where=resolved.where,
         requester=fleet.operator,
         types=list(types),
+        contents=list(contents),
     )
     authors = await read_authors(fleet)
     if authors is not None:

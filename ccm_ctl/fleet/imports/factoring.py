@@ -1,9 +1,9 @@
 """
 Factor what several nodes have into layers: common, one fact, one node. Pure.
 
-A resource that all nodes have with the same properties is common. Otherwise one fact may explain it: all nodes with the same
-value of the fact have it with the same properties, or do not have it. It is then in the layers of that fact's values, if they are
-fewer than the nodes that have it. Everything else is in the layers of its nodes.
+A resource that all nodes have with the same properties and contents is common. Otherwise one fact may explain it: all nodes with
+the same value of the fact have it with the same properties, or do not have it. It is then in the layers of that fact's values, if
+they are fewer than the nodes that have it. Everything else is in the layers of its nodes.
 
 A value that a node claims, instead of an operator, names a layer only if two nodes or more report it: a single node could claim
 the value of others, which would then get what it has.
@@ -75,7 +75,7 @@ def factor(
     for number, node in enumerate(nodes):
         for place, one in enumerate(hosts[node]):
             key = one.type, one.name
-            variant = msgspec.json.encode(one.properties, order="sorted")
+            variant = msgspec.json.encode([one.properties, one.contents], order="sorted")
             variants[key][node] = variant
             samples.setdefault((key, variant), one)
             places.setdefault(key, (place, number))

@@ -1,7 +1,7 @@
 """
 The site of an import: a manifest whose Hiera data name the layers of a node, and a manifest for each type in each layer.
 
-Types follow each other as in IMPORT_TYPES, with all layers of one before the next: a group that only one node has is there before
+Types follow each other as in SITE_ORDER, with all layers of one before the next: a group that only one node has is there before
 a user of all nodes that is in it.
 
 A layer of a fact has the name of the fact's value in the hierarchy, as in `role:web`. That of a node has a fact that tells
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.host_import import IMPORT_TYPES, FoundResource, holds_template
+from ccm_agent.model.records.host_import import SITE_ORDER, FoundResource, holds_template
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.imports.factoring import FactLayer, FactoredImport
 from ccm_ctl.fleet.nodes.nodes import Node
@@ -74,7 +74,7 @@ class SiteLayer(Struct, frozen=True, kw_only=True):
     Attributes:
         title: `common`, `role=web`, or the name of the node.
         path: The folder of its manifests within the site.
-        resources: What it has, in the order of IMPORT_TYPES.
+        resources: What it has, in the order of SITE_ORDER.
     """
 
     title: str
@@ -143,11 +143,11 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     layers = []
     data: dict[str, list[str]] = {}
     overrides: dict[str, dict[str, list[str]]] = {}
-    rank = {kind: number for number, kind in enumerate(IMPORT_TYPES)}
+    rank = {kind: number for number, kind in enumerate(SITE_ORDER)}
     for title, key, resources in _entries(site, facts):
-        name, ordered = _file_name(title, names), sorted(resources, key=lambda one: rank[one.type])
+        name, ordered = _file_name(title, names), sorted(resources, key=lambda one: rank[one.section])
         layers.append(SiteLayer(title=title, path=f"{FOLDER}/{name}", resources=ordered))
-        own = {one.type: [name] for one in ordered}
+        own = {one.section: [name] for one in ordered}
         if key:
             overrides[key] = own
             own = {kind: [] for kind in own}

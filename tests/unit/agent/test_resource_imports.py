@@ -55,7 +55,7 @@ class Host:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def find(self, types: Sequence[str], grant: Grant | None) -> HostResources:
+    async def find(self, types: Sequence[str], contents: Sequence[str], grant: Grant | None) -> HostResources:
         self.asked.append(types)
         await self.go.wait()
         if isinstance(self.found, Exception):
@@ -107,7 +107,9 @@ async def test_request_is_accepted_and_answered_in_parts_that_fit(tmp_path: Path
     assert join_parts([one.text for one in bodies], bodies[0].digest) == host.found
 
 
-@pytest.mark.parametrize("types", [(), ("file",), ("user", "exec"), ("user", "file:/etc/shadow")], ids=str)
+@pytest.mark.parametrize(
+    "types", [(), ("file",), ("user", "exec"), ("file:etc",), ("file:/a/../b",), ("user:/etc",)], ids=str
+)
 async def test_other_types_are_refused_and_the_host_is_not_looked_at(
     tmp_path: Path, types: tuple[str, ...]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,11 +14,14 @@ import pytest
 import yaml
 from blockbuster import BlockBuster
 
+from ccm_agent.app import App, ApplyOptions
+from ccm_agent.app_import import find_host_resources
 from ccm_agent.cli import main
 from ccm_agent.cli.manifests.import_host import ImportedResources, _add
 from ccm_agent.cli.manifests.import_site import HostSiteWriter
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.ports import TreeEntry
+from ccm_agent.model.records.host_import import HostResources
 from ccm_agent.resources.existing import ExistingResource
 
 
@@ -268,3 +272,27 @@ def test_nothing_to_import_is_an_error(tree: Path, capsys: pytest.CaptureFixture
     assert "nothing to import, so nothing was written\nleft out:\n" in told
     assert f"  file {tree}/key: contains what looks like a password or token" in told
     assert not Path("site").exists()
+
+
+def test_an_agent_reads_no_directory_that_is_too_large_for_its_memory(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find() -> HostResources:
+        app = App(os.environ)
+        try:
+            return await find_host_resources(app, [f"file:{tree}"], ApplyOptions(environ={}))
+        finally:
+            await app.close()
+
+    found = asyncio.run(find())
+    monkeypatch.setattr("ccm_agent.app_import.READ_BYTES", 9)
+    refused = asyncio.run(find())
+
+    assert [one.name for one in found.resources if one.contents] == [
+        f"{tree}/app.conf",
+        f"{tree}/conf.d/a.conf",
+    ]
+    assert refused.resources == []
+    [left_out] = refused.left_out
+    assert (left_out.type, left_out.name) == ("file", str(tree))
+    assert "larger than" in left_out.reason

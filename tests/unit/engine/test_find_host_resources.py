@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,8 +13,9 @@ from msgspec.structs import replace
 
 from ccm_agent.app import App
 from ccm_agent.app_import import find_host_resources
-from ccm_agent.model.errors import CommandError
-from ccm_agent.model.records.host_import import HostResources, LeftOutResource
+from ccm_agent.model.errors import CommandError, UsageError
+from ccm_agent.model.ports import TreeEntry
+from ccm_agent.model.records.host_import import FILE_BYTES, FoundContent, HostResources, LeftOutResource
 from ccm_agent.model.records.policy import Principal
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.policy.grant import Grant
@@ -56,13 +59,15 @@ def granted(forbid: str) -> Grant | None:
     return rule_on(policy, Principal(name="ann"), "import", "", datetime(2026, 1, 1, tzinfo=UTC)).grant
 
 
-async def found_by(packages: Asked, services: Asked, grant: Grant | None = None) -> HostResources:
+async def found_by(
+    packages: Asked, services: Asked, grant: Grant | None = None, contents: Sequence[str] = ()
+) -> HostResources:
     kinds = (replace(PACKAGE, providers=(packages.spec(),)), replace(SERVICE, providers=(services.spec(),)))
     engine_bench = bench(*kinds)
     engine = engine_bench.engine
     app = cast("App", cast("Any", SimpleNamespace(engine=lambda: engine, catalog=engine.deps.catalog)))
     options = replace(engine_bench.options(), grant=grant)
-    return await find_host_resources(app, ["package", "service"], options)
+    return await find_host_resources(app, ["package", "service"], options, contents)
 
 
 def names(found: HostResources) -> list[str]:
@@ -109,13 +114,50 @@ async def test_type_that_cannot_be_read_is_named_and_the_others_are_reported() -
     assert found.left_out == [LeftOutResource(type="package", name="*", reason="no apt here")]
 
 
-async def test_contents_and_bytes_are_left_out() -> None:
-    content = ExistingResource(name="a", properties={}, content=b"secret")
-
-    found = await found_by(Asked(content, a_resource("b\udcff")), Asked(*SERVICES))
+async def test_names_that_are_no_text_are_left_out() -> None:
+    found = await found_by(Asked(a_resource("b\udcff")), Asked(*SERVICES))
 
     assert names(found) == ["service#nginx"]
-    assert [(one.name, one.reason) for one in found.left_out] == [
-        ("a", "has contents; use `ccm import package` on the host"),
-        ("b\ufffd", "is not UTF-8 text"),
+    assert [(one.name, one.reason) for one in found.left_out] == [("b\ufffd", "is not UTF-8 text")]
+
+
+CONTENT = ExistingResource(name="/etc/a", properties={}, content=b"one")
+TREE = ExistingResource(
+    name="/srv",
+    properties={},
+    tree=(
+        TreeEntry(path="bin", kind="directory"),
+        TreeEntry(path="bin/run", content=b"two", mode=0o755),
+        TreeEntry(path="large", content=b"x" * (FILE_BYTES + 1)),
+    ),
+)
+
+
+async def test_contents_are_named_by_digests_and_sent_by_them() -> None:
+    asked = Asked(CONTENT, TREE)
+    one, two = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
+    unknown = hashlib.sha256(b"other").hexdigest()
+
+    found = await found_by(asked, Asked())
+    sent = await found_by(asked, Asked(), contents=[two, unknown])
+
+    assert {each.name: each.contents for each in found.resources} == {
+        "/etc/a": (FoundContent(sha256=one, size_bytes=3),),
+        "/srv": (
+            FoundContent(path="bin"),
+            FoundContent(path="bin/run", sha256=two, size_bytes=3, is_program=True),
+        ),
+    }
+    assert found.contents == {}
+    assert found.left_out == [
+        LeftOutResource(type="package", name="/srv/large", reason="is larger than 1 MiB")
     ]
+    assert sent == HostResources(contents={two: b"two"})
+
+
+async def test_more_than_one_answer_holds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccm_agent.app_import.HOST_BYTES", 3)
+    assert len((await found_by(Asked(CONTENT), Asked())).resources) == 1
+
+    with pytest.raises(UsageError, match="2 files with 1 MiB are too many"):
+        await found_by(Asked(CONTENT, TREE), Asked())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 from msgspec import to_builtins
 
 from ccm_agent.model.codec import decode_yaml
-from ccm_agent.model.records.host_import import FoundResource, HostResources, LeftOutResource, split_resources
+from ccm_agent.model.records.host_import import (
+    FoundContent,
+    FoundResource,
+    HostResources,
+    LeftOutResource,
+    split_resources,
+)
 from tests.support.controller import Desk, FakeNode, Said, event
 from tests.support.signed_desk import Crew, SignedDesk
 
@@ -237,8 +244,13 @@ def test_nodes_without_resources_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("types", "sentence"),
     [
-        ("file", "use `ccm import file` on one host"),
-        ("user,directory:/srv", "use `ccm import directory:/srv` on one host"),
+        ("file", "name an absolute path, such as file:/etc/nginx"),
+        ("user,directory:srv", "name an absolute path, such as directory:/etc/nginx"),
+        ("file:/etc/../root", "name an absolute path"),
+        ("file:/", "name an absolute path"),
+        ("file:/etc/a\nb", "name an absolute path"),
+        ("user:/etc", "`user` has no path; write `user`"),
+        ("systemd_unit:x", "`systemd_unit` has no path"),
         ("usr", "did you mean `user`?"),
         ("exec", "not a type to import"),
     ],
@@ -255,4 +267,101 @@ def test_types_are_completed_after_a_comma() -> None:
 
     found = complete(None, "TYPES", "user,s")  # type: ignore[arg-type]
 
-    assert [item.value for item in found] == ["user,service", "user,sysctl", "user,system"]
+    assert [item.value for item in found] == [
+        "user,service",
+        "user,sysctl",
+        "user,system",
+        "user,systemd_unit",
+    ]
+    assert [item.value for item in complete(None, "TYPES", "f")] == ["file"]  # type: ignore[arg-type]
+
+
+PLAIN = {"ensure": "present", "owner": "root", "group": "root", "mode": "0644"}
+
+
+def digest_of(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def a_file(name: str, content: bytes, **more: Any) -> FoundResource:
+    described = FoundContent(sha256=digest_of(content), size_bytes=len(content))
+    return FoundResource(type="file", name=name, properties=PLAIN | more, contents=(described,))
+
+
+def with_files(name: str, *files: tuple[str, bytes], sends: dict[str, bytes] | None = None) -> FakeNode:
+    """A node that reports files, and sends their contents, or what a test says, by digest."""
+    contents = {digest_of(content): content for _, content in files} if sends is None else sends
+    resources = [a_file(path, content) for path, content in files]
+    [part] = split_resources(HostResources(resources=resources, contents=contents))
+    return FakeNode(name, {"role": "web", "name": name}, status=to_builtins(part))
+
+
+def fetched(*nodes: FakeNode) -> dict[str, list[str]]:
+    """The digests that each node was asked for."""
+    asked = {one.name: [digest for said in one.heard for digest in said.get("contents", [])] for one in nodes}
+    return {name: digests for name, digests in asked.items() if digests}
+
+
+def with_contents(desk: Desk, out: Path) -> Said:
+    return desk.ccmctl("import", "--all", "--types", "file:/etc/app", "--out", str(out), "--json")
+
+
+def test_contents_are_fetched_once_and_written_beside_the_manifests_of_their_layers(tmp_path: Path) -> None:
+    both, own = ("/etc/app/both.conf", b"both\xff\n"), ("/etc/app/own.conf", b"own\n")
+    nodes = with_files("web1", both), with_files("web2", both, own)
+
+    said = with_contents(Desk(*nodes), tmp_path / "site")
+
+    assert said.code == 0, said.err
+    layers = tmp_path / "site" / "layers"
+    assert (layers / "common/files/etc/app/both.conf").read_bytes() == both[1]
+    assert (layers / "web2/files/etc/app/own.conf").read_bytes() == own[1]
+    written = decode_yaml((layers / "web2/file.yaml").read_text())
+    source = {"source": "files/etc/app/own.conf"}
+    assert written == {"ccm": {"resources": [{"file": [{own[0]: PLAIN | source}]}]}}
+    assert fetched(*nodes) == {"web1": [digest_of(both[1])], "web2": [digest_of(own[1])]}
+
+
+def test_content_with_another_digest_is_refused_and_comes_from_the_next_node(tmp_path: Path) -> None:
+    both, mine = ("/etc/app/both.conf", b"both\n"), ("/etc/app/mine.conf", b"mine\n")
+    planted = {digest_of(both[1]): b"evil\n", digest_of(mine[1]): b"evil too\n"}
+    nodes = with_files("evil", both, mine, sends=planted), with_files("web2", both)
+
+    said = with_contents(Desk(*nodes), tmp_path / "site")
+
+    [record] = said.named("import")
+    assert (tmp_path / "site/layers/common/files/etc/app/both.conf").read_bytes() == both[1], said.err
+    reason = "its content is not the one with the reported digest"
+    assert record["left_out"] == {"evil": [{"type": "file", "name": mine[0], "reason": reason}]}
+    assert "evil" not in "".join(
+        path.read_text()
+        for path in (tmp_path / "site").rglob("*")
+        if path.is_file() and path.suffix != ".yaml"
+    )
+
+
+def test_content_that_no_node_sends_is_left_out(tmp_path: Path) -> None:
+    nodes = with_files("web1", ("/etc/app/a", b"a"), ("/etc/app/b", b"b"), sends={digest_of(b"a"): b"a"})
+
+    said = with_contents(Desk(nodes), tmp_path / "site")
+
+    [record] = said.named("import")
+    assert [one["reason"] for one in record["left_out"]["web1"]] == [
+        "its content was not sent: it has changed"
+    ]
+    assert (tmp_path / "site/layers/common/files/etc/app/a").read_bytes() == b"a"
+
+
+def test_contents_that_are_too_large_for_a_site_are_refused_before_they_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_ctl.fleet.imports.contents.SITE_BYTES", 9)
+    small, large = with_files("web1", ("/etc/app/a", b"a" * 9)), with_files("web1", ("/etc/app/a", b"a" * 10))
+
+    fits = with_contents(Desk(small), tmp_path / "small")
+    refused = with_contents(Desk(large), tmp_path / "large")
+
+    assert (fits.code, refused.code) == (0, 1)
+    assert "too many for a site" in refused.err
+    assert fetched(large) == {}
+    assert not (tmp_path / "large").exists()

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.host_import import RESOURCES_LIMIT, FoundResource, HostResources, LeftOutResource
+from ccm_agent.model.records.host_import import (
+    FILE_BYTES,
+    HOST_BYTES,
+    RESOURCES_LIMIT,
+    FoundContent,
+    FoundResource,
+    HostResources,
+    LeftOutResource,
+)
 from ccm_ctl.commands.runs.import_ import PropertyCheck
 from ccm_ctl.fleet.imports.accepted import accept_resources
 
@@ -99,3 +107,135 @@ def test_reason_of_a_node_is_one_short_line() -> None:
 
 def _refuse_nothing(_type_name: str, _properties: Mapping[str, Any]) -> None:
     """Accept everything."""
+
+
+WORDS = ("repository", "file:/etc/app", "directory:/srv/www", "directory:/srv", "systemd_unit")
+PLAIN = {"ensure": "present", "owner": "root", "group": "root", "mode": "0644"}
+DIGEST = "0f" * 32
+ONE = FoundContent(sha256=DIGEST, size_bytes=3)
+PLACE = "is not in a directory that was requested"
+FORM = "has not the contents of its type"
+
+
+def a_file(
+    name: str = "/etc/app/x", *contents: FoundContent, needed_by: str = "", **more: Any
+) -> FoundResource:
+    return FoundResource(
+        type="file", name=name, properties=PLAIN | more, needed_by=needed_by, contents=contents or (ONE,)
+    )
+
+
+def a_link(name: str, needed_by: str) -> FoundResource:
+    return FoundResource(type="symlink", name=name, properties={"target": "x"}, needed_by=needed_by)
+
+
+def a_tree(*contents: FoundContent, name: str = "/srv/www", **more: Any) -> FoundResource:
+    return FoundResource(type="directory", name=name, properties={"owner": "root", **more}, contents=contents)
+
+
+def a_unit(name: str = "a.service", *contents: FoundContent, **more: Any) -> FoundResource:
+    return FoundResource(type="systemd_unit", name=name, properties=more, contents=contents or (ONE,))
+
+
+def entry(path: str, sha256: str = DIGEST) -> FoundContent:
+    return FoundContent(path=path, sha256=sha256, size_bytes=3)
+
+
+REPOSITORY = FoundResource(
+    type="repository",
+    name="own",
+    properties={
+        "uris": ["https://example.org/apt"],
+        "suites": ["/"],
+        "signed_by": "/usr/share/keyrings/own.asc",
+    },
+)
+
+
+def judged(*resources: FoundResource) -> tuple[list[FoundResource], list[LeftOutResource]]:
+    return accept_resources(HostResources(resources=list(resources)), WORDS, PropertyCheck())
+
+
+def test_genuine_resources_with_contents_are_accepted() -> None:
+    genuine = [
+        a_file("/usr/share/keyrings/own.asc", needed_by="repository"),
+        REPOSITORY,
+        FoundResource(type="file", name="/etc/app", properties=PLAIN | {"ensure": "directory"}),
+        a_file(),
+        a_link("/etc/app/link", "file"),
+        a_tree(entry("css", ""), entry("css/a.css"), entry("index.html"), file_mode="0644"),
+        a_link("/srv/www/link", "directory"),
+        a_unit(),
+        a_unit("b.service.d/own.conf", unit="b.service", drop_in="own.conf"),
+    ]
+
+    assert judged(*genuine) == (genuine, [])
+
+
+@pytest.mark.parametrize(
+    ("hostile", "reason"),
+    [
+        (a_file("/etc/shadow"), PLACE),
+        (a_file("/etc/app2"), PLACE),
+        (a_file("/etc/app/../shadow"), "has a path that no manifest can have"),
+        (a_file("/etc/app//x"), "has a path that no manifest can have"),
+        (a_file("/etc/app/" + "x" * 256), "has a path that no manifest can have"),
+        (a_file("/etc/app/a\nb"), "has a name that no manifest can have"),
+        (a_file("/etc/app/{{ x }}"), TEMPLATE),
+        (a_file("/etc/app/.git/config"), "is in or called .git"),
+        (a_file("/etc/cron.d/evil", needed_by="repository"), PLACE),
+        (a_file(source="/etc/shadow"), "has `source`, which is not imported"),
+        (a_file(content="x"), "has `content`, which is not imported"),
+        (a_file("/etc/app/x", entry("../y")), FORM),
+        (a_file("/etc/app/x", ONE, ONE), FORM),
+        (a_file("/etc/app/x", entry("", "")), FORM),
+        (a_file("/etc/app/x", entry("", "../../etc/passwd")), "has no valid digest"),
+        (a_file(ensure="directory"), FORM),
+        (a_file(ensure="absent"), FORM),
+        (FoundResource(type="file", name="/etc/app/x", properties=PLAIN), FORM),
+        (a_link("/etc/other", "file"), PLACE),
+        (a_link("/etc/other", "repository"), PLACE),
+        (a_tree(entry("../../../x")), "has a path that no manifest can have"),
+        (a_tree(entry("/etc/x")), "has a path that no manifest can have"),
+        (a_tree(entry("")), "has a path that no manifest can have"),
+        (a_tree(entry("a"), entry("a/b")), "has entries that exclude each other"),
+        (a_tree(entry("a"), entry("a")), "has entries that exclude each other"),
+        (a_tree(entry("a"), name="/srv/other"), PLACE),
+        (a_tree(entry("a"), purge=True), "has `purge`, which is not imported"),
+        (a_unit("../../etc/a.service"), "has a path that no manifest can have"),
+        (a_unit(content="[Service]"), "has `content`, which is not imported"),
+        (FoundResource(type="repository", name="x", properties={}, contents=(ONE,)), FORM),
+    ],
+)
+def test_hostile_contents_are_left_out_and_the_others_stay(hostile: FoundResource, reason: str) -> None:
+    resources, [left_out] = judged(a_file("/etc/app/other"), hostile)
+
+    assert resources == [a_file("/etc/app/other")]
+    assert reason in left_out.reason
+
+
+def test_file_below_another_file_is_left_out() -> None:
+    resources, [left_out] = judged(a_file("/etc/app/x"), a_file("/etc/app/x/y"))
+
+    assert (resources, left_out.name) == ([a_file("/etc/app/x")], "/etc/app/x/y")
+    assert left_out.reason == "is within another one"
+
+
+def test_type_that_no_requested_type_needs_is_an_error() -> None:
+    for one in (
+        a_file(needed_by="systemd_unit"),
+        FoundResource(type="cron", name="x", properties={}, needed_by="file"),
+    ):
+        with pytest.raises(InputError, match="which was not requested"):
+            judged(one)
+
+
+def test_node_whose_contents_are_too_large_is_refused() -> None:
+    def files(count: int) -> list[FoundResource]:
+        large = FoundContent(sha256=DIGEST, size_bytes=FILE_BYTES)
+        return [a_file(f"/etc/app/{number}", large) for number in range(count)]
+
+    most = HOST_BYTES // FILE_BYTES
+    assert len(judged(*files(most))[0]) == most
+    with pytest.raises(InputError, match="at most 16 MiB are accepted"):
+        judged(*files(most + 1))
