@@ -40,7 +40,7 @@ class SpoolStatus(Struct, frozen=True, kw_only=True):
     bytes: Annotated[int, Meta(description="Their size on disk.")]
     events: Annotated[int | UnsetType, Meta(description="Their number.")] = UNSET
     lost: Annotated[
-        int | UnsetType, Meta(description="How many events were dropped because the spool was full.")
+        int | UnsetType, Meta(description="Number of events dropped because the spool was full.")
     ] = UNSET
     trouble: Annotated[
         str | UnsetType, Meta(description="Why events cannot be written to disk; empty if they can.")
@@ -207,7 +207,9 @@ class ImportOutput(Struct, frozen=True, kw_only=True):
 
     out: Annotated[str, Meta(description="The folder.")]
     resources: Annotated[list[ImportedResource], Meta(description="The resources of the manifest, in order.")]
-    left_out: Annotated[list[LeftOutResource], Meta(description="What the manifest does not manage.")]
+    left_out: Annotated[
+        list[LeftOutResource], Meta(description="Resources that the manifest does not manage.")
+    ]
 
 
 class RegisteredService(Struct, frozen=True, kw_only=True):
@@ -230,7 +232,7 @@ class RegisteredService(Struct, frozen=True, kw_only=True):
 class RegistrationChangeOutput(Struct, frozen=True, kw_only=True):
     """A new, renewed or removed instance."""
 
-    action: Annotated[Literal["register", "remove"], Meta(description="What happened.")]
+    action: Annotated[Literal["register", "remove"], Meta(description="The change.")]
     entry: Annotated[RegisteredService, Meta(description="Last known state of the instance.")]
     reason: Annotated[
         str | UnsetType,

@@ -55,8 +55,8 @@ class HostFindingLine(HostLine, frozen=True, kw_only=True, tag="finding", omit_d
         Literal["error", "warning"], Meta(description="Errors are refused; warnings are likely mistakes.")
     ]
     rule: Annotated[str, Meta(description="The code of the rule, such as `unknown-property`.")]
-    message: Annotated[str, Meta(description="What is wrong, and what to do.")]
-    place: Annotated[LintPlace, Meta(description="Where.")]
+    message: Annotated[str, Meta(description="The problem and its solution.")]
+    place: Annotated[LintPlace, Meta(description="The position.")]
     can_fix: Annotated[bool, Meta(description="Whether `ccm lint --fix` fixes it.")]
 
 

@@ -37,8 +37,8 @@ class TokenLine(Line, frozen=True, kw_only=True, tag="token"):
     state: Annotated[
         str, Meta(description="`valid`, `used up`, `expired`, `revoked`, or `void` with the reason.")
     ]
-    used: Annotated[Count, Meta(description="How many nodes have used it.")] = None
-    uses: Annotated[Count, Meta(description="How many nodes can use it.")] = None
+    used: Annotated[Count, Meta(description="Number of nodes that have used it.")] = None
+    uses: Annotated[Count, Meta(description="Number of nodes that can use it.")] = None
     role: Annotated[Text, Meta(description="The fact `role` of nodes that join with it.")] = None
     names: Annotated[Text, Meta(description="The pattern that names of nodes must match.")] = None
     networks: Annotated[Texts, Meta(description="The networks from which it is accepted.")] = None
@@ -50,9 +50,7 @@ class TokenLine(Line, frozen=True, kw_only=True, tag="token"):
     author: Annotated[Text, Meta(description="The operator who created it.")] = None
     command: Annotated[
         Text,
-        Meta(
-            description="Of `token create`: the command for a node. It contains the token, which is secret."
-        ),
+        Meta(description="The command for a node, in `token create`. It contains the secret token."),
     ] = None
 
 
@@ -66,5 +64,5 @@ class JoinLine(Line, frozen=True, kw_only=True, tag="join"):
     code: Annotated[Text, Meta(description="Code of the reason.")] = None
     message: Annotated[Text, Meta(description="Why the request was refused.")] = None
     repeated: Annotated[
-        Count, Meta(description="How many more requests of the sender were refused like this.")
+        Count, Meta(description="Number of the sender's other requests that were refused like this.")
     ] = None

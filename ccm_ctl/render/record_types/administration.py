@@ -22,8 +22,8 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made"):
             description="`created`, `updated`, `unchanged`, `skipped`, `published`, `migrated`, `accepted` or `revoked`."
         ),
     ]
-    replicas: Annotated[Count, Meta(description="How many servers hold a copy.")] = None
-    details: Annotated[Texts, Meta(description="What was changed.")] = None
+    replicas: Annotated[Count, Meta(description="Number of servers with a copy.")] = None
+    details: Annotated[Texts, Meta(description="The changes.")] = None
     number: Annotated[Count, Meta(description="Number of the signers list.")] = None
     servers: Annotated[Texts, Meta(description="Servers that applied a revocation.")] = None
 
@@ -31,10 +31,10 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made"):
 class LeftLine(Line, frozen=True, kw_only=True, tag="left"):
     """A node or operator that still has credentials of the single-account layout; in `init --security --migrate`."""
 
-    kind: Annotated[str, Meta(description="`node` or `operator`; empty if only the broker knows.")]
+    kind: Annotated[str, Meta(description="`node` or `operator`; empty if unknown.")]
     name: Annotated[str, Meta(description="The name.")]
     has_new: Annotated[bool, Meta(description="New credentials were created.")] = False
-    connected: Annotated[bool, Meta(description="It is connected with the old ones.")] = False
+    connected: Annotated[bool, Meta(description="Whether it is connected with the old credentials.")] = False
 
 
 class CheckResultLine(Line, frozen=True, kw_only=True, tag="check"):
@@ -42,10 +42,10 @@ class CheckResultLine(Line, frozen=True, kw_only=True, tag="check"):
 
     id: Annotated[str, Meta(description="The check, such as `broker.tls`.")]
     state: Annotated[str, Meta(description="`ok`, `warning`, `problem` or `unknown`.")]
-    sentence: Annotated[str, Meta(description="What was found.")]
+    sentence: Annotated[str, Meta(description="The result.")]
     fix: Annotated[str, Meta(description="The command that fixes it.")] = ""
     names: Annotated[list[str], Meta(description="Nodes or operators that it concerns, at most 1,000.")] = []
-    count: Annotated[int, Meta(description="How many it concerns.")] = 0
+    count: Annotated[int, Meta(description="Number of objects that it concerns.")] = 0
 
 
 class ChecksLine(Line, frozen=True, kw_only=True, tag="checks"):
@@ -60,8 +60,10 @@ class NotificationRuleLine(Line, frozen=True, kw_only=True, tag="notification_ru
 
     name: Annotated[str, Meta(description="Name of the rule.")]
     on: Annotated[str, Meta(description="Its condition.")]
-    channel: Annotated[str, Meta(description="Where notifications go, without secrets.")]
-    after: Annotated[str, Meta(description="When a node that does not match its assignment is stale.")]
+    channel: Annotated[str, Meta(description="Destination of notifications, without secrets.")]
+    after: Annotated[
+        str, Meta(description="How long a node may not match its assignment before it is stale.")
+    ]
 
 
 class ErrorLine(Line, frozen=True, kw_only=True, tag="error"):

@@ -52,9 +52,9 @@ class BundleLine(Line, frozen=True, kw_only=True, tag="bundle"):
     stored: Annotated[datetime, Meta(tz=True, description="When it was stored.")]
     references: Annotated[
         list[BundleReferenceFields] | None,
-        Meta(description="What needs it; in `bundle list`. Missing if nothing does."),
+        Meta(description="Objects that need it; in `bundle list`. Missing if there are none."),
     ] = None
-    folder: Annotated[Text, Meta(description="Where it was unpacked; in `bundle get`.")] = None
+    folder: Annotated[Text, Meta(description="Folder into which it was unpacked; in `bundle get`.")] = None
     removed: Annotated[
         Flag, Meta(description="Whether it was removed; in `bundle gc`. False with `--dry-run`.")
     ] = None
@@ -94,9 +94,11 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment"):
         Text, Meta(description="Phase of the rollout that brings `next_digest`, in `assignment status`.")
     ] = None
     rollout_reason: Annotated[Text, Meta(description="Why that rollout is paused or aborted.")] = None
-    rollout_nodes: Annotated[Count, Meta(description="How many nodes that rollout is for.")] = None
-    nodes: Annotated[Count, Meta(description="How many nodes it applies to.")] = None
-    converged: Annotated[Count, Meta(description="How many of them have converged; in `assignments`.")] = None
+    rollout_nodes: Annotated[Count, Meta(description="Number of nodes of that rollout.")] = None
+    nodes: Annotated[Count, Meta(description="Number of nodes that it applies to.")] = None
+    converged: Annotated[Count, Meta(description="Number of them that have converged; in `assignments`.")] = (
+        None
+    )
     states: Annotated[dict[str, int] | None, Meta(description="Nodes by state; in `assignments`.")] = None
     changed: Annotated[Flag, Meta(description="The command changed it.")] = None
     removed: Removed = None

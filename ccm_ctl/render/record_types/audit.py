@@ -34,7 +34,7 @@ class AuditLine(Line, frozen=True, kw_only=True, tag="audit"):
     kind: Annotated[
         Text,
         Meta(
-            description="What the operator signed: `request`, `schedule`, `document`, `deletion`, `object`, `rollout` …; "
+            description="The signed object: `request`, `schedule`, `document`, `deletion`, `object`, `rollout` …; "
             "`decision` of a node."
         ),
     ] = None
@@ -51,7 +51,7 @@ class AuditLine(Line, frozen=True, kw_only=True, tag="audit"):
     code: Annotated[Text, Meta(description="Error code of a refusal.")] = None
     message: Annotated[Text, Meta(description="The decision in words.")] = None
     key: Annotated[Text, Meta(description="Public key of the operator who signed.")] = None
-    digest: Annotated[Text, Meta(description="SHA-256 (hex) of what the operator signed.")] = None
+    digest: Annotated[Text, Meta(description="SHA-256 (hex) of the signed content.")] = None
     details: Annotated[
         dict[str, str] | None, Meta(description="Names and digests: manifest, schedule, undone run …")
     ] = None
@@ -63,12 +63,12 @@ class AuditAuthorLine(Line, frozen=True, kw_only=True, tag="audit_author"):
     author_kind: _AuthorKind
     author: _Author
     ok: Annotated[bool, Meta(description="No entry is missing, changed or forged.")]
-    entries: Annotated[int, Meta(description="How many entries were read.")]
+    entries: Annotated[int, Meta(description="Number of entries read.")]
     counts: Annotated[dict[str, int], Meta(description="Entries by verdict.")]
     first: Annotated[Count, Meta(description="Number of the oldest verified entry.")] = None
     last: Annotated[Count, Meta(description="Number of the newest verified entry.")] = None
     gaps: Annotated[list[NumberRange] | None, Meta(description="Missing numbers, at most 100 ranges.")] = None
-    missing: Annotated[Count, Meta(description="How many entries are missing.")] = None
+    missing: Annotated[Count, Meta(description="Number of missing entries.")] = None
     changed: Annotated[
         list[int] | None, Meta(description="Numbers of entries whose previous entry was changed or replaced.")
     ] = None
@@ -88,7 +88,7 @@ class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
 
     node: Node
     verdict: Annotated[str, Meta(description="The verdict on the node.")]
-    events: Annotated[int, Meta(description="How many events are stored.")]
+    events: Annotated[int, Meta(description="Number of stored events.")]
     counts: Annotated[dict[str, int], Meta(description="Events by verdict.")]
     verified_to: Annotated[
         Count, Meta(description="The place up to which events are genuine and complete.")
@@ -97,7 +97,7 @@ class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
     missing: Annotated[list[MissingRange] | None, Meta(description="Missing events, at most 100 ranges.")] = (
         None
     )
-    missing_count: Annotated[Count, Meta(description="How many are missing.")] = None
+    missing_count: Annotated[Count, Meta(description="Number of missing events.")] = None
     given_up: Annotated[Count, Meta(description="Events that the node reported as dropped.")] = None
     changed: Annotated[
         list[int] | None, Meta(description="Numbers of events that were changed, at most 100.")
@@ -105,4 +105,4 @@ class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
     copies: Annotated[Count, Meta(description="Events that are copies.")] = None
     reordered: Annotated[Count, Meta(description="Events that are out of order.")] = None
     doubled: Annotated[Count, Meta(description="Events that are stored twice.")] = None
-    reasons: Annotated[Reasons, Meta(description="Events by the reason why they are not genuine.")] = None
+    reasons: Annotated[Reasons, Meta(description="Number of events that are not genuine, by reason.")] = None

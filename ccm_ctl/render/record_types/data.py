@@ -31,19 +31,22 @@ class DocumentLine(Line, frozen=True, kw_only=True, tag="document"):
     unverified: Unverified = None
     time: WrittenAt = None
     message: Message = None
-    plain: Annotated[Flag, Meta(description="It has no number, because another program wrote it.")] = None
+    plain: Annotated[
+        Flag, Meta(description="Whether it has no number, because another program wrote it.")
+    ] = None
     body: Annotated[Any, Meta(description="Its content.")] = None
     changed: Annotated[
-        Flag, Meta(description="The command changed it; for `data diff`, there is a difference.")
+        Flag,
+        Meta(description="Whether the command changed it; for `data diff`, whether there is a difference."),
     ] = None
     removed: Annotated[Flag, Meta(description="This revision removed it.")] = None
     diff: Annotated[Text, Meta(description="The difference; in `data diff`.")] = None
     revisions: Annotated[
-        Count, Meta(description="How many revisions every node can read; in `data protect`.")
+        Count, Meta(description="Number of revisions that every node can read; in `data protect`.")
     ] = None
-    readers: Annotated[Text, Meta(description="Who can read it: `every node`, or one node.")] = None
+    readers: Annotated[Text, Meta(description="Its readers: `every node`, or one node.")] = None
     exposed: Annotated[Flag, Meta(description="Every node can read a document of one node.")] = None
-    movable: Annotated[Flag, Meta(description="It can be moved; in `data protect`.")] = None
+    movable: Annotated[Flag, Meta(description="Whether it can be moved; in `data protect`.")] = None
 
 
 class ExplainedLayer(Struct, frozen=True, kw_only=True):
@@ -55,9 +58,7 @@ class ExplainedLayer(Struct, frozen=True, kw_only=True):
     entry: Annotated[str, Meta(description="The entry of the order; empty for the base.")] = ""
     layer: Annotated[str, Meta(description="`data`, or the name of the override.")] = ""
     line: Annotated[int, Meta(description="The line of the key, or of the layer.")] = 0
-    effect: Annotated[
-        str, Meta(description="What the layer contributes, such as `wins` or `overridden`.")
-    ] = ""
+    effect: Annotated[str, Meta(description="The layer's effect, such as `wins` or `overridden`.")] = ""
     value: Annotated[Any, Meta(description="Its value of the key.")] = UNSET
 
 

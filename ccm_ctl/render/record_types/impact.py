@@ -23,7 +23,7 @@ class ServiceWaveFields(Struct, frozen=True, kw_only=True):
         ),
     ]
     left: Annotated[int, Meta(description="Healthy instances that remain in this worst case.")]
-    preferred_left: Annotated[int, Meta(description="Those of them with the best priority.")]
+    preferred_left: Annotated[int, Meta(description="The instances among them with the best priority.")]
 
 
 class ImpactLine(Line, frozen=True, kw_only=True, tag="impact"):
@@ -41,12 +41,14 @@ class ImpactLine(Line, frozen=True, kw_only=True, tag="impact"):
     preferred: Annotated[int, Meta(description="Healthy instances with the best priority.")]
     unplaced: Annotated[
         Count,
-        Meta(description="Healthy instances at addresses that no node reports; they count as not lost."),
+        Meta(
+            description="Healthy instances at addresses that no node reports; they are treated as not lost."
+        ),
     ] = None
     nodes: Annotated[
         list[str], Meta(description="Nodes that would change and have healthy instances, at most 1,000.")
     ]
-    node_count: Annotated[int, Meta(description="How many such nodes there are.")]
+    node_count: Annotated[int, Meta(description="The number of these nodes.")]
     left: Annotated[int, Meta(description="Healthy instances that remain in the worst wave.")]
     waves: Annotated[list[ServiceWaveFields], Meta(description="The waves with such nodes, in order.")]
 
@@ -55,12 +57,12 @@ class ImpactWaveFields(Struct, frozen=True, kw_only=True):
     """A wave of the rollout."""
 
     name: Annotated[str, Meta(description="Name of the wave; empty without waves.")]
-    nodes: Annotated[int, Meta(description="How many nodes it has.")]
-    changing: Annotated[int, Meta(description="How many of them would change.")]
-    at_once: Annotated[int, Meta(description="How many of its nodes run at the same time.")]
+    nodes: Annotated[int, Meta(description="Its number of nodes.")]
+    changing: Annotated[int, Meta(description="Number of them that would change.")]
+    at_once: Annotated[int, Meta(description="Number of its nodes that run at the same time.")]
     may_have_failed: Annotated[
         int,
-        Meta(description="How many nodes may have failed or be lost by then without stopping the rollout."),
+        Meta(description="Number of failed or lost nodes by then that does not stop the rollout."),
     ]
 
 
@@ -69,7 +71,7 @@ class ImpactResourceFields(Struct, frozen=True, kw_only=True):
 
     resource: Annotated[str, Meta(description="`type#name`.")]
     nodes: Annotated[int, Meta(description="On how many nodes.")]
-    refresh: Annotated[bool, Meta(description="It would be refreshed because of a subscription.")]
+    refresh: Annotated[bool, Meta(description="Whether it would be refreshed because of a subscription.")]
     slot: Annotated[str | None, Meta(description="The slot that it needs.")]
 
 
@@ -77,7 +79,7 @@ class ImpactSlotFields(Struct, frozen=True, kw_only=True):
     """A slot of the manifest."""
 
     slot: Annotated[str, Meta(description="Its name.")]
-    count: Annotated[int, Meta(description="How many nodes may hold it.")]
+    count: Annotated[int, Meta(description="Number of nodes that may hold it.")]
     held_by: Annotated[list[str], Meta(description="The nodes that hold it now.")]
 
 
@@ -85,27 +87,29 @@ class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary"):
     """The last record of `plan --impact`: the totals and their scope. Lists have at most 1,000 items."""
 
     run: OneRun = None
-    services: Annotated[int, Meta(description="How many services lose instances.")]
-    without_healthy: Annotated[int, Meta(description="How many of them may have no healthy instance left.")]
+    services: Annotated[int, Meta(description="Number of services that lose instances.")]
+    without_healthy: Annotated[
+        int, Meta(description="Number of them that may have no healthy instance left.")
+    ]
     left_out: Annotated[Count, Meta(description="Services without a record, because there are too many.")] = (
         None
     )
-    changing: Annotated[int, Meta(description="How many nodes would change.")]
-    unchanged: Annotated[int, Meta(description="How many nodes would not.")]
+    changing: Annotated[int, Meta(description="Number of nodes that would change.")]
+    unchanged: Annotated[int, Meta(description="Number of nodes that would not.")]
     waves: Annotated[list[ImpactWaveFields], Meta(description="The waves; one without a rollout.")]
     assumed: Annotated[
         dict[str, str],
-        Meta(description="Nodes that count as changed because their plan is not known, and why."),
+        Meta(description="Nodes that are treated as changed because their plan is unknown, with the reason."),
     ]
-    assumed_count: Annotated[int, Meta(description="How many.")]
+    assumed_count: Annotated[int, Meta(description="Their number.")]
     offline: Annotated[list[str], Meta(description="Targets that are offline, and in no wave.")]
-    offline_count: Annotated[int, Meta(description="How many.")]
+    offline_count: Annotated[int, Meta(description="Their number.")]
     unregistered: Annotated[
         list[str], Meta(description="Nodes that would change, without a registered service.")
     ]
-    unregistered_count: Annotated[int, Meta(description="How many.")]
+    unregistered_count: Annotated[int, Meta(description="Their number.")]
     unplaced: Annotated[list[str], Meta(description="Addresses of healthy instances that no node reports.")]
-    unplaced_count: Annotated[int, Meta(description="How many.")]
+    unplaced_count: Annotated[int, Meta(description="Their number.")]
     resources: Annotated[list[ImpactResourceFields], Meta(description="The resources that would change.")]
     slots: Annotated[list[ImpactSlotFields], Meta(description="The slots of the manifest.")]
     rollouts: Annotated[list[str], Meta(description="Runs of other rollouts that are not over.")]

@@ -17,7 +17,10 @@ Flag = bool | None
 Texts = list[str] | None
 Reasons = dict[str, int] | None
 Verdict = Annotated[
-    Text, Meta(description="What signatures prove: `verified`, `provisional`, `unsigned`, `gap` or `forged`.")
+    Text,
+    Meta(
+        description="Result of verifying signatures: `verified`, `provisional`, `unsigned`, `gap` or `forged`."
+    ),
 ]
 Machine = Annotated[Text, Meta(description="Machine id of the host.")]
 Started = Annotated[Time, Meta(description="When the agent started.")]
@@ -30,9 +33,9 @@ Requester = Annotated[Text, Meta(description="The operator who started it.")]
 RequesterMessage = Annotated[Text, Meta(description="The requester's reason.")]
 Origin = Annotated[Text, Meta(description="Name of the schedule or assignment.")]
 Manifest = Annotated[Text, Meta(description="Name of the manifest.")]
-Reason = Annotated[Text, Meta(description="Why.")]
+Reason = Annotated[Text, Meta(description="The reason.")]
 ReasonCode = Annotated[Text, Meta(description="Error code of the reason.")]
-Removed = Annotated[Flag, Meta(description="It was removed.")]
+Removed = Annotated[Flag, Meta(description="Whether it was removed.")]
 Targets = Annotated[Texts, Meta(description="Selectors; a node that matches any of them is targeted.")]
 Where = Annotated[Text, Meta(description="The expression that nodes must fulfill, too.")]
 

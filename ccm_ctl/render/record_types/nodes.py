@@ -52,7 +52,9 @@ class NodeFields(Line, frozen=True, kw_only=True):
     heard: Annotated[
         Time, Meta(description="Its last heartbeat, or when it was last there if it is offline.")
     ] = None
-    late: Annotated[Flag, Meta(description="It missed a heartbeat, so what is shown may be old.")] = None
+    late: Annotated[Flag, Meta(description="Whether it missed a heartbeat, so that the data may be old.")] = (
+        None
+    )
     facts: Annotated[dict[str, Any] | None, Meta(description="Routed and assigned facts.")] = None
     version: Annotated[Text, Meta(description="Version of the agent.")] = None
     machine: Machine = None
@@ -102,7 +104,9 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply"):
         ),
     ]
     seconds: Annotated[float | None, Meta(description="Time until the answer.")] = None
-    reason: Annotated[Text, Meta(description="Why the node refused, or what was not locked.")] = None
+    reason: Annotated[Text, Meta(description="Why the node refused, or which resources were not locked.")] = (
+        None
+    )
     machine: Machine = None
     started: Started = None
     body: Annotated[
@@ -123,12 +127,12 @@ class ImportLine(Line, frozen=True, kw_only=True, tag="import"):
     reasons: Annotated[dict[str, str], Meta(description="Why a node is not `imported`.")]
     left_out: Annotated[
         dict[str, list[LeftOutResource]],
-        Meta(description="What is left out, by node; the name `*` is a whole type."),
+        Meta(description="Resources that are left out, by node; the name `*` is a whole type."),
     ]
     plan: Annotated[str, Meta(description="Id of the plan.")]
     changes: Annotated[
         dict[str, dict[str, str]],
-        Meta(description="What an apply would change, by node and resource."),
+        Meta(description="Changes that an apply would make, by node and resource."),
     ]
 
 
@@ -163,9 +167,11 @@ class SlotLine(Line, frozen=True, kw_only=True, tag="slot"):
     node: Node
     state: Annotated[str, Meta(description="`held`, `failed` (kept after its resource failed) or `waiting`.")]
     position: Annotated[Count, Meta(description="Place in the queue, from 1.")] = None
-    count: Annotated[Count, Meta(description="How many nodes may hold it, as its manifest sets.")] = None
+    count: Annotated[Count, Meta(description="Number of nodes that may hold it, as set in its manifest.")] = (
+        None
+    )
     since: Annotated[Time, Meta(description="Since when, by the clock of the node.")] = None
-    resource: Annotated[Text, Meta(description="The resource that it is for.")] = None
+    resource: Annotated[Text, Meta(description="Its resource.")] = None
     run: OneRun = None
     unverified: Unverified = None
 

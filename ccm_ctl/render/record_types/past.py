@@ -28,14 +28,14 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session"):
     node: Node
     run: Run
     time: Annotated[datetime, Meta(tz=True, description="When its first event was stored.")]
-    cause: Annotated[
-        Text, Meta(description="What started it: `request`, `schedule`, `assignment` or `node`.")
-    ] = None
+    cause: Annotated[Text, Meta(description="Its cause: `request`, `schedule`, `assignment` or `node`.")] = (
+        None
+    )
     origin: Origin = None
     requester: Requester = None
     message: RequesterMessage = None
     manifest: Manifest = None
-    state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
+    state: Annotated[str, Meta(description="Its result; `running` if no end is known.")]
     events: Annotated[
         list[Annotated[Any, Meta(extra_json_schema={"type": "object"})]],
         Meta(description="The events of resources, as on the bus, without forged ones."),
@@ -51,7 +51,7 @@ class StateLine(Line, frozen=True, kw_only=True, tag="state"):
     manifest: Manifest = None
     resource: Annotated[str, Meta(description="`type#name`, after the parents of a nested resource.")]
     ensure: Annotated[Text, Meta(description="Its `ensure` at the end of that session.")] = None
-    outcome: Annotated[str, Meta(description="What happened to it last, such as `changed` or `failed`.")]
+    outcome: Annotated[str, Meta(description="Its last outcome, such as `changed` or `failed`.")]
     time: Annotated[datetime, Meta(tz=True, description="When that session started.")]
     run: Run
     changed: Annotated[Time, Meta(description="When it was changed last.")] = None
@@ -63,7 +63,7 @@ class NodeOutcomeFields(Struct, frozen=True, kw_only=True):
     """One node in one of two runs."""
 
     state: Annotated[str, Meta(description="State of the node; `absent` if it is not in the run.")]
-    reason: Annotated[str, Meta(description="Why.")] = ""
+    reason: Annotated[str, Meta(description="The reason.")] = ""
 
 
 class ResourceDifferenceFields(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -44,7 +44,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run"):
     cause: Annotated[
         Text,
         Meta(
-            description="What started it: `request` of an operator, `schedule`, `assignment`, or `node` for a manifest of the "
+            description="Its cause: `request` of an operator, `schedule`, `assignment`, or `node` for a manifest of the "
             "node's configuration; in `run list`, `run show`, `schedule status`."
         ),
     ] = None
@@ -60,8 +60,8 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run"):
     targets: Targets = None
     where: Where = None
     message: RequesterMessage = None
-    nodes: Annotated[Count, Meta(description="How many nodes are expected.")] = None
-    offline: Annotated[Count, Meta(description="How many of them were offline at the start.")] = None
+    nodes: Annotated[Count, Meta(description="Number of expected nodes.")] = None
+    offline: Annotated[Count, Meta(description="Number of them that were offline at the start.")] = None
     state: Annotated[
         Text, Meta(description="`running`, `stopping` or `done`; in `run list`, `run show`, `run stop`.")
     ] = None
@@ -92,11 +92,11 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run"):
     orders: Annotated[
         list[dict[str, Any]] | None,
         Meta(
-            description="What operators ordered about a rollout: `order`, `by`, `time`, `why`, and `ignored` (why it does not "
+            description="Operators' orders about a rollout: `order`, `by`, `time`, `why`, and `ignored` (why it does not "
             "count); in `run show`."
         ),
     ] = None
-    stopping: Annotated[Count, Meta(description="How many nodes stop; in `run stop`.")] = None
+    stopping: Annotated[Count, Meta(description="Number of nodes that stop; in `run stop`.")] = None
     ended: Annotated[Texts, Meta(description="Nodes that had ended before; in `run stop`.")] = None
     refused: Annotated[
         dict[str, str] | None, Meta(description="Nodes that refuse to stop, and why; in `run stop`.")
@@ -110,7 +110,7 @@ class EventLine(Line, frozen=True, kw_only=True, tag="event"):
     event: Annotated[
         Any,
         Meta(
-            description="The event as on the bus; `protocol` says which of the schemas applies.",
+            description="The event as sent on the bus; `protocol` identifies its schema.",
             extra_json_schema={"type": "object"},
         ),
     ]
@@ -134,14 +134,16 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result"):
     missing: Annotated[list[int] | None, Meta(description="Numbers of missing events, the first 1,000.")] = (
         None
     )
-    missing_count: Annotated[Count, Meta(description="How many events are missing.")] = None
+    missing_count: Annotated[Count, Meta(description="Number of missing events.")] = None
     summary: Annotated[SessionSummary | None, Meta(description="The node's summary of the run.")] = None
     verdict: Verdict = None
     unproven: Annotated[Count, Meta(description="Missing events that exist and cannot be verified.")] = None
     forged: Annotated[
-        Count, Meta(description="Messages that were left out because they are not the node's.")
+        Count, Meta(description="Number of messages left out because they are not the node's.")
     ] = None
-    reasons: Annotated[Reasons, Meta(description="Why they are not, with how many messages each.")] = None
+    reasons: Annotated[
+        Reasons, Meta(description="The reasons for this, each with its number of messages.")
+    ] = None
 
 
 class OutputLine(Line, frozen=True, kw_only=True, tag="output"):
@@ -153,8 +155,8 @@ class OutputLine(Line, frozen=True, kw_only=True, tag="output"):
         Count,
         Meta(description="Its exit code; -N when signal N ended it; absent if it did not end by itself."),
     ] = None
-    output: Annotated[str, Meta(description="The end of what it wrote, at most 64 KiB.")]
-    cut: Annotated[Flag, Meta(description="It wrote more than that.")] = None
+    output: Annotated[str, Meta(description="The end of its output, at most 64 KiB.")]
+    cut: Annotated[Flag, Meta(description="Whether the output is longer.")] = None
     error: Annotated[Text, Meta(description="Why it failed, in a sentence.")] = None
     verdict: Verdict = None
 
@@ -171,7 +173,7 @@ class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server"):
     """A running rollout server; in `rollout list`."""
 
     operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
-    host: Annotated[str, Meta(description="Where it runs.")]
+    host: Annotated[str, Meta(description="Its host.")]
     until: Annotated[
         datetime, Meta(tz=True, description="When it is considered stopped, unless it renews this.")
     ]
@@ -195,7 +197,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule"):
     last: Annotated[Time, Meta(description="The last time.")] = None
     ends: Annotated[Time, Meta(description="Until when its signature is valid.")] = None
     unverified: Unverified = None
-    new: Annotated[Flag, Meta(description="It did not exist before; in `schedule add`.")] = None
+    new: Annotated[Flag, Meta(description="Whether it is new; in `schedule add`.")] = None
     refused_by: Annotated[
         Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")
     ] = None
@@ -228,9 +230,9 @@ class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout"):
     phase: Annotated[str, Meta(description="`running`, `baking`, `paused`, `aborted` or `done`.")]
     wave: Annotated[str, Meta(description="Name of the current wave.")]
     wave_index: Annotated[int, Meta(description="Number of the current wave, from 0.")]
-    waves: Annotated[int, Meta(description="How many waves there are.")]
-    asked: Annotated[int, Meta(description="How many nodes have started.")]
-    nodes: Annotated[int, Meta(description="How many nodes the rollout has.")]
+    waves: Annotated[int, Meta(description="Number of waves.")]
+    asked: Annotated[int, Meta(description="Number of nodes that have started.")]
+    nodes: Annotated[int, Meta(description="Number of nodes in the rollout.")]
     reason: Annotated[Text, Meta(description="Why it is paused or aborted.")] = None
     by: Annotated[Text, Meta(description="The operator who paused, resumed or aborted it.")] = None
     bake_until: Annotated[Time, Meta(description="When the wait after a wave ends.")] = None

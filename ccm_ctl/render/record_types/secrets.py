@@ -14,16 +14,18 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret"):
 
     name: Annotated[str, Meta(description="Its name.")]
     revision: Annotated[int, Meta(description="Its newest revision.")]
-    targets: Annotated[Texts, Meta(description="Selectors of the nodes that it is for.")] = None
+    targets: Annotated[Texts, Meta(description="Selectors of its nodes.")] = None
     by: Annotated[Text, Meta(description="The operator who stored the revision.")] = None
     time: Annotated[Time, Meta(description="When it was stored.")] = None
     message: Message = None
-    nodes: Annotated[Count, Meta(description="How many nodes can open the newest revision.")] = None
+    nodes: Annotated[Count, Meta(description="Number of nodes that can decrypt the newest revision.")] = None
     sealed: Annotated[Texts, Meta(description="The nodes that it was sealed to now.")] = None
     removed: Annotated[Texts, Meta(description="The nodes that it was taken away from now.")] = None
     stale: Annotated[
         Texts,
-        Meta(description="Nodes that know the newest revision, and must not any longer: replace the value."),
+        Meta(
+            description="Nodes that could decrypt the newest revision and no longer may: replace the value."
+        ),
     ] = None
     older: Annotated[
         list[int] | None,
@@ -54,9 +56,9 @@ class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node"):
     revision: Annotated[Count, Meta(description="The revision that it can open.")] = None
     known: Annotated[Count, Meta(description="The revision that it could open before.")] = None
     since: Annotated[Time, Meta(description="Since when.")] = None
-    by: Annotated[Text, Meta(description="The operator who sealed it, or took it away.")] = None
+    by: Annotated[Text, Meta(description="The operator who encrypted it for the node, or removed it.")] = None
     next: Annotated[Count, Meta(description="The revision that a rotation will bring to it.")] = None
     uses: Annotated[Count, Meta(description="The revision that it uses, by its signed record.")] = None
     uses_since: Annotated[Time, Meta(description="Since when it uses that, by the node's clock.")] = None
-    doubt: Annotated[Text, Meta(description="Why it is not known what the node uses.")] = None
-    problem: Annotated[Text, Meta(description="Why the node cannot open the newest revision.")] = None
+    doubt: Annotated[Text, Meta(description="Why the revision that the node uses is unknown.")] = None
+    problem: Annotated[Text, Meta(description="Why the node cannot decrypt the newest revision.")] = None

@@ -17,7 +17,7 @@ class NextCommand(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command that helps."""
 
     command: Annotated[str, Meta(description="The command.")]
-    purpose: Annotated[str, Meta(description="What it is for.")]
+    purpose: Annotated[str, Meta(description="Its purpose.")]
     where: Annotated[
         str, Meta(description="The node on which to type it; empty for the operator's machine.")
     ] = ""
@@ -52,7 +52,7 @@ class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why"):
     heard_of: Annotated[Time, Meta(description="When the node was last seen.")] = None
     told: Annotated[
         dict[str, AgentEvent] | None,
-        Meta(description="The newest event of the agent of each kind, such as `refused`."),
+        Meta(description="The agent's newest event of each kind, such as `refused`."),
     ] = None
     answered: Annotated[
         str, Meta(description="Whether the agent answered: `answered`, `silent`, `denied` or `not asked`.")
