@@ -84,15 +84,15 @@ def _checked(archive: Tar, limits: BundleLimits, name: str) -> list[tuple[tarfil
         size += member.size
         if len(found) >= limits.entries or size > limits.size_bytes:
             raise ProtocolError(
-                f"{name}: the bundle holds more than {limits.entries} entries or {limits.size_bytes} bytes"
+                f"{name}: the bundle contains more than {limits.entries} entries or {limits.size_bytes} bytes"
             )
         if path in found and not (member.isdir() and found[path].isdir()):
-            raise ProtocolError(f"{name}: the bundle holds {path} twice")
+            raise ProtocolError(f"{name}: the bundle contains {path} twice")
         if member.issym():
             links[path] = member.linkname
         elif not (member.isreg() or member.isdir()):
             raise ProtocolError(
-                f"{name}: {path} is neither file, folder nor symlink; a bundle holds nothing else"
+                f"{name}: {path} is not a file, folder or symlink, and a bundle contains only these"
             )
         found[path] = member
     for path, target in links.items():

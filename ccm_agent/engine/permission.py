@@ -105,7 +105,7 @@ class Permission:
             return refused
         if kind.reach is None and self.is_restricted:
             return self.unknown(
-                f"the type {kind.name} does not say what reading its state takes, so it is not read"
+                f"the type {kind.name} does not declare what it reads, so its state is not read"
             )
         if wanted.register_when_stable and (refused := self._grant.refuse_registration()):
             return refused

@@ -175,7 +175,7 @@ class RunUndo:
         """Yield the state of a resource that is about to be changed, or of each of its parts."""
         rules, name = declared.kind.undo, declared.wanted.name
         if rules is None:
-            yield EarlierState(why_not=f"what the type `{declared.kind.name}` changes is not kept")
+            yield EarlierState(why_not=f"changes of the type `{declared.kind.name}` are not kept")
         elif self._masker.name(name) != name:
             yield EarlierState(why_not="its name contains a secret")
         elif self._is_sealed(declared):

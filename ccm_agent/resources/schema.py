@@ -104,7 +104,7 @@ def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
         "$schema": DIALECT,
         "$id": f"{ID_PREFIX}manifest.json",
         "title": "Manifest",
-        "description": "A manifest of Choria CCM, with what this project adds.",
+        "description": "A manifest of Choria CCM, with the additions of this project.",
         "type": "object",
         "properties": manifest["properties"],
         "required": ["ccm"],

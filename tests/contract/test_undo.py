@@ -272,7 +272,7 @@ async def test_a_command_is_named_and_not_run_again(node: Node) -> None:
     await node.undo(run)
 
     assert mark.read_text() == "x\n"
-    assert node.told() == [("", []), (NOT_UNDONE, ["what the type `exec` changes is not kept"])]
+    assert node.told() == [("", []), (NOT_UNDONE, ["changes of the type `exec` are not kept"])]
     assert not node.path("motd").exists()
 
 
@@ -309,7 +309,7 @@ async def test_symlinks_trees_and_special_bits_are_reported(node: Node) -> None:
 
     assert [one.error for one in node.events] == [
         ["its mode was 4755, and setuid, setgid and sticky bits are not restored"],
-        ["it was a directory, and what was in it is not kept"],
+        ["it was a directory, and its content was not kept"],
         [f"it was a symlink to {target}, and symlinks are not restored"],
     ]
     assert {one.code for one in node.events} == {NOT_UNDONE}

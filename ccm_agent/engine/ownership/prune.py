@@ -211,7 +211,7 @@ class RunPrune:
         if self._state.options.managed_elsewhere is not None:
             managed = await self._state.options.managed_elsewhere()
             if managed is None:
-                return "what the other assignments of this node manage is not known"
+                return "the resources of the node's other assignments are unknown"
             self._managed = frozenset(managed)
         return ""
 

@@ -114,7 +114,7 @@ def _check_url(wanted: ArchiveProperties) -> None:
         refuse(f"`name` must end in one of {ends}", "name")
     if kind_of(file) != kind_of(wanted.name):
         refuse(
-            f"`url` and `name` must be of one kind of archive: one is {kind_of(file)}, the other {kind_of(wanted.name)}",
+            f"`url` and `name` must be the same kind of archive: one is {kind_of(file)}, the other {kind_of(wanted.name)}",
             "name",
         )
 

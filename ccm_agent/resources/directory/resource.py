@@ -70,11 +70,9 @@ def _check_purge(wanted: DirectoryProperties) -> None:
     if not wanted.purge:
         return
     if not wanted.source:
-        refuse("`purge` removes what `source` does not have, and there is no `source`", "purge")
+        refuse("`purge` requires `source`: it removes the files that `source` does not have", "purge")
     if wanted.has_limits:
-        refuse(
-            "`purge` leaves nothing for `max_age` and `max_size` to remove: give one or the other", "purge"
-        )
+        refuse("`purge` cannot be used with `max_age` or `max_size`", "purge")
 
 
 def _check_protected(wanted: DirectoryProperties) -> None:
@@ -172,7 +170,7 @@ def decide(wanted: DirectoryProperties, found: DirectoryState, context: Decision
     if wanted.ensure == ABSENT and metadata.entries and not wanted.force:
         return Decision(
             error=FileError(
-                f"{wanted.name} holds {_entries(metadata.entries)}: `force: true` removes it with its content"
+                f"{wanted.name} contains {_entries(metadata.entries)}: `force: true` removes it with its content"
             )
         )
     if not _pending(metadata, context):

@@ -131,7 +131,7 @@ class _Lines:
             have, lack = ("begin", "end") if begins else ("end", "begin")
             number = (begins or ends)[0] + 1
             raise FileError(
-                f"line {number} is the line `{have}` of the block, and no line `{lack}` belongs to it"
+                f"line {number} is the line `{have}` of the block, and has no matching line `{lack}`"
             )
         return begins[0], ends[0]
 
@@ -154,7 +154,7 @@ class _Lines:
     def _anchor(self, pattern: str, name: str) -> list[int]:
         found = self._matching(pattern, name)
         if not found:
-            raise FileError(f"no line matches `{name}`, so there is no place for the new one")
+            raise FileError(f"no line matches `{name}`, so the position of the new line is unknown")
         return found
 
     def _matching(self, pattern: str, name: str) -> list[int]:

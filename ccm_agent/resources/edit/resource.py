@@ -63,7 +63,7 @@ def _check_kind(edit: Edit, place: str) -> None:
         refuse("`begin` and `end` are for a `block`", f"{place}begin")
     if edit.multiple and not edit.match:
         refuse(
-            "`multiple` is for the lines in which `match` matches, and there is no `match`",
+            "`multiple` requires `match`",
             f"{place}multiple",
         )
 
@@ -100,7 +100,7 @@ def _check_anchors(edit: Edit, place: str) -> None:
         refuse("`insert_after` and `insert_before` exclude each other", f"{place}insert_before")
     if edit.ensure == ABSENT and (edit.insert_after or edit.insert_before):
         refuse(
-            "`insert_after` and `insert_before` are places for what is new, not for `ensure: absent`",
+            "`insert_after` and `insert_before` cannot be used with `ensure: absent`",
             f"{place}insert_after",
         )
 

@@ -18,7 +18,7 @@ async def earlier(
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
     if found.ensure == DIRECTORY and wanted.ensure == ABSENT and wanted.force:
-        return EarlierState(why_not="it was a directory, and what was in it is not kept")
+        return EarlierState(why_not="it was a directory, and its content was not kept")
     kept = await keep(wanted.name, with_content=decision.contents is not None)
     return kept.as_state()
 

@@ -180,7 +180,7 @@ def _reasons(
         yield f"{wanted.module} is loaded"
     for path, differs in ((wanted.settings_path, settings), (wanted.boot_path, boot)):
         if differs:
-            yield f"{path} is not as wanted"
+            yield f"{path} differs from the desired file"
 
 
 def _changes(

@@ -115,7 +115,7 @@ def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionCo
         files = ", ".join(metadata.failing)
         return Decision(
             error=CommandError(
-                f"a `post` command failed on what is rendered for {files} the last time, and noop runs none: apply to try again"
+                f"a `post` command failed last time on the rendered {files}, and noop does not run it: apply to try again"
             )
         )
     purged = [path for path in metadata.purged if path != wanted.name] if wanted.purge else []

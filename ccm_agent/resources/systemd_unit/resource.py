@@ -21,7 +21,7 @@ NAME_LENGTH = 200
 The maximum length of a name. systemd allows 255, which must also be enough for the names of temporary files and of `UNIT.d`.
 """
 SHOWN = 100
-_MASKED = "the content is empty, and systemd takes an empty file as masked"
+_MASKED = "the content is empty, and systemd treats an empty unit file as masked"
 
 
 def check(wanted: SystemdUnitProperties) -> None:

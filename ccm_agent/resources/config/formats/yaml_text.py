@@ -71,7 +71,7 @@ def _head(text: str) -> tuple[str, str]:
     elif _first_line(text) < start.start() or "\n%" in f"\n{text[: start.start()]}":
         raise FileError("it has several documents or directives, and only a single document is changed")
     elif not start[0].endswith("\n") and text[start.end() :].strip():
-        raise FileError("its document begins in the line of `---`: give it a line of its own")
+        raise FileError("its document begins on the line of `---`: put `---` on its own line")
     else:
         begin = start.end()
     return text[:begin], text[begin:]

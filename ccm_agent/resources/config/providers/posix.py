@@ -52,7 +52,7 @@ def change_content(wanted: ConfigProperties, content: bytes) -> bytes:
 
         return _written(mark + change_json(text, changes))
     if len(content) > SLOW_LIMIT_BYTES:
-        raise FileError(f"it holds {len(content)} bytes, and {name} files may have {SLOW_LIMIT_BYTES}")
+        raise FileError(f"it has {len(content)} bytes; the limit for {name} files is {SLOW_LIMIT_BYTES}")
     if name == "toml":
         from ccm_agent.resources.config.formats.toml_text import change_toml as change
     else:

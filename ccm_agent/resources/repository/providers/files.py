@@ -121,7 +121,7 @@ class RepositoryFiles:
                 await self._files.remove(key_path)
             if was_sound and (fault := await self._manager.fault()):
                 raise CommandError(
-                    f"{self._manager.name} cannot use the repository {wanted.name} beside the others, so its files were "
+                    f"{self._manager.name} cannot use the repository {wanted.name} with the others, so its files were "
                     f"restored: {fault}"
                 )
             # No refresh if the configuration was already faulty. Another file may define the same lists with another key, which

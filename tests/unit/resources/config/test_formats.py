@@ -140,7 +140,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("toml", b"a = " + b"[" * 100_000, {"b": 1}, "it is not TOML, or cannot be changed"),
         ("toml", TOML, {"title": None}, "the value of `title` is null, which TOML does not have"),
         ("toml", TOML, {"title__x": 1}, "the key `title.x`: the value before `x` is not a table"),
-        ("toml", b"#" * (SLOW_LIMIT_BYTES + 1), {"a": 1}, "it holds 262145 bytes, and toml files may have 262144"),
+        ("toml", b"#" * (SLOW_LIMIT_BYTES + 1), {"a": 1}, "it has 262145 bytes; the limit for toml files is 262144"),
         ("yaml", b"a: secret\na: 2\n", {"b": 1}, "it is not YAML: line 2: a key occurs twice"),
         ("yaml", b"[" * 100_000, {"b": 1}, "it is nested too deeply"),
         ("yaml", b"a: [b\n", {"b": 1}, "it is not YAML: line 2"),

@@ -85,16 +85,16 @@ def test_a_content_is_edited_once(content: bytes, edit: Edit, want: bytes) -> No
         (
             b"a\n",
             Edit(line="x", insert_after="^b"),
-            "no line matches `insert_after`, so there is no place for the new one",
+            "no line matches `insert_after`, so the position of the new line is unknown",
         ),
         (
             b"",
             Edit(line="x", insert_before="."),
-            "no line matches `insert_before`, so there is no place for the new one",
+            "no line matches `insert_before`, so the position of the new line is unknown",
         ),
-        (b"# b\n", BLOCK, "line 1 is the line `begin` of the block, and no line `end` belongs to it"),
-        (b"# e\n", BLOCK, "line 1 is the line `end` of the block, and no line `begin` belongs to it"),
-        (b"# e\n# b\n", BLOCK, "line 2 is the line `begin` of the block, and no line `end` belongs to it"),
+        (b"# b\n", BLOCK, "line 1 is the line `begin` of the block, and has no matching line `end`"),
+        (b"# e\n", BLOCK, "line 1 is the line `end` of the block, and has no matching line `begin`"),
+        (b"# e\n# b\n", BLOCK, "line 2 is the line `begin` of the block, and has no matching line `end`"),
         (b"# b\n# b\n# e\n", BLOCK, "the line `begin` of the block occurs 2 times (lines 1, 2)"),
         (b"# b\n# e\n# e\n", BLOCK, "the line `end` of the block occurs 2 times (lines 2, 3)"),
         (b"a\0b", Edit(line="x"), "it contains NUL bytes, so it is not text (UTF-16 is not supported)"),
@@ -118,7 +118,7 @@ def test_an_error_names_the_edit() -> None:
 
     assert (
         caught.value.message
-        == "edits[1]: no line matches `insert_after`, so there is no place for the new one"
+        == "edits[1]: no line matches `insert_after`, so the position of the new line is unknown"
     )
 
 

@@ -248,7 +248,7 @@ class TestDecide:
 
         assert isinstance(under_noop.error, CommandError)
         assert under_noop.error.message == (
-            "a `post` command failed on what is rendered for /out/a the last time, and noop runs none: apply to try again"
+            "a `post` command failed last time on the rendered /out/a, and noop does not run it: apply to try again"
         )
         assert (for_real.error, len(for_real.steps)) == (None, 1)
 

@@ -201,7 +201,9 @@ class TestHow:
 
         event = await host.apply(post=[{"a": "tool"}])
 
-        assert event.error == ["TMPDIR /shared: others may move what is in it; name a directory like /tmp"]
+        assert event.error == [
+            "TMPDIR /shared: other users may move its content; set a directory such as /tmp"
+        ]
         assert host.runner.commands == []
 
     @pytest.mark.parametrize(
@@ -400,7 +402,7 @@ class TestFailures:
 
         assert outcomes([same, other, again, after]) == ["failed", "changed", "changed", "stable"]
         assert same.error == [
-            "a `post` command failed on what is rendered for /out/b the last time, and noop runs none: apply to try again"
+            "a `post` command failed last time on the rendered /out/b, and noop does not run it: apply to try again"
         ]
 
     async def test_a_failure_does_not_forget_existing_content(self) -> None:
