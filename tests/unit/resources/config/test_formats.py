@@ -149,7 +149,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("yaml", YAML, {"use__a": 2}, "the key `use.a` is inside an anchor"),
         ("yaml", b"a: 1\n---\nb: 2\n", {"b": 1}, "it has several documents or directives"),
         ("yaml", b"%YAML 1.1\n---\nb: 2\n", {"b": 1}, "it has several documents or directives"),
-        ("yaml", b"--- {a: 1}\n", {"a": 2}, "its document begins in the line of `---`"),
+        ("yaml", b"--- {a: 1}\n", {"a": 2}, "its document begins on the line of `---`"),
         ("yaml", b"- a\n", {"b": 1}, "the key `b`: `b` is not an element of a list of 1"),
         ("yaml", b"just text\n", {"b": 1}, "the key `b`: the value before `b` is not a mapping"),
     ],

@@ -246,7 +246,7 @@ def test_the_decision_table(properties: dict[str, Any], found: DirectoryState, n
 
 def test_content_is_removed_only_with_force_and_errors_end_the_decision() -> None:
     kept = decide(wanted(ensure="absent"), state(entries=3), DecisionContext())
-    assert str(kept.error) == "/srv/www holds 3 entries: `force: true` removes it with its content"
+    assert str(kept.error) == "/srv/www contains 3 entries: `force: true` removes it with its content"
     broken = decide(wanted(), state("unknown", error="/srv/www: is a file"), DecisionContext())
     assert (str(broken.error), broken.steps) == ("/srv/www: is a file", ())
 

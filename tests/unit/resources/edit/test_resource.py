@@ -61,14 +61,14 @@ LINE = {"line": "a"}
         ({"block": "a", "begin": "x\ny"}, "$.begin: `begin` contains a line break"),
         ({"block": "a", "match": "x"}, "$.match: `match` is for a `line`"),
         ({**LINE, "begin": "x"}, "$.begin: `begin` and `end` are for a `block`"),
-        ({**LINE, "multiple": True}, "$.multiple: `multiple` is for the lines in which `match` matches"),
+        ({**LINE, "multiple": True}, "$.multiple: `multiple` requires `match`"),
         (
             {**LINE, "insert_after": "a", "insert_before": "b"},
             "$.insert_before: `insert_after` and `insert_before` exclude each other",
         ),
         (
             {**LINE, "ensure": "absent", "insert_after": "a"},
-            "$.insert_after: `insert_after` and `insert_before` are places for what is new",
+            "$.insert_after: `insert_after` and `insert_before` cannot be used with `ensure: absent`",
         ),
         ({**LINE, "match": "("}, "$.match: `match` is not a regular expression"),
         ({**LINE, "match": "(?=a)"}, "$.match: `match` is not a regular expression"),

@@ -160,7 +160,7 @@ def test_what_must_be_done_follows_from_what_is_wanted_and_there(
         (state(kind="symlink", link="/dev/null", ensure="present"), "the unit is masked"),
         (state(kind="symlink", link="/lib/x.service", ensure="present"), "a symlink to /lib/x.service"),
         (state(kind="other", ensure="present"), "is not a file of systemd"),
-        (state(desired_size=0), "takes an empty file as masked"),
+        (state(desired_size=0), "treats an empty unit file as masked"),
         (state(error="source /x: does not exist"), "does not exist"),
     ],
 )
