@@ -1,4 +1,4 @@
-"""What the assignments of this node need on its disk: manifests, and data as it was at a revision."""
+"""The local files of this node's assignments: manifests, and data at the pinned revisions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from ccm_agent.model.errors import BusUnavailableError, Refusal
 
 class AssignmentContent:
     """
-    Fetches what assignments need, keeps it on disk, and forgets old revisions of data.
+    Fetches the manifests and data of assignments, stores them on disk, and removes old revisions of data.
 
     Attributes:
-        is_settled: It was decided once which assignments apply; until then, data of an earlier process is in doubt.
+        is_settled: Whether this process has decided which assignments apply. Until then, data of an earlier process may be
+            out of date.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class AssignmentContent:
     ) -> None:
         """
         Args:
-            cache: The assignments as they were read.
+            cache: The assignments as read.
             bundles: Unpacked manifests.
             documents: Data.
             on_refused: Called with the key of an assignment that cannot be used, and the reason.
-            pause: Spreads writing over a fleet.
+            pause: Waits for a random time, so that the nodes of a fleet do not all write at the same moment.
         """
         self.is_settled = False
         self._cache = cache
@@ -55,29 +56,29 @@ class AssignmentContent:
         self._without_data: set[str] = set()
 
     def open(self, known: Iterable[StoredAssignment]) -> None:
-        """Take which revisions of data these assignments of an earlier process pin."""
+        """Note which revisions of data these assignments of an earlier process pin."""
         self._pinned = _pinners(known)
 
     @property
     def is_dirty(self) -> bool:
-        """Something was read that is not on disk yet, or is on disk and no longer needed."""
+        """Whether data that was read is not on disk yet, or data on disk is no longer needed."""
         return self._cache.is_dirty or self._documents.has_unused
 
     async def save(self) -> None:
-        """Write down what was read; it is done before an assignment is applied."""
+        """Save the data that was read. This happens before an assignment is applied."""
         await self._cache.save()
 
     async def save_later(self) -> None:
-        """Write it down after a pause: not the whole fleet at the moment of a notification."""
+        """Save the data after a pause, so that the whole fleet does not write at the moment of a notification."""
         await self._pause()
         await self._cache.save()
 
     async def fetch(self, known: StoredAssignment) -> ManifestSource:
         """
-        The manifest of an assignment, unpacked, with the data that it pins on disk.
+        Return the manifest of an assignment, unpacked; the data that it pins is on disk.
 
         Raises:
-            CcmError: It cannot be fetched, or is not what was assigned.
+            CcmError: The manifest or its data cannot be fetched, or does not match the assignment.
         """
         assignment = known.assignment
         inner = inner_path(assignment.bundle.manifest, assignment.name)
@@ -92,7 +93,7 @@ class AssignmentContent:
         )
 
     async def fetch_released(self, known: StoredAssignment) -> ManifestSource:
-        """`fetch` for the run of a rollout; BusUnavailableError after FETCH_S."""
+        """Fetch for the run of a rollout; like `fetch`, but raises BusUnavailableError after FETCH_S."""
         try:
             async with asyncio.timeout(FETCH_S):
                 return await self.fetch(known)
@@ -100,15 +101,15 @@ class AssignmentContent:
             raise BusUnavailableError(f"the assignment could not be fetched in {FETCH_S:g} s") from err
 
     def report_unusable(self, known: StoredAssignment, reason: str) -> None:
-        """Publish that what was fetched cannot be applied."""
+        """Publish that the fetched content cannot be applied."""
         self._on_refused(known.key, reason)
 
     async def keep_needed(self, best: Mapping[str, MatchingAssignment]) -> None:
         """
-        Keep on disk what the node needs when it starts without a network, and release old revisions of data.
+        Keep on disk the files that the node needs to start without a network, and remove old revisions of data.
 
-        A revision that only new assignments pin is released too, and fetched again: on a broker that was rebuilt, or restored
-        from a backup, it has other content.
+        A revision that only new assignments pin is also removed, and fetched again: after a broker was rebuilt or restored
+        from a backup, the same revision has different content.
         """
         current = [one.known for one in best.values()]
         self._bundles.current = frozenset(one.assignment.bundle.digest for one in current)
@@ -122,11 +123,11 @@ class AssignmentContent:
         self, revision: int, pinners: set[tuple[str, int]], before: Mapping[int, set[tuple[str, int]]]
     ) -> bool:
         """
-        Whether a pinned revision is the one that is on disk.
+        Whether a pinned revision is the one on disk.
 
-        It is when an assignment that pinned it before is still there. It is not when the only such assignment has vanished from
-        the bucket: what is new there pins a revision of another broker. The vanished one is refused then, because its data is
-        lost.
+        True if an assignment that already pinned it still exists. False if the only such assignment has vanished from the
+        bucket: then new assignments pin a revision of another broker. The vanished assignment is then refused, because its
+        data is lost.
         """
         known, vanished = before.get(revision, set()), self._cache.vanished
         is_other = any(one not in known for one in pinners)
@@ -136,7 +137,10 @@ class AssignmentContent:
         return bool(going_on)
 
     def lost(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
-        """Assignments that vanished from the bucket, and whose pinned data is that of another broker now."""
+        """
+        Return a refusal for each assignment that vanished from the bucket and whose pinned data now belongs to another
+        broker.
+        """
         self._without_data &= self._cache.vanished
         reason = (
             "it was not unassigned, but it and the data that it pins are gone from their buckets; "
@@ -150,7 +154,7 @@ class AssignmentContent:
 
 
 def _pinners(known: Iterable[StoredAssignment]) -> dict[int, set[tuple[str, int]]]:
-    """The pinned revisions of data, and the assignments that pin them."""
+    """Return the pinned revisions of data, with the assignments that pin them."""
     found: dict[int, set[tuple[str, int]]] = {}
     for one in known:
         if one.assignment.data_revision:

@@ -1,8 +1,8 @@
 """
-Reads the assignments of this node, decides which of them apply, and gives each of those a convergence loop.
+Reads the assignments of this node, decides which of them apply, and runs a convergence loop for each.
 
-They are read by direct get when a notification arrives, at each connection and on an interval; the decision is made again when
-facts change. No consumer is made.
+They are read by direct get when a notification arrives, after each connection and on an interval. The decision is repeated
+when facts change. No consumer is created.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class AssignmentReader:
     ) -> None:
         """
         Args:
-            cache: What was read.
+            cache: The assignments as read.
             bucket: Notifies of changes.
             presence: The scopes of the node.
             link: The connection.
-            settings: The configuration as it is now.
+            settings: Returns the current configuration.
             clock: What time it is.
         """
         self.wake = asyncio.Event()
@@ -142,15 +142,15 @@ class AssignmentReader:
             self._failures = 0
             self.has_read = True
         except ProtocolError:
-            return  # it was reported; what was read before stays in force
+            return  # the error was reported; the assignments read before stay in force
         except BusError as err:
-            # a broker may be slow while a whole fleet reads; waiting for the next interval would take too long
+            # A broker may be slow while a whole fleet reads. Waiting for the next interval would take too long.
             self._failures += 1
             self._must_read = True
             self._limited.info("assignments cannot be read now", extra={"reason": str(err)})
 
     async def _listen(self) -> None:
-        """Be notified of changes in each scope of the node, and in no other."""
+        """Subscribe to changes in each scope of the node, and only in those."""
         scopes = self._presence.scopes
         for scope in [one for one in self._stops if one not in scopes]:
             await self._stops.pop(scope)()
@@ -171,11 +171,11 @@ class AssignmentReader:
 
 class ConflictingAssignments:
     """
-    Which assignments of one node are refused because another one manages the same resource.
+    Finds assignments of one node that are refused because another assignment manages the same resource.
 
     Args:
-        resources: What each of them manages.
-        rules: Whether they may be applied.
+        resources: Finds the resources that each assignment manages.
+        rules: Decides whether they may be applied.
         facts: The facts of the node.
         presence: Publishes conflicts.
     """
@@ -192,7 +192,9 @@ class ConflictingAssignments:
         self._limited = LimitedLog(log)
 
     async def managed_but(self, name: str) -> set[str] | None:
-        """Keys of the resources that all other assignments manage, including refused assignments; None if unknown."""
+        """
+        Return the keys of the resources that all other assignments manage, including refused assignments; None if unknown.
+        """
         if self._best is None:
             return None
         applied = {
@@ -206,7 +208,10 @@ class ConflictingAssignments:
         return set().union(*(managed[one] for one in others)) if others <= managed.keys() else None
 
     async def refused(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
-        """Assignments refused because another one manages the same resource. Plans and expired ones manage nothing."""
+        """
+        Return the assignments refused because another one manages the same resource. Plans and expired assignments manage
+        nothing.
+        """
         self._best = best
         applied = {
             name: one.known
@@ -236,9 +241,9 @@ class AssignmentLoops:
     The convergence loops of one node's assignments.
 
     Args:
-        make_source: The source for the assignments of a name.
-        make_loop: The loop of a source.
-        records: What is stored under the name of each source.
+        make_source: Creates the source for the assignments of a name.
+        make_loop: Creates the loop of a source.
+        records: The records stored for each source.
     """
 
     def __init__(
@@ -266,7 +271,7 @@ class AssignmentLoops:
         self._loops[name][0].assign(wanted)
 
     def end_others(self, names: Collection[str], group: asyncio.TaskGroup) -> None:
-        """End the loops of all names but these."""
+        """End the loops of all names except these."""
         for name in [name for name in self._loops if name not in names]:
             self._limited.info("an assignment has ended", extra={"assignment": name})
             source, _, task = self._loops.pop(name)
@@ -274,12 +279,12 @@ class AssignmentLoops:
             self._endings[name] = group.create_task(self._end(source, task), name=f"assignment:{name}:end")
 
     async def forget_others(self, names: Collection[str]) -> None:
-        """Forget what earlier processes stored about all names but these."""
+        """Delete the records of earlier processes about all names except these."""
         await self._records.keep_only(SCOPE, [f"{SCOPE}{name}" for name in names])
         await self._records.keep_drift_only(SCOPE, names)
 
     async def _end(self, source: AssignmentSource, task: asyncio.Task[None]) -> None:
-        """Forget what is known about a removed assignment, because a new one may get the same name."""
+        """Delete the records of a removed assignment, because a new one may get the same name."""
         await asyncio.wait({task})
         await self._records.forget(source.scope, source.drift)
         if self._endings.get(source.name) is asyncio.current_task():
@@ -306,10 +311,10 @@ class AssignmentReconciler:
         """
         Args:
             reader: Reads the assignments.
-            selection: Which of them apply.
-            conflicts: Which of those are refused.
-            content: What they need on disk.
-            loops: Apply them.
+            selection: Selects the assignments that apply.
+            conflicts: Finds the assignments that are refused.
+            content: Fetches their manifests and data.
+            loops: Apply the assignments.
             states: Their states.
         """
         self.states = states
@@ -324,7 +329,7 @@ class AssignmentReconciler:
         self._limited = LimitedLog(log)
 
     def open(self) -> None:
-        """Read what an earlier process knew. Blocking."""
+        """Read the files of an earlier process. Blocking."""
         cache = self._selection.cache
         cache.open()
         self.states.open()
@@ -384,15 +389,15 @@ class AssignmentReconciler:
 
 class AssignmentReleases:
     """
-    Takes the revisions of assignments that rollouts release to one node.
+    Accepts the revisions of assignments that rollouts release to one node.
 
     Args:
-        selection: Which assignments apply.
-        conflicts: Which of those are refused.
-        content: What they need on disk.
+        selection: Selects the assignments that apply.
+        conflicts: Finds the assignments that are refused.
+        content: Fetches their manifests and data.
         states: Their states.
-        records: What is stored under the name of each source.
-        decide_again: Called when a revision was released, and when its run has ended; it only queues.
+        records: The records stored for each source.
+        decide_again: Called when a revision was released, and when its run has ended; it must not block.
     """
 
     def __init__(
@@ -413,11 +418,12 @@ class AssignmentReleases:
 
     async def release(self, stage: AssignmentStage) -> ReleasedRun:
         """
-        Accept the next revision of an assignment. The node converges on it from now on; its loop waits until this run has ended.
+        Accept the next revision of an assignment. The node converges on it from now on; its loop waits until this run has
+        ended.
 
         Raises:
             Refusal: The assignment has no such revision, or would not be applied here.
-            BusError: It is not known here yet, and cannot be read now.
+            BusError: The revision is not known here yet, and cannot be read now.
         """
         known = await self._selection.find_staged(stage)
         if known is None:
@@ -436,7 +442,7 @@ class AssignmentReleases:
         await self._content.save()
         self._states.set_released(stage.key, stage.number)
         await self._states.save()
-        # before the fetch, so that data that this revision pins is not removed as old
+        # Call this before the fetch, so that data that this revision pins is not removed as old.
         await self._content.keep_needed(best)
         drift = self._records.make_drift(f"{SCOPE}{name}")
         await drift.open()
@@ -455,7 +461,7 @@ class AssignmentReleases:
 
 
 def _outranked(known: StoredAssignment, best: MatchingAssignment | None) -> Refusal | None:
-    """Why a released revision is not the one that applies here."""
+    """Return why a released revision does not apply here; None if it does."""
     name = known.assignment.name
     if best is None:
         return Refusal("target.mismatch", f"the assignment {name} no longer selects this node")

@@ -1,9 +1,9 @@
 """
 One assignment name as a source of a convergence loop, and what is published about it.
 
-The assignment that takes precedence under the name is applied when it is new, on its interval, when data that it follows
-change, and when a health check is critical. A newer revision replaces an older one that waits in the queue. A run that has
-started is finished first. The state of each assignment is published when it changes, and is on disk, so that it survives a
+The assignment that takes precedence under the name is applied when it is new, on its interval, when its unpinned data
+changes, and when a health check is critical. A newer revision replaces an older one that waits in the queue. A run that has
+started is finished first. The state of each assignment is published when it changes, and is stored on disk to survive a
 restart.
 """
 
@@ -44,13 +44,13 @@ from ccm_agent.sessions.refresh_store import SCOPE
 log = logging.getLogger(__name__)
 
 MINIMUM_INTERVAL_S = 1.0
-"""An assignment that asks for less would leave the node no time for anything else."""
+"""The minimum interval. With a shorter one, the node would have no time for anything else."""
 
 MAXIMUM_INTERVAL_S = 366 * 86_400.0
 """The longest interval that still gives a valid date."""
 
 RETRY_S = 30.0
-"""A fetch that the broker did not answer or permit is retried after this time, or after the interval if that is shorter."""
+"""A fetch that the broker did not answer or allow is retried after this time, or after the interval if that is shorter."""
 
 
 class AssignmentTriggers:
@@ -58,8 +58,8 @@ class AssignmentTriggers:
     When one assignment is applied again, apart from new revisions: its interval, health checks, and changes of data.
 
     Attributes:
-        timer: Its interval.
-        watcher: The data that it follows.
+        timer: The timer of its interval.
+        watcher: Watches its unpinned data.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class AssignmentTriggers:
         """
         Args:
             name: The name of the assignment.
-            make_timer: Returns a timer, given its name.
-            bucket: A bucket of data by its name.
+            make_timer: Creates a timer, given its name.
+            bucket: Returns a bucket of data, given its name.
             link: The connection.
-            settings: The configuration as it is now.
+            settings: Returns the current configuration.
         """
         self.timer = make_timer(name)
         self.watcher = DocumentWatcher(bucket, lambda: self._wake())
@@ -88,7 +88,7 @@ class AssignmentTriggers:
         self._unhook: Callable[[], None] = lambda: None
 
     def open(self, triggers: Triggers) -> None:
-        """Add triggers from here on; the data are checked after each connection."""
+        """Add triggers from here on; the data is checked after each connection."""
         self._wake = partial(triggers.add, CHANGE)
         self._unhook = self._link.on_connect(self.watcher.recheck)
 
@@ -98,18 +98,20 @@ class AssignmentTriggers:
         await self.watcher.close()
 
     def wake(self) -> None:
-        """Look at the assignment again."""
+        """Add a trigger, so that the loop checks the assignment again."""
         self._wake()
 
     def interval_s(self, known: StoredAssignment | None) -> float:
-        """The interval of an assignment, or that of the configuration."""
+        """Return the interval of an assignment, or the configured default."""
         own = known.assignment.interval_s if known else 0.0
         if own > 0:
             return min(max(own, MINIMUM_INTERVAL_S), MAXIMUM_INTERVAL_S)
         return self._settings().interval_s
 
     def timers(self, known: StoredAssignment | None) -> Sequence[tuple[str, IntervalTimer, float]]:
-        """Its interval, and that of health checks; a reload of the configuration may change them."""
+        """
+        Return the timers for its interval and its health checks; a reload of the configuration may change the intervals.
+        """
         each_s = self._settings().health_check_interval_s
         if each_s != self._check_interval_s:
             self._check_interval_s = each_s
@@ -135,10 +137,10 @@ class AssignmentSource:
         Args:
             name: The name of the assignment.
             make_triggers: Creates the triggers of an assignment, given its name.
-            records: What is stored under the name of each source.
+            records: The records stored for each source.
             status: The states of all assignments.
-            rules: Whether it may be applied.
-            content: Fetches what it needs.
+            rules: Decides whether it may be applied.
+            content: Fetches its manifest and data.
         """
         self.name = name
         self.scope = f"{SCOPE}{name}"
@@ -153,12 +155,12 @@ class AssignmentSource:
         self._tried: tuple[str, int] = ("", 0)
 
     def assign(self, wanted: MatchingAssignment) -> None:
-        """Apply this assignment from now on; it may be the same as before."""
+        """Apply this assignment from now on; it may be the same one as before."""
         self._wanted = wanted
         self._triggers.wake()
 
     async def open(self, triggers: Triggers) -> None:
-        """After each connection to the broker, check the data that it follows."""
+        """Add triggers from here on; after each connection to the broker, check the data."""
         self._triggers.open(triggers)
         if self._wanted is not None:
             self._triggers.wake()
@@ -168,11 +170,15 @@ class AssignmentSource:
         await self._triggers.close()
 
     def timers(self) -> Sequence[tuple[str, IntervalTimer, float]]:
-        """Its interval, and that of health checks; a reload of the configuration may change them."""
+        """
+        Return the timers for its interval and its health checks; a reload of the configuration may change the intervals.
+        """
         return self._triggers.timers(self._wanted.known if self._wanted else None)
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
-        """Apply it when it is new or due, when its data have changed, and when nothing prevents it any longer."""
+        """
+        Plan an apply if the assignment is new or due, if its data has changed, or if a condition that prevented it has ended.
+        """
         is_requested, reasons, wanted = triggers.is_requested, triggers.take(), self._wanted
         if wanted is None:
             return NotPlanned(may_check=False)
@@ -209,7 +215,7 @@ class AssignmentSource:
     async def plan(
         self, action: str, cause: str, checked: ManifestSource | None = None
     ) -> PlannedRun | NotPlanned:
-        """A run of the health checks of what was applied here, or the apply that follows a critical check."""
+        """Plan a run of the health checks of the applied manifest, or the apply that follows a critical check."""
         wanted = self._wanted
         if wanted is None:
             return NotPlanned()
@@ -232,7 +238,7 @@ class AssignmentSource:
         return self._planned is not None and self._is_still(self._planned, planned.action)
 
     def on_queued(self) -> None:
-        """Publish that it waits."""
+        """Publish that the run is waiting."""
         self._status.publish()
 
     def on_start(self, planned: PlannedRun, start: SessionStart) -> None:
@@ -245,12 +251,12 @@ class AssignmentSource:
     async def finish(
         self, planned: PlannedRun, run: str, summary: SessionSummary | None, *, has_started: bool
     ) -> ConvergenceResult | None:
-        """Publish the state that the run left."""
+        """Publish the state after the run."""
         assert self._planned is not None
         known = self._planned.known
         await self._watcher.follow(_followed(known))
         if summary is None:
-            # it did not start, or the next process continues it; `next` determines what to do
+            # It did not start, or the next process continues it; `next` determines the next step.
             self._tried = ("", 0)
             self._triggers.wake()
             return None
@@ -277,13 +283,13 @@ class AssignmentSource:
         self._publish_end(known, rollout.run, summary, has_started=True)
         return NotPlanned(result=build_result(self.name, summary))
 
-    # -- what is due
+    # -- due runs
 
     def _interval_s(self) -> float:
         return self._triggers.interval_s(self._wanted.known if self._wanted else None)
 
     def _is_still(self, wanted: MatchingAssignment, action: str) -> bool:
-        """Whether an assignment still takes precedence, and is not refused."""
+        """Whether an assignment still takes precedence and is not refused."""
         is_refused = self._rules.refusal(wanted.known, action) is not None
         return self._wanted == wanted and wanted.refusal is None and not is_refused
 
@@ -298,7 +304,7 @@ class AssignmentSource:
         if not is_published and not is_urgent:
             await triggers.pause()
         if not is_published or self._state() not in (*CARRIED_OUT, WAITING):
-            # most nodes have more to publish in a moment; if not, this goes out with the next heartbeat
+            # Most nodes have more to publish shortly; otherwise this is sent with the next heartbeat.
             self._publish(known, WAITING, is_urgent=False)
 
     async def _plan_apply(
@@ -338,12 +344,12 @@ class AssignmentSource:
             pins=known.pins,
         )
 
-    # -- what is published
+    # -- published states
 
     def _publish_end(
         self, known: StoredAssignment, run: str, summary: SessionSummary, *, has_started: bool
     ) -> None:
-        """Publish the state that a run left, with its first failure as the reason."""
+        """Publish the state after a run, with its first failure as the reason."""
         reason, code = summary.reason, summary.code
         if not reason and summary.state not in COMPLIANT_STATES and summary.failed:
             failed = summary.failed[0]
@@ -354,7 +360,7 @@ class AssignmentSource:
     def _refuse(self, known: StoredAssignment, refusal: Refusal) -> NotPlanned:
         self._timer.stop()
         if refusal.code.startswith("policy."):
-            # the policy may allow it at another hour
+            # The policy may allow it at a different hour.
             self._timer.retry_in(self._interval_s())
         state = NodeState.REFUSED.value
         if refusal.code == DISABLED_CODE:
@@ -428,5 +434,5 @@ class AssignmentSource:
 
 
 def _followed(known: StoredAssignment) -> Sequence[str]:
-    """The documents whose changes start a run; pinned ones do not change."""
+    """Return the documents whose changes start a run. Pinned documents do not change."""
     return () if known.assignment.data_revision else known.assignment.data

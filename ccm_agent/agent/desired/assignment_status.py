@@ -1,4 +1,4 @@
-"""The states of one node's assignments, what a rollout released to the node, and the runs in which rollouts apply it."""
+"""The states of one node's assignments, the revisions that rollouts released to the node, and the runs of those rollouts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from ccm_agent.storage.state_file import StateFile
 
 class RolloutRun:
     """
-    The run in which a rollout applies a revision of an assignment on this node. The convergence loop adopts its end.
+    The run in which a rollout applies a revision of an assignment on this node. The convergence loop continues from its
+    result.
 
     Attributes:
         known: The revision.
-        run: Its id; "" until it has started.
-        drift: What the run found out about the resources.
-        summary: Its summary; None until it has ended, and where it left something to do.
-        is_over: It has ended.
+        run: The id of the run; "" until it has started.
+        drift: The drift that the run found.
+        summary: The summary; None until the run has ended, or if it did not complete.
+        is_over: Whether the run has ended.
     """
 
     def __init__(self, known: StoredAssignment, drift: Drift, on_over: Callable[[], None]) -> None:
@@ -43,7 +44,7 @@ class RolloutRun:
         self._on_over = on_over
 
     def start_with(self, run: str, on_start: OnStart | None) -> OnStart:
-        """Return what is to be called when the run starts; it also calls `on_start`."""
+        """Return the function to call when the run starts; it also calls `on_start`."""
 
         def start(session: SessionStart) -> Awaitable[None] | None:
             self.run = run
@@ -54,7 +55,7 @@ class RolloutRun:
         return start
 
     def close(self, summary: SessionSummary | None) -> None:
-        """The run has ended; one that was stopped leaves the rest to the convergence loop."""
+        """Record the end of the run. If the run was stopped, the convergence loop does the rest."""
         is_whole = summary is not None and summary.state in (*COMPLIANT_STATES, NodeState.FAILED)
         self.summary = summary if is_whole else None
         self.is_over = True
@@ -73,10 +74,11 @@ class AssignmentStatus:
     The states of one node's assignments.
 
     Attributes:
-        now: By name, with the last run of each and when it is tried again.
-        published: The same for controllers: a run that found what the one before had found is not published, so it costs nothing.
-        rollout_runs: By key, the runs of rollouts that apply a revision, until the convergence loop has adopted their end. They
-            are not kept over a restart, after which the loop applies the revision itself.
+        now: The states by name, with the last run of each and the time of the next attempt.
+        published: The states for controllers. A run with the same result as the previous one is not published, to save
+            messages.
+        rollout_runs: By key, the runs of rollouts that apply a revision, until the convergence loop has processed their
+            result. They are not kept over a restart: the loop then applies the revision itself.
     """
 
     def __init__(
@@ -90,10 +92,10 @@ class AssignmentStatus:
         """
         Args:
             node: The node.
-            path: Where states are kept.
+            path: The file of the states.
             clock: What time it is.
-            on_change: Called when `published` has changed, with it and with whether that is urgent.
-            pending: Refreshes that the last run, or an earlier process, left pending in a scope.
+            on_change: Called when `published` has changed, with its new value and whether the change is urgent.
+            pending: Returns the refreshes that the last run, or an earlier process, left pending in a scope.
         """
         self.now: dict[str, AssignmentState] = {}
         self.published: dict[str, AssignmentState] = {}
@@ -107,7 +109,7 @@ class AssignmentStatus:
         self._pending = pending
 
     def open(self) -> None:
-        """Read what an earlier process knew. Blocking."""
+        """Read the states that an earlier process stored. Blocking."""
         kept = self._file.load()
         if kept is not None and kept.node == self._node:
             states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
@@ -116,7 +118,7 @@ class AssignmentStatus:
         self._file.mark_saved(self._stored())
 
     def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
-        """A state as it is now: a process that was killed has not published which refreshes it left."""
+        """Return a state with the current pending refreshes, because a process that was killed has not published them."""
         found = self._pending(f"{SCOPE}{name}")
         state = replace(state, refresh_pending=found)
         if not found or state.state not in COMPLIANT_STATES:
@@ -124,16 +126,16 @@ class AssignmentStatus:
         return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
 
     def publish(self) -> None:
-        """Publish the states as they are, at once."""
+        """Publish the current states immediately."""
         if self.published:
             self._on_change(self.published, True)
 
     def has_started(self, key: str, revision: int) -> bool:
-        """Whether a run with this revision has started here, also before a restart."""
+        """Whether a run with this revision has started on this node, including before a restart."""
         return self._started.get(key) == revision
 
     def set_started(self, key: str, revision: int) -> None:
-        """A run with this revision has started."""
+        """Record that a run with this revision has started."""
         if self._started.get(key) != revision:
             self._started[key] = revision
 
@@ -142,7 +144,7 @@ class AssignmentStatus:
         return self._released.get(key) == revision
 
     def set_released(self, key: str, revision: int) -> None:
-        """A rollout releases this revision to the node."""
+        """Record that a rollout has released this revision to the node."""
         self._released[key] = revision
 
     def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
@@ -150,9 +152,9 @@ class AssignmentStatus:
         Set the state of an assignment; `since` and `refresh_pending` are filled in here.
 
         Args:
-            name: Of the assignment.
+            name: The name of the assignment.
             state: The state.
-            is_urgent: Publish it at once, not with the next heartbeat.
+            is_urgent: Whether to publish it immediately instead of with the next heartbeat.
         """
         was = self.published.get(name)
         is_same = was is not None and (was.key, was.revision, was.state) == (
@@ -165,14 +167,14 @@ class AssignmentStatus:
         self.now[name] = state
         published = replace(state, next_time=None) if state.state in COMPLIANT_STATES else state
         if was is not None and published.state in COMPLIANT_STATES:
-            # a run that found the same as the one before is not published
+            # A run with the same result as the previous one is not published.
             published = was if replace(published, run=was.run) == was else published
         if published != was:
             self.published[name] = published
             self._on_change(self.published, is_urgent)
 
     def retain(self, names: set[str], keys: set[str]) -> None:
-        """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
+        """Forget assignments that no longer apply to this node, and the started revisions of deleted keys."""
         gone = [name for name in self.now if name not in names]
         for name in gone:
             del self.now[name]
@@ -184,7 +186,7 @@ class AssignmentStatus:
             self._on_change(self.published, True)
 
     async def save(self) -> None:
-        """Write down what has changed."""
+        """Save the changes to disk."""
         await self._file.save(self._stored())
 
     def _stored(self) -> _StoredStates:
@@ -197,7 +199,7 @@ class AssignmentStatus:
 
 
 def publish_states(presence: NodePresence, published: Mapping[str, AssignmentState], is_urgent: bool) -> None:
-    """Put the states into a node's record; an urgent one does not wait for the next heartbeat."""
+    """Set the states in a node's record. An urgent change does not wait for the next heartbeat."""
     presence.record.assignments = dict(published)
     if is_urgent:
         presence.request_heartbeat()
@@ -208,11 +210,11 @@ LATE = Refusal("run.expired", "its deadline passed before it began here; assign 
 
 class AssignmentRules:
     """
-    Whether an assignment may be applied here now.
+    Decides whether an assignment may be applied on this node now.
 
     Args:
-        admission: Whether the node is disabled, and its policy.
-        status: Which assignments have started here.
+        admission: The node's disabled state and its policy.
+        status: The assignments that have started on this node.
         clock: What time it is.
     """
 
@@ -222,15 +224,15 @@ class AssignmentRules:
         self._clock = clock
 
     def refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
-        """Why a run of it does not start now; None when it may."""
+        """Return why a run of the assignment cannot start now; None if it can."""
         return self._admission.refusal(action) or self.policy_refusal(known, action)
 
     def policy_refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
-        """Why the node's policy refuses it this action; None when it is allowed."""
+        """Return why the node's policy refuses this action to the assignment; None if it is allowed."""
         return self._admission.policy.refusal(known.asked_by, CAUSE, action)
 
     def deadline_refusal(self, known: StoredAssignment) -> Refusal | None:
-        """Why it does not start here any more (LATE); None when it may, or has started in time."""
+        """Return why the assignment can no longer start here (LATE); None if it can, or if it started in time."""
         deadline = known.assignment.deadline
         if deadline is None or self._clock.now() <= deadline:
             return None

@@ -1,12 +1,12 @@
 """
 The assignments of this node: they are read from the bucket and stored on disk, and those that apply are selected.
 
-They are read by direct get, and stored for a start without a network. What cannot be trusted changes nothing: if an entry was
-copied there, the whole read is discarded; instead of an older or foreign document, the last good one of its key is used. A
-deleted key means that the assignment was removed.
+They are read by direct get, and stored for a start without a network. Untrusted content changes nothing. If an entry was
+copied into the bucket, the whole read is discarded. If a document is outdated or belongs under another key, the last good
+document of its key is used. A deleted key means that the assignment was removed.
 
-If several assignments have the same name, the order of precedence is node, fact, all nodes, and then the newest. Two assignments
-that manage the same resource are both refused, because neither author could know what the other one wants.
+If several assignments have the same name, the order of precedence is node, fact, all nodes, and then the newest. Two
+assignments that manage the same resource are both refused, because neither author could know the intent of the other.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
         count: The stamp's count, which is the revision that people see; 0: the number is shown.
         sequence: The bucket's revision of the key, for comparing assignments under different keys.
         assignment: Its content.
-        principal: Who signed it.
+        principal: The signer.
         stamp: The stamp's number. Documents of the key with a lower number are refused.
     """
 
@@ -78,17 +78,17 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
 
     @property
     def requester(self) -> str:
-        """Who assigned it: the name that the signature proves, otherwise the name in the document."""
+        """The operator who assigned it: the name that the signature proves, otherwise the name in the document."""
         return self.principal.name or self.assignment.requester
 
     @property
     def asked_by(self) -> Principal:
-        """Who assigned it, for the node's policy: the signer, or the unproven name in the document."""
+        """The operator who assigned it, for the node's policy: the signer, or the unproven name in the document."""
         return self.principal if self.principal.is_verified else Principal(name=self.assignment.requester)
 
     @property
     def pins(self) -> dict[str, int]:
-        """The buckets that it pins, and to which revision."""
+        """The buckets that it pins, with the revisions."""
         revision = self.assignment.data_revision
         return {DATA_BUCKET: revision} if revision else {}
 
@@ -99,7 +99,7 @@ class MatchingAssignment(Struct, frozen=True, kw_only=True):
 
     Attributes:
         known: The assignment.
-        refusal: Why it is not obeyed; None when it is.
+        refusal: Why it is not obeyed; None if it is.
     """
 
     known: StoredAssignment
@@ -154,7 +154,7 @@ def _can_follow(revision: Assignment, current: Assignment) -> bool:
 
 
 def staged(known: StoredAssignment) -> StoredAssignment | None:
-    """The next revision of an assignment, as it is on nodes that it was released to; None when there is none."""
+    """Return the next revision of an assignment, as nodes have it after its release; None if there is none."""
     following = known.assignment.next
     if following is None:
         return None
@@ -180,7 +180,7 @@ def conflicts(managed: Mapping[str, Mapping[str, str]]) -> dict[str, Refusal]:
     Return a refusal for each assignment that manages the same resource as another one; the message names both.
 
     Args:
-        managed: What each assignment manages, by its name; see `engine.request.Engine.managed`.
+        managed: The resources that each assignment manages, by its name; see `engine.request.Engine.managed`.
     """
     found: dict[str, Refusal] = {}
     names = sorted(managed)
@@ -220,7 +220,7 @@ class AssignmentCache:
     Attributes:
         known: By key, as last read.
         vanished: Keys of known assignments that are no longer stored, although there is no sign that they were deleted.
-        is_dirty: They have not been saved yet.
+        is_dirty: Whether they have not been saved yet.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class AssignmentCache:
         """
         Args:
             node: The node's identity.
-            bucket: Where they are stored.
+            bucket: The bucket in which they are stored.
             revision_guard: Decides which documents are obeyed.
             documents: The data that they pin.
             path: The file on disk.
@@ -271,7 +271,7 @@ class AssignmentCache:
             Whether anything changed.
 
         Raises:
-            BusError: The broker is unreachable, or what it returns cannot be trusted; nothing changes.
+            BusError: The broker is unreachable, or its reply cannot be trusted; nothing changes.
         """
         found = await self._found([f"{scope}.*" for scope in scopes], at_least)
         self._reported.pop("", None)
@@ -279,7 +279,7 @@ class AssignmentCache:
 
     async def read_one(self, key: str, at_least: int) -> bool:
         """
-        Read one assignment that was written. The others do not change. Otherwise like `read`.
+        Read one assignment that was written; the others do not change. Otherwise like `read`.
 
         It costs one request and one reply, because the whole fleet reads at the moment when something new is announced.
         """
@@ -288,7 +288,7 @@ class AssignmentCache:
         return self._adopt(others | {name: one for name, one in found.items() if name == key})
 
     async def _found(self, patterns: list[str], at_least: int) -> dict[str, StoredAssignment]:
-        """Return what is in the bucket; for a key that cannot be trusted, the known assignment."""
+        """Return the assignments in the bucket; for a key that cannot be trusted, the known assignment."""
         try:
             entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least, deletions=True)
             await self._revision_guard.prepare(BUCKET, [entry.key for entry in entries if entry.value])
@@ -326,8 +326,8 @@ class AssignmentCache:
         return True
 
     async def save(self) -> None:
-        """Save what was read, and the numbers that were seen. This happens before an assignment is applied."""
-        # first remove data from the disk that only former assignments pinned
+        """Save the assignments and document numbers that were read. This happens before an assignment is applied."""
+        # First remove data from the disk that only former assignments pinned.
         await self._documents.drop_unused()
         await self._revision_guard.save()
         known = self.known
@@ -354,10 +354,10 @@ class AssignmentCache:
 
 class AssignmentSelection:
     """
-    Which assignments apply to one node.
+    Selects the assignments that apply to one node.
 
     Attributes:
-        cache: The assignments to its scopes.
+        cache: The assignments in the node's scopes.
     """
 
     def __init__(
@@ -373,9 +373,9 @@ class AssignmentSelection:
         Args:
             cache: The assignments.
             presence: The node and its scopes.
-            facts: Its facts.
-            matches: Whether targets and an expression select a node with these facts.
-            is_released: Whether a rollout has released a revision of a key to this node.
+            facts: The node's facts.
+            matches: Returns whether targets and an expression select a node with these facts.
+            is_released: Returns whether a rollout has released a revision of a key to this node.
             on_refused: Called with the key of an assignment whose selector cannot be read, and the reason.
         """
         self.cache = cache
@@ -402,7 +402,7 @@ class AssignmentSelection:
         )
 
     def current(self, known: StoredAssignment, releasing: AssignmentStage | None = None) -> StoredAssignment:
-        """The revision of an assignment that this node has: the next one, if it was released here."""
+        """Return the revision of an assignment for this node: the next one, if it was released here."""
         following = staged(known)
         if following is None:
             return known
@@ -420,7 +420,7 @@ class AssignmentSelection:
         None if there is no such revision.
 
         Raises:
-            BusError: It is not known here yet, and cannot be read now.
+            BusError: The revision is not known here yet, and cannot be read now.
         """
         if stage.key.rpartition(".")[0] in self._presence.scopes and self._staged(stage) is None:
             await self.cache.read_one(stage.key, 0)
@@ -432,7 +432,9 @@ class AssignmentSelection:
         return found if found is not None and found.number == stage.number else None
 
     async def _matching(self, known: StoredAssignment, facts: Mapping[str, Any]) -> MatchingAssignment | None:
-        """The assignment, if it selects this node; one whose selector cannot be read is refused rather than ignored."""
+        """
+        Return the assignment if it selects this node. If its selector is invalid, the assignment is refused, not ignored.
+        """
         assignment = known.assignment
         if not _depends_on_facts(known):
             return MatchingAssignment(known=known)
@@ -449,5 +451,5 @@ class AssignmentSelection:
 
 
 def _depends_on_facts(known: StoredAssignment) -> bool:
-    """Whether it selects nodes by more than its scope."""
+    """Whether the assignment selects nodes by more than its scope."""
     return bool(known.assignment.targets or known.assignment.where)

@@ -1,9 +1,9 @@
 """
-What a run corrected, what was meant to change, and when a critical health check leads to an apply.
+Distinguishes corrected drift from intended changes, and decides when a critical health check leads to an apply.
 
-A change under the manifest, data and assigned facts under which this resource was last seen as desired is drift that was
-corrected; under anything new it is intended. What is known of each source is kept on disk, so a restart makes no drift
-intended.
+A change is corrected drift if the manifest, data and assigned facts are the same as when the resource was last in its
+desired state. If any of them is new, the change is intended. This information is stored on disk for each source, so a
+restart does not turn drift into an intended change.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 NAMED_LIMIT = 20
-"""So many corrected resources are named in `agent.drift`; the events have them all."""
+"""The number of corrected resources that `agent.drift` names; the events contain all of them."""
 
 
 OnDrift = Callable[[str, str, int, Sequence[str]], None]
-"""Reports the corrections of a run: the source's name, the run, how many there are, and the first corrected resources."""
+"""
+Reports the corrections of a run: the source's name, the run, the number of corrections, and the first corrected resources.
+"""
 
 
 class _Settled(Struct, kw_only=True):
@@ -46,11 +48,11 @@ class _Settled(Struct, kw_only=True):
 
 class Drift:
     """
-    What is known of the resources of one source.
+    Which resources of one source were in their desired state, and which the current run corrected.
 
     Attributes:
-        corrected: `type#name` of what the current run has corrected, the first of them.
-        corrections: How many there are in all.
+        corrected: `type#name` of the first resources that the current run has corrected.
+        corrections: The number of all corrections.
         source: The source's name.
     """
 
@@ -58,9 +60,9 @@ class Drift:
         """
         Args:
             source: The source's name.
-            folder: A folder that the knowledge of all sources shares.
-            context: What else says what the node should be: assigned facts, documents that have no revision.
-            report: Called at the end of a run that has corrected something.
+            folder: The folder for the files of all sources.
+            context: Returns the other inputs of the desired state: assigned facts, and documents without a revision.
+            report: Called at the end of a run that has corrected drift.
         """
         self.corrected: list[str] = []
         self.corrections = 0
@@ -75,14 +77,14 @@ class Drift:
         self._writing: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
-        """Take what an earlier process knew."""
+        """Read the file of an earlier process."""
         kept = await asyncio.to_thread(self._file.load)
         if kept is not None and kept.source == self.source:
             self._wanted, self._settled = kept.wanted, set(kept.resources)
             self._kept = (self._wanted, frozenset(self._settled))
 
     def start(self, start: SessionStart) -> None:
-        """A run starts; its digests say whether the desired state has changed."""
+        """Handle the start of a run; its digests show whether the desired state has changed."""
         self.corrected, self.corrections = [], 0
         wanted = [start.digest, sorted(start.data_revisions.items()), self._context()]
         digest = hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest()
@@ -92,14 +94,15 @@ class Drift:
 
     def judge(self, event: TransactionEvent) -> bool | None:
         """
-        Whether a change corrected drift; None when there was no change, or it is not known.
+        Return whether a change corrected drift; None if there was no change, or if it is unknown.
 
-        An `exec` changes something whenever it runs, and looks at nothing before: whether there was drift it cannot say.
+        An `exec` makes a change each time it runs, without checking the state first, so it cannot show whether there was
+        drift.
         """
         reference = f"{event.parent} > {event.type}#{event.name}" if event.parent else _reference(event)
         was_settled = reference in self._settled
         if event.outcome in (Outcome.FAILED, Outcome.SKIPPED, Outcome.UNMET):
-            # settled before, it is drift that could not be corrected yet
+            # If the resource was settled before, this is drift that could not be corrected yet.
             return None
         self._settled.add(reference)
         if event.outcome is Outcome.STABLE or event.noop or event.type == "exec":
@@ -112,12 +115,12 @@ class Drift:
 
     async def finish(self, name: str, run: str) -> None:
         """
-        A run has ended: report what it corrected, then write down what is known.
+        Handle the end of a run: report its corrections, then save.
 
-        It is reported before anything is awaited: the agent may be about to stop, and the next process would not report it.
+        The report comes before the first await: the agent may be about to stop, and the next process would not report them.
 
         Args:
-            name: The source, for operators.
+            name: The source's name, for operators.
             run: The run.
         """
         if self.corrections:
@@ -125,12 +128,12 @@ class Drift:
         await self.save()
 
     async def save(self) -> None:
-        """Write down what is known, if it has changed."""
+        """Save the settled resources, if they have changed."""
         now = (self._wanted, frozenset(self._settled))
         if now == self._kept:
             return
         settled = _Settled(source=self.source, wanted=self._wanted, resources=sorted(self._settled))
-        # a thread continues though the task that waits for it is cancelled: `forget` has to know of it
+        # A thread continues even if the task that waits for it is cancelled, so `forget` must know about it.
         self._writing = asyncio.get_running_loop().run_in_executor(None, self._file.write, settled)
         self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -140,7 +143,7 @@ class Drift:
             log.warning("settled drift cannot be saved", extra={"reason": str(err)})
 
     async def forget(self) -> None:
-        """The source was removed: delete what is stored about it. Its loop must have ended."""
+        """Delete the file of a removed source. Its loop must have ended."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
         self._wanted, self._kept = "", ("", frozenset())
@@ -149,7 +152,7 @@ class Drift:
 
 
 def forget_others(folder: Path, kind: str, names: Collection[str]) -> None:
-    """Remove what is stored about sources whose name has this prefix, except for these. Blocking."""
+    """Remove the files of all sources whose name has this prefix, except for these. Blocking."""
     for path in folder.glob("*.json"):
         kept = StateFile(path, _Settled).load()
         if kept is not None and kept.source.startswith(kind) and kept.source.removeprefix(kind) not in names:
@@ -171,15 +174,15 @@ def _reference(event: TransactionEvent) -> str:
 
 class SourceRecords:
     """
-    What one node stores under the name of each source: drift, pending refreshes, used secrets.
+    The records that one node stores for each source: drift, pending refreshes, used secrets.
 
     Args:
-        folder: A folder for what is known of drift.
+        folder: The folder for the records of drift.
         refreshes: Pending refreshes.
-        secret_uses: Which revisions of secrets this node uses.
-        assigned: The assigned facts, under which a resource is as desired.
+        secret_uses: The revisions of secrets that this node uses.
+        assigned: The assigned facts, which are part of the desired state.
         on_drift: Reports the corrections of a run.
-        creations: The folder of the records of what runs created.
+        creations: The folder with the records of the resources that runs created.
     """
 
     def __init__(
@@ -200,11 +203,11 @@ class SourceRecords:
 
     def make_drift(self, source: str, digest: Callable[[], str] | None = None) -> Drift:
         """
-        What is known of the resources of a source.
+        Return the drift record of a source.
 
         Args:
-            source: Its name.
-            digest: Of documents that have no revision; None: there are none.
+            source: The source's name.
+            digest: Returns a digest of the documents that have no revision; None: there are none.
         """
         assigned = self._assigned
 
@@ -214,26 +217,26 @@ class SourceRecords:
         return Drift(source, self._folder, context, self._on_drift)
 
     async def forget(self, scope: str, drift: Drift) -> None:
-        """A source was removed, and another one may come under its name. Its loop must have ended."""
+        """Delete the records of a removed source, because another source may get its name. Its loop must have ended."""
         await drift.forget()
         await self._refreshes.forget(scope)
         await self._secret_uses.forget(scope)
         await asyncio.to_thread(creation_ledger.forget, self._creations, scope)
 
     async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
-        """Forget the refreshes, creations and secrets of scopes that begin so, except for these."""
+        """Delete the refreshes, creations and secrets of all scopes with this prefix, except for these."""
         kept = set(scopes)
         await self._refreshes.keep_only(kind, kept)
         await self._secret_uses.keep_only(kind, kept)
         await asyncio.to_thread(creation_ledger.forget_others, self._creations, kind, kept)
 
     async def keep_drift_only(self, kind: str, names: Collection[str]) -> None:
-        """Forget the drift of sources whose name begins so, except for these."""
+        """Delete the drift records of all sources whose name has this prefix, except for these."""
         await asyncio.to_thread(forget_others, self._folder, kind, set(names))
 
 
 REMEDIATIONS_AN_HOUR = 2
-"""A check that an apply does not heal must not make the node apply without end."""
+"""The limit of applies per hour. A check that an apply does not fix must not make the node apply endlessly."""
 
 HOUR_S = 3600.0
 
@@ -242,7 +245,7 @@ HEALTH = "health"
 
 
 class Remediation:
-    """Decides whether a critical health check leads to an apply: not on a disabled node, and twice an hour at most."""
+    """Decides whether a critical health check leads to an apply: not on a disabled node, and at most twice an hour."""
 
     def __init__(
         self,
@@ -254,10 +257,10 @@ class Remediation:
     ) -> None:
         """
         Args:
-            kind, name: What is applied: "source" or "assignment", and which.
-            clock: Time.
-            is_disabled: The node converges on nothing now.
-            metrics: Counts the applies that follow; None where metrics are off.
+            kind, name: "source" or "assignment", and its name.
+            clock: Returns the current time.
+            is_disabled: Returns whether the node is disabled.
+            metrics: Counts the applies that follow; None if metrics are off.
         """
         self._what = {kind: name}
         self._name = name
@@ -267,7 +270,7 @@ class Remediation:
         self._acted: deque[float] = deque(maxlen=REMEDIATIONS_AN_HOUR)
 
     def follows(self, summary: SessionSummary | None) -> bool:
-        """Whether an apply follows from this run of checks, which is then counted; None: the checks did not end."""
+        """Whether an apply follows from this run of checks; if so, it is counted. None: the checks did not end."""
         if summary is None or not summary.health_check_critical_count:
             return False
         if self._is_disabled():

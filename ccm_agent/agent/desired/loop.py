@@ -1,11 +1,11 @@
 """
 The convergence loop: it keeps one source of desired state applied on this node.
 
-A source is an assignment, or a manifest of the configuration. The loop waits for a reason to look at it, asks it for the run
-that is due, carries that run out through the queue of runs, and gives the source the end. What differs between sources (where
-the manifest comes from, when it is refused, what is published) is behind the `Source` Protocol.
+A source is an assignment or a configured manifest. The loop waits for a trigger, gets the next run from the source, executes
+that run through the queue of runs, and passes the result to the source. The differences between sources (the origin of the
+manifest, the reasons to refuse it, the published states) are behind the `Source` Protocol.
 
-Reasons that arrive during a run, or while it waits in the queue, are looked at afterwards, together.
+Triggers that arrive during a run, or while it waits in the queue, are handled together afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ccm_agent.model.wire import (
 log = logging.getLogger(__name__)
 
 Pause = Callable[[], Awaitable[None]]
-"""`pause` with the configuration and the clock of an agent."""
+"""`pause` with an agent's configuration and clock."""
 
 PROTOCOLS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
 
@@ -50,7 +50,7 @@ CHANGE = "change"
 POLL = "poll"
 """Read the source; apply it if it has changed."""
 CHECK = "check"
-"""Run the health checks and nothing else."""
+"""Run only the health checks."""
 
 FULL_PAUSE_S = 5.0
 """When the queue is full, a run is offered again after this time."""
@@ -60,12 +60,12 @@ NOT_STARTED = "was not started: the agent is stopping or reloading its configura
 
 class ConvergenceResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The end of one convergence, for the local command that asked for it.
+    The result of one convergence, for the local command that requested it.
 
     Attributes:
         name: The source of a manifest, or an assignment.
-        state: "stable", "changed", "failed", "stopped", or "refused" when no run was started.
-        run: The run; "" when there was none.
+        state: "stable", "changed", "failed", "stopped", or "refused" if no run was started.
+        run: The run; "" if there was none.
         reason, code: Why it failed as a whole or was not started; with another state, a note about it.
         changed: Number of changed resources.
         failed: Number of failed resources.
@@ -85,7 +85,7 @@ class ConvergenceResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def build_result(name: str, summary: SessionSummary, note: str = "") -> ConvergenceResult:
-    """The result of a run that has ended."""
+    """Return the result of a run that has ended."""
     return ConvergenceResult(
         name=name,
         state=summary.state,
@@ -100,25 +100,25 @@ def build_result(name: str, summary: SessionSummary, note: str = "") -> Converge
 
 
 def not_started(name: str, reason: str = NOT_STARTED, code: str = "") -> ConvergenceResult:
-    """The result where no run was started."""
+    """Return the result if no run was started."""
     return ConvergenceResult(name=name, state=NodeState.REFUSED, reason=reason, code=code)
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):
     """
-    A run that a source wants now.
+    A run that a source has planned.
 
     Attributes:
-        manifest: What is applied.
+        manifest: The manifest to apply.
         action: "apply", "plan" or "check".
-        cause: Why, for events: "interval", "change", "assignment" or "health".
-        principal: For whom it is, for the node's policy.
-        way: How it came about, where that is an action of the policy: "assignment"; "" for the configuration.
-        origin: Name of the assignment; "" for the configuration.
+        cause: The cause of the run, for events: "interval", "change", "assignment" or "health".
+        principal: On whose behalf it runs, for the node's policy.
+        way: The trigger, as an action of the policy: "assignment"; "" for the configuration.
+        origin: The name of the assignment; "" for the configuration.
         requester: The operator who assigned it; "" for the configuration.
-        bundle, data: As the assignment has them.
-        deadline: It does not start after this; None: no limit.
-        pins: Buckets whose documents are read as they were at a revision.
+        bundle, data: The bundle and data of the assignment.
+        deadline: The run does not start after this time; None: no limit.
+        pins: The revisions of buckets as of which documents are read, by bucket name.
     """
 
     manifest: ManifestSource
@@ -136,11 +136,11 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
 
 class NotPlanned(Struct, frozen=True, kw_only=True):
     """
-    A source wants no run now.
+    The reply of a source that has no run to start.
 
     Attributes:
-        result: Why, for a local command that waits; None: nothing was due.
-        may_check: Health checks that are due may run all the same.
+        result: The reason, for a local command that waits; None: nothing was due.
+        may_check: Whether health checks that are due may still run.
     """
 
     result: ConvergenceResult | None = None
@@ -149,10 +149,11 @@ class NotPlanned(Struct, frozen=True, kw_only=True):
 
 class Triggers:
     """
-    Reasons to look at a source again, and the local commands that wait for the result of the next convergence.
+    Triggers of a source, and the local commands that wait for the result of the next convergence.
 
     Attributes:
-        pause: Spreads over a fleet what all its nodes hear at once; a source waits for it before it acts on such a reason.
+        pause: Waits for a random time. A source awaits it before it acts on a trigger that all nodes of a fleet receive at
+            the same time.
     """
 
     def __init__(self, name: str, pause: Pause) -> None:
@@ -166,23 +167,26 @@ class Triggers:
 
     @property
     def is_requested(self) -> bool:
-        """A local command waits for the next convergence."""
+        """Whether a local command waits for the next convergence."""
         return bool(self._waiting)
 
     def add(self, reason: str) -> None:
-        """There is a reason: INTERVAL, CHANGE, POLL or CHECK."""
+        """Add a trigger: INTERVAL, CHANGE, POLL or CHECK."""
         self.pending.add(reason)
         self._has_changed.set()
 
     def request(self) -> asyncio.Future[ConvergenceResult]:
-        """Converge now; the future gets the result. A request during a run is served by the next run: the source may be newer."""
+        """
+        Request a convergence; the future gets its result. A request during a run is served by the next run, as the source
+        may be newer.
+        """
         future: asyncio.Future[ConvergenceResult] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self.add(INTERVAL)
         return future
 
     def take(self) -> set[str]:
-        """All reasons so far; requests so far are served by the convergence that follows."""
+        """Return and clear all triggers; the requests so far are served by the convergence that follows."""
         self.taken, self.pending = self.pending, set()
         self._served += self._waiting
         self._waiting = []
@@ -196,12 +200,12 @@ class Triggers:
         self._served = []
 
     def cancel(self) -> None:
-        """Answer all requests: there will be no more convergence."""
+        """Answer all requests, because there will be no further convergence."""
         self.take()
         self.finish(None)
 
     async def wait(self, clock: Clock, deadline: float | None) -> None:
-        """Return when a reason was added, at the latest at this time of the monotonic clock; None: without a limit."""
+        """Wait for a trigger, or until this time of the monotonic clock; None: no limit."""
         if deadline is None:
             await self.wait_with()
             return
@@ -212,7 +216,7 @@ class Triggers:
             sleep.cancel()
 
     async def wait_with(self, *others: asyncio.Future[Any]) -> None:
-        """Return when a reason was added, or one of these futures is done."""
+        """Wait for a trigger, or until one of these futures is done."""
         self._has_changed.clear()
         changed: asyncio.Future[Any] = asyncio.create_task(
             self._has_changed.wait(), name="convergence:triggers"
@@ -224,7 +228,7 @@ class Triggers:
 
 
 async def _sleep_until(clock: Clock, deadline: float) -> None:
-    # computed here: time passes until a task runs for the first time
+    # Computed here, because time passes until a task runs for the first time.
     await clock.sleep(max(deadline - clock.monotonic(), 0.0))
 
 
@@ -233,10 +237,10 @@ class Source(Protocol):
     One source of desired state.
 
     Attributes:
-        name: For operators.
-        kind: "source" or "assignment": the field of log lines that has the name.
-        scope: Whose pending refreshes its runs handle; see `ApplyOptions.scope`.
-        drift: What is known of its resources.
+        name: The name for operators.
+        kind: "source" or "assignment": the name of the field in log lines.
+        scope: The owner of its pending refreshes; see `ApplyOptions.scope`.
+        drift: The drift record of its resources.
     """
 
     name: str
@@ -245,7 +249,7 @@ class Source(Protocol):
     drift: Drift
 
     async def open(self, triggers: Triggers) -> None:
-        """Read what an earlier process left, and add triggers from here on."""
+        """Read the files of an earlier process, and add triggers from here on."""
         ...
 
     async def close(self) -> None:
@@ -253,53 +257,56 @@ class Source(Protocol):
         ...
 
     def timers(self) -> Sequence[tuple[str, IntervalTimer, float]]:
-        """Timers that trigger it: the reason, the timer, and its interval as it is configured now."""
+        """Return the timers that trigger it: the trigger, the timer, and its currently configured interval."""
         ...
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
-        """Take the triggers and decide what is due. It may pause, so that a fleet does not do at once what it hears at once."""
+        """
+        Take the triggers and return the run that is due. It may pause, so that a fleet does not react to a notification all
+        at once.
+        """
         ...
 
     async def plan(
         self, action: str, cause: str, checked: ManifestSource | None = None
     ) -> PlannedRun | NotPlanned:
         """
-        A run that is due for another reason than those of `next`.
+        Plan a run that is due for a reason other than those of `next`.
 
         Args:
             action: "check", or "apply" after a critical health check.
-            cause: Of the run.
-            checked: The manifest whose checks were run.
+            cause: The cause of the run.
+            checked: The manifest whose checks ran.
         """
         ...
 
     def is_current(self, planned: PlannedRun) -> bool:
-        """Whether a run that waits in the queue is still wanted."""
+        """Whether a run that waits in the queue is still needed."""
         ...
 
     def on_queued(self) -> None:
-        """The run waits for other runs."""
+        """Handle that the run waits for other runs."""
         ...
 
     def on_start(self, planned: PlannedRun, start: SessionStart) -> None:
-        """The run has started."""
+        """Handle that the run has started."""
         ...
 
     async def finish(
         self, planned: PlannedRun, run: str, summary: SessionSummary | None, *, has_started: bool
     ) -> ConvergenceResult | None:
         """
-        Take note of the end of an apply or a plan, and publish it.
+        Record the result of an apply or a plan, and publish it.
 
         Args:
             planned, run: The run.
-            summary: None when it ended before its summary, or was not started.
-            has_started: It has started.
+            summary: The summary; None if the run ended without one, or was not started.
+            has_started: Whether the run has started.
         """
         ...
 
     async def save(self) -> None:
-        """Write to disk what has changed."""
+        """Save the changes to disk."""
         ...
 
 
@@ -308,7 +315,7 @@ class ConvergenceLoop:
     The loop of one source.
 
     Attributes:
-        source: What it converges on.
+        source: The source.
     """
 
     def __init__(
@@ -322,12 +329,12 @@ class ConvergenceLoop:
     ) -> None:
         """
         Args:
-            source: What it converges on.
-            run_queue: Gets the runs.
+            source: The source.
+            run_queue: The queue for the runs.
             clock: What time it is.
-            is_disabled: The node converges on nothing now.
-            metrics: Counts applies after critical health checks; None where metrics are off.
-            pause: Spreads over a fleet what all its nodes hear at once.
+            is_disabled: Returns whether the node is disabled.
+            metrics: Counts applies after critical health checks; None if metrics are off.
+            pause: Waits for a random time; see `Triggers`.
         """
         self.source = source
         self.triggers = Triggers(source.name, pause)
@@ -343,7 +350,7 @@ class ConvergenceLoop:
         )
 
     async def run(self, after: asyncio.Task[None] | None = None) -> None:
-        """Converge until cancelled; first wait for the end of an earlier loop that had the same name."""
+        """Converge until cancelled, after waiting for the end of an earlier loop with the same name."""
         try:
             if after is not None:
                 await asyncio.wait({after})
@@ -358,7 +365,7 @@ class ConvergenceLoop:
             await self.source.close()
 
     async def _wait(self) -> None:
-        """Return when there is a reason: a trigger, or a timer that is due."""
+        """Wait for a trigger or for a timer that is due."""
         clock = self._clock
         while True:
             deadlines = []
@@ -376,7 +383,7 @@ class ConvergenceLoop:
         result = None
         try:
             result = await self._turn()
-        except Exception as err:  # one failed turn must not end the loop
+        except Exception as err:  # a failed turn must not end the loop
             self.triggers.take()
             for reason, timer, interval_s in self.source.timers():
                 if reason == INTERVAL and timer.remaining_s is None:
@@ -403,7 +410,7 @@ class ConvergenceLoop:
         return result
 
     async def _check(self) -> None:
-        """Run the health checks of what is applied here, and apply it again when one is critical."""
+        """Run the health checks of the applied manifest, and apply it again if a check is critical."""
         checked = await self.source.plan("check", HEALTH)
         if not isinstance(checked, PlannedRun):
             return
@@ -414,7 +421,7 @@ class ConvergenceLoop:
                 await self._apply(step)
 
     async def _execute(self, planned: PlannedRun, run: str) -> tuple[bool, SessionSummary | None]:
-        """Queue a run and wait for its end; whether it started, and its summary if it came to one."""
+        """Queue a run and wait for its end. Returns whether it started, and its summary if it has one."""
         ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
         job, queue = self._job(planned, run, ended), self._run_queue
         while (position := queue.offer(job).position) < 0:
@@ -472,10 +479,13 @@ class ConvergenceLoop:
 
 
 async def pause(settings: Callable[[], Settings], clock: Clock) -> None:
-    """Spread over a fleet what all its nodes hear at once; further changes fall into the same pause."""
+    """
+    Wait for a random time, so that the nodes of a fleet do not react at the same moment; later changes fall into the same
+    pause.
+    """
     if pause_s := settings().change_pause_s:
         await clock.sleep(random.uniform(0, pause_s))
 
 
 MakeLoop = Callable[[Source], ConvergenceLoop]
-"""The loop of a source."""
+"""Creates the loop of a source."""

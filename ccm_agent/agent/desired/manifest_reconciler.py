@@ -1,8 +1,8 @@
 """
-The manifests of this node's configuration: one convergence loop for each.
+Runs a convergence loop for each manifest in this node's configuration.
 
-They are applied at the start, on an interval, when they or their external data change, and when a health check is critical. A
-manifest that cannot be fetched leaves the last good one in force.
+Manifests are applied at startup, on an interval, when they or their external data change, and when a health check is
+critical. If a manifest cannot be fetched, the last good one is applied.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ log = logging.getLogger(__name__)
 
 
 def source_scope(source: str) -> str:
-    """Whose pending refreshes those of a source are; see `ApplyOptions.scope`."""
+    """Return the owner of a source's pending refreshes; see `ApplyOptions.scope`."""
     return f"source {source}"
 
 
 class LastGoodManifest:
     """
-    The manifest of one origin: as it is now, or the last good one.
+    The manifest of one origin: the current one, or the last good one.
 
     Attributes:
-        name: Of the origin.
-        applied: Digest of the manifest that was applied last; None: none was.
-        trouble: Why it cannot be read now; "" when it can.
+        name: The name of the origin.
+        applied: The digest of the last applied manifest; None if no manifest was applied.
+        trouble: Why it cannot be read now; "" if it can.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class LastGoodManifest:
     ) -> None:
         """
         Args:
-            origin: Where it comes from.
-            on_refused: Called with the name and the reason when it cannot be used.
-            metrics: Counts what is fetched; None where metrics are off.
+            origin: The origin of the manifest.
+            on_refused: Called with the name and the reason if the manifest cannot be used.
+            metrics: Counts fetches; None if metrics are off.
         """
         self.name = origin.name
         self.applied: str | None = None
@@ -87,16 +87,19 @@ class LastGoodManifest:
         self._metrics = metrics
 
     async def open(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Read what an earlier process kept, and call a function at each change; calling the result ends that."""
+        """
+        Read the stored manifest of an earlier process, and call a function at each change, until the returned function is
+        called.
+        """
         await self._origin.open()
         return await self._origin.listen(on_change)
 
     async def here(self) -> ManifestSource | None:
-        """The last good manifest, which is fetched if there is none."""
+        """Return the last good manifest; if there is none, fetch it."""
         return self._origin.last_good() or await self.fetch()
 
     async def fetch(self) -> ManifestSource | None:
-        """The manifest as it is now, or the last good one; None when there is neither."""
+        """Return the current manifest, or the last good one; None if there is neither."""
         metrics = self._metrics
         try:
             manifest = await self._origin.current()
@@ -110,7 +113,7 @@ class LastGoodManifest:
                     "a manifest cannot be fetched",
                     extra={"source": self.name, "reason": str(err), "has_last_good": last is not None},
                 )
-                # that a server is away is for its operators to report, not for each node of a fleet
+                # An unavailable server is reported by its operators, not by each node of a fleet.
                 if not isinstance(err, (BusUnavailableError, DownloadError)):
                     self._on_refused(self.name, str(err))
             return last
@@ -123,13 +126,13 @@ class LastGoodManifest:
 
 
 class ManifestPermission:
-    """Whether the node may apply one manifest now."""
+    """Decides whether the node may apply one manifest now."""
 
     def __init__(self, name: str, admission: Admission, on_refused: Callable[[str, str], None]) -> None:
         """
         Args:
-            name: Of the origin.
-            admission: Whether the node is disabled, and its policy.
+            name: The name of the origin.
+            admission: The node's disabled state and its policy.
             on_refused: Called with the name and the reason when the policy begins to refuse it.
         """
         self.principal = LOCAL_FROM_BROKER if name.lower().startswith("obj://") else LOCAL
@@ -140,11 +143,11 @@ class ManifestPermission:
 
     @property
     def is_disabled(self) -> bool:
-        """The node converges on nothing now."""
+        """Whether the node is disabled."""
         return self._admission.maintenance.is_disabled()
 
     def check(self, action: str) -> Refusal | None:
-        """Why the node's policy refuses the configuration this action now; a new reason is published."""
+        """Return why the node's policy refuses this action to the configuration; a new reason is published."""
         before = self.refusal
         self.refusal = self._admission.policy.refusal(self.principal, action, action)
         if self.refusal is not None and (before is None or str(before) != str(self.refusal)):
@@ -169,9 +172,9 @@ class ConfiguredManifest:
     ) -> None:
         """
         Args:
-            manifest: What is applied.
-            permission: Whether it may be.
-            drift: What is known of its resources.
+            manifest: The manifest.
+            permission: Decides whether it may be applied.
+            drift: The drift record of its resources.
             data: The external data that it reads.
             timers: See `Source.timers`.
         """
@@ -186,25 +189,25 @@ class ConfiguredManifest:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What is known of it now, and when it is applied next."""
+        """Return its status, and when it is applied next."""
         manifest, refusal = self._manifest, self._permission.refusal
         trouble = manifest.trouble or (str(refusal) if refusal else "")
         return {"name": self.name, "digest": manifest.applied or "", "trouble": trouble, "next": self._next()}
 
     @property
     def principal(self) -> Principal:
-        """Whose manifest it is, for the node's policy."""
+        """The owner of the manifest, for the node's policy."""
         return self._permission.principal
 
     async def here(self) -> ManifestSource | None:
-        """The last good manifest; None if there is none."""
+        """Return the last good manifest; None if there is none."""
         return await self._manifest.here()
 
     def _next(self) -> datetime | None:
         return next((timer.next_second for reason, timer, _ in self._timers if reason == INTERVAL), None)
 
     async def open(self, triggers: Triggers) -> None:
-        """Read what an earlier process kept, and poll when the origin notifies of a change."""
+        """Read the stored manifest of an earlier process, and poll when the origin notifies of a change."""
         self._stop_listening = await self._manifest.open(partial(triggers.add, POLL))
 
     async def close(self) -> None:
@@ -212,17 +215,17 @@ class ConfiguredManifest:
         await self._stop_listening()
 
     def timers(self) -> Sequence[tuple[str, IntervalTimer, float]]:
-        """Timers that trigger it; a reload of the configuration makes other sources."""
+        """Return the timers that trigger it. A reload of the configuration creates new sources."""
         return self._timers
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
-        """Apply it on its interval, and when it or its data have changed."""
+        """Plan an apply on its interval, and when it or its data has changed."""
         if triggers.pending == {CHECK} or self._permission.is_disabled:
             triggers.take()
             return NotPlanned()
         if CHANGE in triggers.pending and not triggers.is_requested:
             await triggers.pause()
-        # a key notifies of changes, and its revision is in each run's start
+        # For a key, changes are notified, and its revision is in each run's start.
         if not self._data.is_key:
             await self._data.look()
         reasons = triggers.take()
@@ -241,24 +244,24 @@ class ConfiguredManifest:
     async def plan(
         self, action: str, cause: str, checked: ManifestSource | None = None
     ) -> PlannedRun | NotPlanned:
-        """A run of the manifest that is here."""
+        """Plan a run of the last good manifest."""
         manifest = checked or await self._manifest.here()
         return NotPlanned() if manifest is None else self._plan(manifest, action, cause)
 
     def is_current(self, planned: PlannedRun) -> bool:
-        """What was fetched is applied; a newer manifest follows."""
+        """Return True: the fetched manifest is applied, and a newer one follows."""
         return True
 
     def on_queued(self) -> None:
-        """Nothing is published about it."""
+        """Do nothing, because nothing is published about it."""
 
     def on_start(self, planned: PlannedRun, start: SessionStart) -> None:
-        """Nothing more than `drift` needs to know."""
+        """Pass the start to `drift`."""
 
     async def finish(
         self, planned: PlannedRun, run: str, summary: SessionSummary | None, *, has_started: bool
     ) -> ConvergenceResult | None:
-        """The result; an operator learns when it was an older manifest."""
+        """Record the result, with a note if an older manifest was applied."""
         if summary is None:
             return None
         note = (
@@ -267,7 +270,7 @@ class ConfiguredManifest:
         return build_result(self.name, summary, note)
 
     async def save(self) -> None:
-        """The origin saves what it fetches."""
+        """Do nothing, because the origin saves its manifests."""
 
     def _plan(self, manifest: ManifestSource, action: str, cause: str) -> PlannedRun | NotPlanned:
         if action == "apply":
@@ -280,15 +283,15 @@ class ConfiguredManifest:
 
 class ManifestBuilder:
     """
-    Makes the sources of one agent's configuration.
+    Builds the sources of one agent's configuration.
 
     Args:
-        ports: Where manifests come from.
-        make_timer: A timer by its name.
-        admission: Whether the node is disabled, and its policy.
-        records: What is stored under the name of each source.
+        ports: Access to files, the web and object stores.
+        make_timer: Creates a timer, given its name.
+        admission: The node's disabled state and its policy.
+        records: The records stored for each source.
         on_refused: Called with the name of a manifest that is not used, and the reason.
-        metrics: Counts what is fetched; None where metrics are off.
+        metrics: Counts fetches; None if metrics are off.
     """
 
     def __init__(
@@ -308,7 +311,7 @@ class ManifestBuilder:
         self._metrics = metrics
 
     def make(self, settings: Settings, data: ExternalData) -> list[ConfiguredManifest]:
-        """Build the configured manifests, which read this external data. Refuse an entry that is not a source."""
+        """Build the configured manifests, which use this external data. An invalid entry is logged and skipped."""
         cache = Path(settings.cache_dir) if settings.cache_dir else Path(settings.state_dir) / "sources"
         found = []
         alike: Counter[str] = Counter()
@@ -356,11 +359,11 @@ class ManifestReconciler:
     ) -> None:
         """
         Args:
-            settings: The configuration as it is now.
-            maker: Makes the sources of a configuration.
+            settings: Returns the current configuration.
+            maker: Builds the sources of a configuration.
             watch_data: Watches a document by its URL ("": none), and calls a function when it has changed.
-            make_loop: The loop of a source.
-            records: What is stored under the name of each source.
+            make_loop: Creates the loop of a source.
+            records: The records stored for each source.
             link: The connection.
         """
         self._settings = settings
@@ -376,24 +379,24 @@ class ManifestReconciler:
         self._data = watch_data("", self.converge_soon)
 
     def reload(self) -> None:
-        """The configuration has changed: start again with its sources."""
+        """Restart with the sources of the changed configuration."""
         self._reloaded.set()
 
     def converge_soon(self) -> None:
-        """Converge after a pause of up to `change_pause`: data has changed, or the node was enabled."""
+        """Converge after a pause of up to `change_pause`, because data has changed or the node was enabled."""
         self._trigger(CHANGE)
 
     async def once(self) -> list[ConvergenceResult]:
-        """Apply all manifests now, whenever they are due; their results."""
+        """Apply all manifests now, even if they are not due, and return the results."""
         await self._is_up.wait()
         return list(await asyncio.gather(*(one.triggers.request() for one in self._loops)))
 
     def status(self) -> list[dict[str, Any]]:
-        """What is known of each source now, and when it is applied next."""
+        """Return the status of each source, and when it is applied next."""
         return [one.status for one in self._sources]
 
     async def manifests_but(self, scope: str) -> list[tuple[ManifestSource, Principal]] | None:
-        """The manifests of all other sources, each with whose it is; None if one of them is not here."""
+        """Return the manifests of all other sources, each with its principal; None if one of them is not available."""
         found = []
         for one in self._sources:
             if one.scope != scope:
@@ -413,7 +416,7 @@ class ManifestReconciler:
                 task.cancel()
 
     async def _converge(self) -> None:
-        """Converge on the sources of the configuration as it is now, until cancelled."""
+        """Converge on the sources of the current configuration, until cancelled."""
         settings = self._settings()
         self._data = self._watch_data(settings.external_data_url, self.converge_soon)
         self._sources = self._maker.make(settings, self._data)
@@ -422,12 +425,12 @@ class ManifestReconciler:
         unhook = self._link.on_connect(self._connected)
         stop = await self._listen()
         self._is_up.set()
-        # commands that waited for this are served by the first turn, which applies
+        # Local commands that waited for this are served by the first turn, which applies.
         await asyncio.sleep(0)
         try:
             async with asyncio.TaskGroup() as group:
                 for one in self._loops:
-                    # a node that starts converges at once, on the last good manifest if need be
+                    # A starting node converges immediately, with the last good manifest if necessary.
                     one.triggers.add(INTERVAL)
                     group.create_task(one.run(), name=f"source:{one.source.name}")
                 group.create_task(self._data.run(), name="convergence:data")
@@ -440,12 +443,12 @@ class ManifestReconciler:
         try:
             return await self._data.listen()
         except BusError as err:
-            # without notifications a change of the data waits for the next interval
+            # Without notifications, a change of the data is found at the next interval.
             log.error("changes of data cannot be watched", extra={"reason": str(err)})
             return nothing
 
     def _connected(self) -> None:
-        """Find changes that were missed while the broker was away."""
+        """Find changes that were missed while the broker was unavailable."""
         self._data.recheck()
         self._trigger(POLL)
 

@@ -1,7 +1,7 @@
 """
-Where the manifests of the configuration come from: a file, a packed directory on the web, an object.
+The origins of configured manifests: a file, a packed directory on the web, or an object.
 
-An origin gives the manifest to apply now. When it cannot be read, or gives what cannot be used, the last good manifest is used.
+An origin returns the manifest to apply now. If the manifest cannot be read or used, the last good one is used.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from ccm_agent.model.secret import mask_url
 log = logging.getLogger(__name__)
 
 PACKED_LIMIT_BYTES = 64 << 20
-"""What is fetched at most; it is held in memory while its digest is checked."""
+"""The size limit of a fetched directory, which is in memory while its digest is checked."""
 
 MANIFEST_LIMIT_BYTES = 16 << 20
-"""Of a manifest file; as the engine takes it."""
+"""The size limit of a manifest file, as in the engine."""
 
 FETCH_S = 300.0
-"""A server that sends a byte now and then must not keep a node from converging for good."""
+"""The time limit of a fetch. A server that sends a byte now and then must not stop a node from converging."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 class SourcePorts(Struct, frozen=True, kw_only=True):
     """
-    What origins of manifests need of the world outside.
+    The external access that origins of manifests need.
 
     Attributes:
-        files, download: This host and the web.
-        objects: Object stores by name.
-        check_object: Given an object's subject, digest and signature: when it was signed. SignatureError when they do not prove
-            that a trusted operator stored it. None: objects need not be signed.
+        files, download: Access to this host's files and to the web.
+        objects: Returns an object store, given its name.
+        check_object: Returns when an object was signed, given its subject, digest and signature. Raises SignatureError if
+            they do not prove that a trusted operator stored it. None: objects need not be signed.
     """
 
     files: Files
@@ -67,51 +67,51 @@ class ManifestOrigin(Protocol):
     One entry of `manifests`.
 
     Attributes:
-        name: For operators: its URL without the secrets in it.
+        name: The name for operators: its URL with secrets removed.
     """
 
     name: str
 
     async def open(self) -> None:
-        """Read what an earlier process kept."""
+        """Read the stored manifest of an earlier process."""
         ...
 
     async def current(self) -> ManifestSource:
         """
-        The manifest to apply now, with its digest; reads it from where it comes from.
+        Read the manifest to apply now, with its digest.
 
         Raises:
-            CcmError: It cannot be read, or cannot be used; `last_good` is still valid.
+            CcmError: The manifest cannot be read or used; `last_good` is still valid.
         """
         ...
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Call a function at each change, where changes are notified; calling the result ends that."""
+        """Call a function at each change, if the origin notifies of changes, until the returned function is called."""
         ...
 
     def last_good(self) -> ManifestSource | None:
-        """The manifest that was given last; None when there was none."""
+        """Return the last manifest that was read successfully; None if there was none."""
         ...
 
 
 def make_origin(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> ManifestOrigin:
     """
-    The origin for a URL of `manifests`.
+    Return the origin for a URL of `manifests`.
 
     Args:
         url: A path, `http(s)://…` or `obj://BUCKET/KEY`.
-        ports: Files, the web, object stores.
-        cache: A folder that all origins share.
-        place: Counts URLs that are equal without the secrets in them, from 0.
+        ports: Access to files, the web and object stores.
+        cache: The folder that all origins share.
+        place: Distinguishes URLs that are equal after secrets are removed; counted from 0.
 
     Raises:
-        ManifestError: It is none of them.
+        ManifestError: The URL is of none of these kinds.
     """
     found = _SCHEME.fullmatch(url)
     if found is None or found[1].lower() == "file":
         return FileOrigin(url if found is None else "/" + found[2].lstrip("/"), ports.files)
     scheme, name = found[1].lower(), mask_url(url)
-    # of the name that is shown: a weak password could be guessed from a digest of the whole
+    # The digest is of the name without secrets, because a weak password could be guessed from a digest of the whole URL.
     packed = PackedManifest(name, cache / hashlib.sha256(f"{name}#{place}".encode()).hexdigest()[:32])
     if scheme in ("http", "https"):
         return WebOrigin(url, ports.download, packed)
@@ -131,10 +131,10 @@ class FileOrigin:
         self._files = files
 
     async def open(self) -> None:
-        """Nothing is kept: the file itself is the copy."""
+        """Do nothing: the file itself is the copy."""
 
     async def current(self) -> ManifestSource:
-        """The manifest to apply now."""
+        """Return the manifest to apply now."""
         if not self.name.startswith("/"):
             raise ManifestError(f"{self.name}: must be an absolute path in `manifests`")
         text = await self._files.read(self.name, MANIFEST_LIMIT_BYTES)
@@ -144,31 +144,31 @@ class FileOrigin:
         )
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Nothing is notified; it is read on an interval."""
+        """Do nothing: there are no notifications, and the file is read on an interval."""
         return _nothing
 
     def last_good(self) -> ManifestSource | None:
-        """None: a manifest that was removed from this host must not be applied again."""
+        """Return None: a manifest that was removed from this host must not be applied again."""
         return None
 
 
 class _PackedOrigin:
-    """The part that origins of packed directories share."""
+    """The common part of origins of packed directories."""
 
     def __init__(self, name: str, packed: PackedManifest) -> None:
         self.name = name
         self._packed = packed
 
     async def open(self) -> None:
-        """Make ready what an earlier process kept."""
+        """Unpack the stored manifest of an earlier process."""
         await self._packed.open()
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Nothing is notified; it is read on an interval."""
+        """Do nothing: there are no notifications, and the origin is read on an interval."""
         return _nothing
 
     def last_good(self) -> ManifestSource | None:
-        """The manifest that was given last; None when there was none."""
+        """Return the last manifest that was fetched successfully; None if there was none."""
         ready = self._packed.unpacked
         if ready is None:
             return None
@@ -187,7 +187,7 @@ class _PackedOrigin:
 
 
 class WebOrigin(_PackedOrigin):
-    """A packed directory on a web server, asked for with the ETag of what is here."""
+    """A packed directory on a web server, requested with the ETag of the stored copy."""
 
     def __init__(self, url: str, download: Download, packed: PackedManifest) -> None:
         super().__init__(mask_url(url), packed)
@@ -196,7 +196,7 @@ class WebOrigin(_PackedOrigin):
         self._refused: tuple[str, CcmError] | None = None
 
     async def current(self) -> ManifestSource:
-        """The manifest to apply now."""
+        """Return the manifest to apply now."""
         known = self._packed.origin
         etag = self._refused[0] if self._refused else known.etag if known else ""
         last_modified = known.last_modified if known and not self._refused else ""
@@ -223,7 +223,7 @@ class WebOrigin(_PackedOrigin):
         try:
             await self._packed.take(done.content, origin)
         except CcmError as err:
-            # with its ETag the server need not send it again until it is another
+            # With its ETag, the server does not send the same content again.
             self._refused = (done.etag, err) if done.etag and _is_bad(err) else None
             raise
         self._refused = None
@@ -231,7 +231,7 @@ class WebOrigin(_PackedOrigin):
 
 
 class ObjectOrigin(_PackedOrigin):
-    """A packed directory in an object store, asked for by digest."""
+    """A packed directory in an object store, requested by digest."""
 
     def __init__(
         self,
@@ -250,10 +250,11 @@ class ObjectOrigin(_PackedOrigin):
 
     async def _signed(self, digest: str, newest: int) -> int:
         """
-        When what came was signed, in milliseconds since 1970; 0 where signatures are not demanded.
+        Return when the fetched content was signed, in milliseconds since 1970; 0 if signatures are not required.
 
         Raises:
-            ProtocolError: It is not signed as this node demands, or it was signed before what this node has.
+            ProtocolError: The content is not signed as this node requires, or its signature is older than that of the stored
+                manifest.
         """
         if self._check is None:
             return 0
@@ -279,7 +280,7 @@ class ObjectOrigin(_PackedOrigin):
             return _nothing
 
     async def current(self) -> ManifestSource:
-        """The manifest to apply now."""
+        """Return the manifest to apply now."""
         try:
             async with asyncio.timeout(FETCH_S):
                 return await self._current()
@@ -297,7 +298,7 @@ class ObjectOrigin(_PackedOrigin):
         if self._refused and self._refused[0] == digest:
             raise self._refused[1]
         content = await self._objects.get(self._key, PACKED_LIMIT_BYTES)
-        # it may have been replaced since: what came is what counts, and its digest was checked on the way
+        # The object may have been replaced since. Use the digest of the received content; it was checked during the transfer.
         came = await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
         signed = await self._signed(came, known.signed if known else 0)
         try:
@@ -310,9 +311,9 @@ class ObjectOrigin(_PackedOrigin):
 
 
 async def _nothing() -> None:
-    """There is nothing to end."""
+    """Do nothing: there is nothing to end."""
 
 
 def _is_bad(err: CcmError) -> bool:
-    """The bytes themselves are to blame, not a full disk."""
+    """Whether the content itself is invalid, as opposed to a local problem such as a full disk."""
     return not err.code.startswith("host.")

@@ -1,5 +1,5 @@
 """
-Which resources each of several assignments would manage on this node: their manifests are loaded, and nothing is applied.
+Finds the resources that each assignment would manage on this node, by loading their manifests without applying them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
 
 
 class ResourceConflicts:
-    """The resources of this node's assignments, remembered while neither the assignments nor the facts change."""
+    """The resources of this node's assignments, cached while neither the assignments nor the facts change."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class ResourceConflicts:
             node: The node's identity.
             engine: Loads manifests.
             bundles: Unpacked manifests.
-            policy: What their templates may read.
-            settings: The configuration as it is now.
+            policy: Decides which files their templates may read.
+            settings: Returns the current configuration.
         """
         self._node = node
         self._engine = engine
@@ -61,12 +61,13 @@ class ResourceConflicts:
         self, applied: Mapping[str, StoredAssignment], facts: Mapping[str, Any], digest: str
     ) -> dict[str, Mapping[str, str]]:
         """
-        What each manages, by name, as the engine returns it; nothing of one that cannot be loaded, which its own run will report.
+        Return the resources that each assignment manages, by name, as the engine returns them. An assignment that cannot be
+        loaded has none; its own run reports the error.
 
         Args:
             applied: The assignments by name.
             facts: All facts.
-            digest: Of the facts, without those that change all the time.
+            digest: A digest of the facts, without those that change constantly.
         """
         found: dict[str, Mapping[str, str]] = {}
         for name, known in applied.items():
@@ -76,7 +77,7 @@ class ResourceConflicts:
                 if managed is None:
                     continue
                 seen = _Seen(known=known, facts=digest, managed=managed)
-                # data that is not pinned may be other at any time
+                # Data that is not pinned may change at any time.
                 if known.pins or not (known.assignment.data or self._settings().external_data_url):
                     self._seen[name] = seen
             found[name] = seen.managed
@@ -86,7 +87,7 @@ class ResourceConflicts:
     async def of_manifest(
         self, source: ManifestSource, principal: Principal, facts: Mapping[str, Any]
     ) -> Mapping[str, str] | None:
-        """What a configured manifest manages; None if it cannot be loaded."""
+        """Return the resources that a configured manifest manages; None if it cannot be loaded."""
         grant = self._policy.ruling(principal, "apply", "apply").grant
         try:
             async with asyncio.timeout(FETCH_S):
@@ -101,7 +102,7 @@ class ResourceConflicts:
         self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
     ) -> Mapping[str, str] | None:
         assignment = known.assignment
-        # what its templates may read is what the policy lets it touch
+        # the policy's limits for the run also apply to its templates
         grant = self._policy.ruling(known.asked_by, CAUSE, "apply").grant
         options = self._options(facts, grant, assignment.data, known.pins)
         try:

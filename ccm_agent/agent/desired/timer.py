@@ -1,8 +1,8 @@
 """
-When something is done again: on its interval, at moments that are this node's own.
+Timers for repeated work. Each node has its own moments within the interval.
 
-A fleet that starts at once would otherwise do it at once each time. The moments follow the monotonic clock: a wall clock that
-is set neither skips one nor repeats one.
+Otherwise, a fleet that starts at the same time would always do the work at the same time. Timers use the monotonic clock, so
+that setting the wall clock neither skips nor repeats a run.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from datetime import datetime, timedelta
 from ccm_agent.model.ports import Clock
 
 FIRST_SHARE = 0.5
-"""A first time comes after this part of the interval at the earliest, where something was just done."""
+"""The earliest first time, as a part of the interval, if the work was just done."""
 
 
 MakeTimer = Callable[[str], "IntervalTimer"]
-"""A timer of this node for one thing, by its name."""
+"""Creates a timer of this node, given its name."""
 
 
 class IntervalTimer:
-    """The next time of one thing on one node; at first there is none."""
+    """The next time of one kind of work on one node; at first there is none."""
 
     def __init__(self, node: str, name: str, clock: Clock) -> None:
         """
         Args:
-            node, name: The node, and the thing: they decide at which moments of the interval its times are.
-            clock: Time.
+            node, name: The node and the work; they determine the moments within the interval.
+            clock: Returns the current time.
         """
         self._splay = splay(node, name)
         self._clock = clock
@@ -36,18 +36,18 @@ class IntervalTimer:
 
     @property
     def remaining_s(self) -> float | None:
-        """Seconds until the next time, 0 when it has come; None: there is no next time."""
+        """Return the seconds until the next time, 0 if it has passed; None: there is no next time."""
         return None if self._due is None else max(self._due - self._clock.monotonic(), 0.0)
 
     @property
     def next_time(self) -> datetime | None:
-        """The next time by the wall clock, in whole seconds from now."""
+        """Return the next time by the wall clock, as a whole number of seconds from now."""
         remaining_s = self.remaining_s
         return None if remaining_s is None else self._clock.now() + timedelta(seconds=round(remaining_s))
 
     @property
     def next_second(self) -> datetime | None:
-        """The next time by the wall clock, without the fraction of a second."""
+        """Return the next time by the wall clock, without the fraction of a second."""
         remaining_s = self.remaining_s
         if remaining_s is None:
             return None
@@ -59,12 +59,12 @@ class IntervalTimer:
 
         Args:
             interval_s: The interval.
-            first_share: The first time comes after this part of the interval at the earliest, and after all of it at the latest.
+            first_share: The earliest first time, as a part of the interval; the latest is a whole interval.
         """
         self._due = self._clock.monotonic() + interval_s * (first_share + (1 - first_share) * self._splay)
 
     def advance(self, interval_s: float) -> None:
-        """It is done now; the next time is an interval after it was due. What was missed is not made up for."""
+        """Set the next time to one interval after the last due time. Missed times are skipped."""
         now = self._clock.monotonic()
         if self._due is None:
             self.start(interval_s)
@@ -72,7 +72,7 @@ class IntervalTimer:
             self._due += interval_s * (1 + (now - self._due) // interval_s)
 
     def retry_in(self, seconds: float) -> None:
-        """It could not be done; the next time is in so many seconds."""
+        """Set the next time to this many seconds from now, after a failure."""
         self._due = self._clock.monotonic() + seconds
 
     def stop(self) -> None:
@@ -81,6 +81,6 @@ class IntervalTimer:
 
 
 def splay(node: str, name: str) -> float:
-    """A part of the interval, from 0 up to 1, that is the same each time and spread evenly over nodes."""
+    """Return a part of the interval, from 0 up to 1, that is the same each time and evenly distributed over nodes."""
     digest = hashlib.sha256(f"{node}\0{name}".encode()).digest()
     return float(int.from_bytes(digest[:6], "big")) / float(1 << 48)

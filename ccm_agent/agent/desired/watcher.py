@@ -1,9 +1,9 @@
 """
-Data that manifests read: whether it has changed since the last run.
+Detects whether data that manifests read has changed since the last run.
 
-A notification names the revision that was written; what a run has read is in the start of its session. So a node that is
-notified of a change that it has read already asks nothing of the broker. After each connection each document is read once. A
-file and a URL have no notifications, so they are read on an interval.
+A notification names the revision that was written, and the start of a session names the revisions that the run has read. So
+a notification of a change that the node has already read causes no request. After each connection, each document is read
+once. Files and URLs have no notifications, so they are read on an interval.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ REPORTED_LIMIT = 100
 
 class DocumentWatcher:
     """
-    Watches the documents that one assignment reads as they are now: keys of buckets, which change from revision to revision.
+    Watches the documents that one assignment reads in their current revision: keys of buckets.
 
-    A document has changed if its revision is another than the one that the last run read. See ADR 28 for `ExternalData`.
+    A document has changed if its revision differs from the one that the last run read. See ADR 28 for `ExternalData`.
     """
 
     def __init__(self, bucket: Callable[[str], KeyReader], on_change: Callable[[], None]) -> None:
         """
         Args:
-            bucket: A bucket by name.
-            on_change: Called when a document may have changed; it only queues.
+            bucket: Returns a bucket, given its name.
+            on_change: Called when a document may have changed; it must not block.
         """
         self._bucket = bucket
         self._on_change = on_change
@@ -53,17 +53,19 @@ class DocumentWatcher:
 
     @property
     def tried(self) -> dict[str, int]:
-        """The revisions, by URL, that the last run read; where it failed before it had read them, those that it was to read."""
+        """
+        The revisions, by URL, that the last run read; if it failed before it read them, those that it was supposed to read.
+        """
         return dict(sorted(self._tried.items())[:REPORTED_LIMIT])
 
     def recheck(self) -> None:
-        """Called after (re)connecting: find changes that were missed."""
+        """Find changes that were missed while disconnected. Called after each connection."""
         if self._stops:
             self._must_look = True
             self._on_change()
 
     async def is_behind(self) -> bool:
-        """Whether a document has changed since the last run read it, as far as is known."""
+        """Whether a document is known to have changed since the last run read it."""
         doubtful, self._doubtful = self._doubtful, set()
         if self._must_look:
             self._must_look = False
@@ -73,22 +75,22 @@ class DocumentWatcher:
         return bool(self._news)
 
     def start_run(self) -> None:
-        """A run is about to read the documents; it may miss changes from here on."""
+        """Record that a run is about to read the documents; it may miss later changes."""
         self._tried = self._read | self._news
         self._news.clear()
 
     def record_revisions(self, revisions: Mapping[str, int]) -> None:
-        """The run has read documents, by URL, at these revisions."""
+        """Record that the run has read documents, by URL, at these revisions."""
         self._read = {url: revision for url, revision in revisions.items() if parse_kv_url(url)}
         self._tried = dict(self._read)
         self._news = {url: one for url, one in self._news.items() if self._read.get(url) != one}
 
     async def follow(self, urls: Iterable[str]) -> None:
         """
-        Be notified of changes of these documents and of those that the last run read, and of no others.
+        Subscribe to changes of these documents and of those that the last run read, and end other subscriptions.
 
         Args:
-            urls: As the assignment has them. The last run may have read others, which the configuration names.
+            urls: The assignment's documents. The last run may also have read documents from the configuration.
         """
         wanted = {url for url in (*urls, *self._read) if parse_kv_url(url)}
         for url in [one for one in self._stops if one not in wanted]:
@@ -100,7 +102,7 @@ class DocumentWatcher:
                     key, partial(self._on_notification, url)
                 )
             except BusError as err:
-                # without notifications a change waits for the next interval
+                # Without notifications, a change is found at the next interval.
                 log.warning("changes of data cannot be watched", extra={"url": url, "reason": str(err)})
                 continue
             if url in self._read:
@@ -125,12 +127,12 @@ class DocumentWatcher:
             self._came(url, revision)
 
     def _on_notification(self, url: str, _key: str, revision: int) -> None:
-        # what comes after nothing is new whatever its revision is: a bucket that was made again counts from 1
+        # After an absence, any revision is new: a bucket that was created again counts from 1.
         if revision > self._read.get(url, 0) or url in self._absent:
             self._absent.discard(url)
             self._came(url, revision)
         elif revision < self._read.get(url, 0):
-            # a bucket that was made again, or an old notification that was replayed: a read costs less than a run
+            # The bucket was created again, or an old notification was replayed. A read costs less than a run.
             self._doubtful.add(url)
             self._on_change()
 
@@ -140,25 +142,26 @@ class DocumentWatcher:
 
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
-"""Of a document that is fetched; as hiera takes it."""
+"""The size limit of a fetched document, as in Hiera."""
 
 
 _Stood = tuple[int, datetime | None]
-"""What a key holds: revision and time, because a rebuilt broker counts from 1 again."""
+"""The state of a key: revision and time, because a rebuilt broker counts from 1 again."""
 
 UNKNOWN: _Stood = (-1, None)
-"""Of a key that could not be read yet: nothing is this."""
+"""The state of a key that could not be read yet. It never equals a real state."""
 
 
 class ExternalData:
     """
     Watches the one document that overrides the data of all configured manifests: a file, a URL or a key.
 
-    It has changed if it is other than when it was last seen: the manifests read it at different times, and a file has no
-    revision.
+    It has changed if it differs from when it was last seen. The last run is not compared, because the manifests read it at
+    different times and a file has no revision.
 
     Attributes:
-        digest: Of a file or a URL, as last seen; "" of a key, whose revision is in each run's start, and of none.
+        digest: The last digest of a file or a URL; "" without a document, and for a key, whose revision is in each run's
+            start.
     """
 
     def __init__(
@@ -170,10 +173,10 @@ class ExternalData:
     ) -> None:
         """
         Args:
-            url: Of the document; "" watches nothing.
-            ports: Files and the web.
-            bucket: A bucket by name.
-            on_change: Called when the data has changed; it only queues.
+            url: The URL of the document; "" watches nothing.
+            ports: Access to files and the web.
+            bucket: Returns a bucket, given its name.
+            on_change: Called when the data has changed; it must not block.
         """
         self.digest = ""
         self._url = url
@@ -190,17 +193,17 @@ class ExternalData:
 
     @property
     def is_key(self) -> bool:
-        """It is a key of a bucket."""
+        """Whether the document is a key of a bucket."""
         return self._bucket is not None
 
     async def listen(self) -> Callable[[], Awaitable[None]]:
-        """Be notified of changes of a key, until the returned function is called."""
+        """Subscribe to changes of a key, until the returned function is called."""
         if self._bucket is None:
             return nothing
         return await self._bucket.watch_changes(self._key, self._on_notification)
 
     def recheck(self) -> None:
-        """Called after (re)connecting: find a change that was missed."""
+        """Find a change that was missed while disconnected. Called after each connection."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -212,7 +215,7 @@ class ExternalData:
             await self.look()
 
     async def look(self) -> None:
-        """Read the data now; while it cannot be read, nothing has changed."""
+        """Read the data now. If it cannot be read, it is treated as unchanged."""
         async with self._lock:
             try:
                 async with asyncio.timeout(FETCH_S):
@@ -225,7 +228,7 @@ class ExternalData:
             self._on_change()
 
     async def _read_first(self) -> None:
-        """Read which revision a key has now; without a broker, what is found later counts as a change."""
+        """Read the current revision of a key. Without a broker, the first revision read later is treated as a change."""
         if self._bucket is None:
             return
         async with self._lock:
@@ -252,7 +255,8 @@ class ExternalData:
         at_least, self._at_least = self._at_least, 0
         entry = await bucket.get(self._key, at_least)
         before, self._stood = self._stood, _stood(entry)
-        # a notification counts though the revision was seen before: a run that began earlier may have read an older one
+        # A notification is a change even if the revision was seen before: a run that began earlier may have read an older
+        # one.
         has_changed = before not in (None, self._stood) or at_least > self._told
         if has_changed:
             self._told = max(self._stood[0], at_least)
@@ -286,4 +290,4 @@ def _stood(entry: KeyValueEntry | None) -> _Stood:
 
 
 async def nothing() -> None:
-    """There is nothing to end."""
+    """Do nothing: there is nothing to end."""
