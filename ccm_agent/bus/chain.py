@@ -1,16 +1,16 @@
 """
-The chain that a node's events form: the header of one event, and the digest that the next event repeats.
+The chain of a node's events: the header of an event contains the digest of the previous one.
 
 Each stored event of a node carries `Ccm-Chain: <chain>.<number>.<previous>.<before>`:
 
     chain      random id of the chain, 16 characters; a node that lost its state begins another chain
-    number     place in the chain, from 1, without gaps
+    number     position in the chain, from 1, without gaps
     previous   link of the event before it in the chain. In the first event: `-`, or `<chain>~<number>~<link>`, the last place
                that the node remembers of its earlier chain
     before     link of the event before it in the same run; `-` when it is the first of its run, or belongs to no run
 
-The link of an event is 24 bytes of a SHA-256 over its subject, this header and the SHA-256 of its body. So an event whose header
-is authentic authenticates every event before it. The node signs the summaries of runs and the events about itself, and the
+The link of an event is 24 bytes of a SHA-256 over its subject, this header and the SHA-256 of its body. So an event with an
+authentic header authenticates every event before it. The node signs the summaries of runs and the events about itself, and the
 signature covers the header (`bus.signatures.signing`, detail `c`). `before` lets a reader check one run without the events
 between.
 
@@ -50,13 +50,13 @@ _HEADER = re.compile(
 
 class ChainPosition(Struct, frozen=True, kw_only=True):
     """
-    Where an event is in its node's chain.
+    The position of an event in its node's chain.
 
     Attributes:
         chain: Id of the chain.
         number: From 1.
-        previous: Link of the event before it; of the first: NONE, or an anchor (`anchor_of`) in an earlier chain.
-        before: Link of the event before it in its run; NONE when there is none.
+        previous: Link of the previous event. For the first event: NONE, or an anchor (`anchor_of`) in an earlier chain.
+        before: Link of the previous event of the same run; NONE if there is none.
     """
 
     chain: str
@@ -66,7 +66,7 @@ class ChainPosition(Struct, frozen=True, kw_only=True):
 
     @property
     def header(self) -> str:
-        """The value of the header."""
+        """Return the value of the header."""
         return f"{self.chain}.{self.number}.{self.previous}.{self.before}"
 
 
@@ -80,7 +80,7 @@ class Anchor(Struct, frozen=True, kw_only=True):
 
 def parse_place(header: str) -> ChainPosition:
     """
-    The place that a header names.
+    Parse the position in a header.
 
     Raises:
         ProtocolError: The header is malformed.
@@ -98,23 +98,25 @@ def parse_place(header: str) -> ChainPosition:
 
 
 def link_of(subject: str, header: str, body: bytes) -> str:
-    """The link of an event: what the next event of the chain repeats."""
+    """Return the link of an event, which the next event of the chain repeats."""
     text = f"{_CONTEXT}\n{subject}\n{header}\n{hashlib.sha256(body).hexdigest()}"
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:_LINK_BYTES]).decode()
 
 
 def new_chain_id() -> str:
-    """A random id."""
+    """Return a random id."""
     return base64.urlsafe_b64encode(secrets.token_bytes(_ID_BYTES)).decode()
 
 
 def anchor_text(chain: str, number: int, link: str) -> str:
-    """The anchor in the first event of a chain: the last place in the earlier chain; NONE if that chain has no events."""
+    """
+    Return the anchor for the first event of a chain: the last position in the earlier chain; NONE if that chain has no events.
+    """
     return f"{chain}~{number}~{link}" if number else NONE
 
 
 def anchor_of(place: ChainPosition) -> Anchor | None:
-    """The place in an earlier chain that the first event of a chain names; None when it names none."""
+    """Return the position in an earlier chain that the first event of a chain names; None if it names none."""
     return read_anchor(place.previous)
 
 

@@ -16,10 +16,10 @@ from msgspec import Struct
 from ccm_agent.bus.streams import parse_sequence
 
 PAUSE_S = 5.0
-"""The pause between two notices of a key without a new revision. They count, because a bucket made again starts at revision 1."""
+"""Pause between two notices of a key without a new revision. Such notices matter: a recreated bucket starts at revision 1."""
 
 KEYS_LIMIT = 10_000
-"""The number of keys of one subscription that are remembered. The oldest is forgotten first."""
+"""The number of keys of one subscription that are remembered. The oldest key is forgotten first."""
 
 
 def notice_revision(headers: Mapping[str, str], stream: str, subject: str) -> int:
@@ -33,7 +33,7 @@ def notice_revision(headers: Mapping[str, str], stream: str, subject: str) -> in
 
 
 class _Key(Struct):
-    """One key: its newest revision, when its last notice was passed on, and the timer of one that waits."""
+    """One key: its newest revision, the time of its last notice, and the timer of a waiting notice."""
 
     newest: int = 0
     passed_at: float = 0.0
@@ -42,7 +42,7 @@ class _Key(Struct):
 
 class NoticeLimit:
     """
-    Passes on each new revision of a key at once, and other notices at most once in PAUSE_S.
+    Passes on each new revision of a key immediately, and other notices at most once in PAUSE_S.
 
     No change is lost: after the pause, a notice that was held back is passed on.
     """
@@ -52,7 +52,7 @@ class NoticeLimit:
         self._keys: dict[str, _Key] = {}
 
     def receive(self, key: str, revision: int) -> None:
-        """Take a notice. Called on the event loop."""
+        """Handle a notice. Called on the event loop."""
         known = self._known(key)
         loop = asyncio.get_running_loop()
         if revision > known.newest:

@@ -34,17 +34,17 @@ IDLE_S = 5.0
 """Seconds without a request after which the broker removes a consumer."""
 
 LARGEST = 100_000
-"""The most messages of one read."""
+"""The maximum number of messages in one read."""
 
 LARGEST_BYTES = 256 << 20
-"""The most bytes of one read: the size limit of the stream of registrations."""
+"""The maximum bytes of one read: the size limit of the stream of registrations."""
 
 PAUSE_S = 1.0
 """Seconds of silence that end a page: the broker does not report a full page if the last message fits exactly."""
 
 _NO_MORE = ("404", "408")
 _FULL = "409"
-"""The status when the next message does not fit into the requested size."""
+"""The status if the next message does not fit into the requested size."""
 
 _NANOSECONDS = 1_000_000_000
 
@@ -54,7 +54,7 @@ async def read_newest_by_consumer(connection: Connection, stream: str, pattern: 
     Return the newest message on each subject that matches a pattern, in storage order, as `streams.read_newest` does.
 
     Raises:
-        BusDeniedError: The broker does not allow us a consumer.
+        BusDeniedError: The broker does not allow us to create a consumer.
         BusUnavailableError: There was no answer, or it was interrupted.
     """
     name = f"read-{secrets.token_hex(8)}"
@@ -145,7 +145,7 @@ def convert_delivered(message: Message) -> Stored:
     Convert a delivered message into the stored one.
 
     Raises:
-        ProtocolError: It was not delivered by a consumer.
+        ProtocolError: The message was not delivered by a consumer.
     """
     # $JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<place>.<time>.<pending>, or with domain and account before the stream
     tokens = message.reply.split(".")

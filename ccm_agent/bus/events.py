@@ -43,7 +43,7 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
     Check that a message was published as an event.
 
     Raises:
-        ProtocolError: It is a copy of something stored, which a direct get sent to this subject, or not an event at all.
+        ProtocolError: It is a copy of a stored message, which a direct get sent to this subject, or it is not an event.
     """
     parse_event(subject)
     names = set(map(str.lower, headers))
@@ -60,7 +60,7 @@ def build_event(
     sequence: int = 0,
     time: datetime | None = None,
 ) -> StoredEvent:
-    """Decode an event, with its sender's claims about place and author. Nothing is verified here."""
+    """Decode an event, with its sender's claims about position and author. Nothing is verified here."""
     return StoredEvent(
         subject=subject,
         body=body,
@@ -76,7 +76,7 @@ class NatsEvents:
     The `Events` port on a broker.
 
     Attributes:
-        dropped: How many messages were dropped because they did not match their subject.
+        dropped: The number of messages dropped because they did not match their subject.
     """
 
     def __init__(self, connection: Connection, stream: str = EVENTS_STREAM) -> None:
@@ -151,7 +151,7 @@ class NatsEvents:
         return found
 
     def _genuine(self, stored: Stored) -> list[StoredEvent]:
-        """The event, unless it is a copy of something else."""
+        """Return the event, unless it is a copy of another message."""
         if stored.copied or MESSAGE_ID not in stored.headers:
             self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
             return []

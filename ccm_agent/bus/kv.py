@@ -4,8 +4,8 @@ Buckets: keys and values, read by direct get and watched by notifications.
 A key with an empty value is absent, whether it was deleted, expired or written empty.
 
 An entry that was copied instead of written is never returned. Such a copy is the reply to a direct get whose reply subject was
-that of the key: an old revision, or the value of another key. A reader that acts on a key gets an error and keeps its last value;
-a list of keys leaves the copy out.
+that of the key: an old revision, or the value of another key. A reader of one key gets an error and keeps its last value; a list
+of keys omits the copy.
 
 Nothing in this module creates a consumer. A watcher reads all keys, then each key that a notification names, and all keys
 again after the connection was lost.
@@ -59,7 +59,7 @@ OURS = frozenset(
 """Buckets to which only this project's programs write."""
 
 LISTED_TWICE = 1_000
-"""The number of keys that two successive lists share. If up to this many keys are removed in between, none is missed."""
+"""The number of keys that two successive lists share. No key is missed unless more keys than this are removed in between."""
 
 
 class NatsKeyValue:
@@ -71,7 +71,7 @@ class NatsKeyValue:
 
         Args:
             connection: The connection to the broker.
-            bucket: Its name.
+            bucket: The name of the bucket.
         """
         self.bucket = bucket
         self._connection = connection
@@ -133,7 +133,7 @@ class NatsKeyValue:
         Write a key only if the newest entry of all keys that match a pattern has this revision (0: there is no entry).
 
         Raises:
-            RevisionError: It has another revision; nothing was written.
+            RevisionError: The newest entry has another revision; nothing was written.
         """
         among = {EXPECTED_SEQUENCE: str(revision), _EXPECTED_SUBJECT: key_subject(self.bucket, pattern)}
         return await self._write(key, value, among)
@@ -212,7 +212,7 @@ class NatsKeyValue:
         """See `KeyChanges.changes`."""
         subject = key_subject(self.bucket, pattern)
         first = await read_first(self._connection, self._stream, subject, start_time=since)
-        # a later one is in the changes, too; if a lagging replica leaves it out there, adding it here would hide a gap
+        # A later entry is also in the changes. If a lagging replica omits it there, adding it here would hide a gap.
         found = [first] if first is not None and first.sequence <= after else []
         found += [each async for each in read_all(self._connection, self._stream, subject, after + 1)]
         entries = ((self._entry(each), self._is_copy(each)) for each in found)
@@ -283,7 +283,7 @@ class NatsKeyValue:
 
 
 def decode_note(header: str) -> str:
-    """The note of a deletion in its header; "" if it cannot be read."""
+    """Decode the note of a deletion in its header; "" if it cannot be read."""
     if len(header) > _NOTE_LIMIT:
         return ""
     try:

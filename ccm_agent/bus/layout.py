@@ -1,11 +1,11 @@
 """
-All streams, buckets and object stores of the project on a broker: what `ccmctl init` creates.
+All streams, buckets and object stores of the project on a broker, as `ccmctl init` creates them.
 
-`LayoutOptions` defines what should exist and how large it may grow. `make` compares this with the broker, and creates or updates
-what differs. A second run changes nothing. `make` never lowers a limit that an operator raised, and never deletes anything.
+`LayoutOptions` defines the wanted streams and their size limits. `make` compares them with the broker, and creates or updates
+those that differ. A second run changes nothing. `make` never lowers a limit that an operator raised, and never deletes anything.
 
-A bucket is a stream named `KV_<bucket>` and an object store one named `OBJ_<name>` (ADR-8, ADR-20), so the `nats` program reads
-and writes them too.
+A bucket is a stream named `KV_<bucket>`, and an object store is a stream named `OBJ_<name>` (ADR-8, ADR-20), so the `nats`
+program can also read and write them.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ _NANOSECONDS = 1_000_000_000
 _DAY_S = 86_400
 _MIB = 1 << 20
 REGISTRATION_BYTES = 256 * _MIB
-"""Room for half a million entries."""
+"""Space for half a million entries."""
 SECURE_REGISTRATION_BYTES = 8 << 10
 """The largest entry on a broker with security."""
 EVENT_BYTES = 80 << 10
-"""An event of 64 KiB, and its headers."""
+"""An event of 64 KiB with its headers."""
 RUNS_BYTES = 128 * _MIB
 """The records of about ten thousand runs. Every operator can write them, and the oldest are removed first."""
 SLOT_BYTES = 4 << 10
 """An entry names a resource and a run."""
 SLOTS_BYTES = 64 * _MIB
-"""Sixteen thousand of the largest entries."""
+"""Space for sixteen thousand of the largest entries."""
 TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
 """A list of two thousand operators."""
@@ -90,21 +90,21 @@ _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_
 
 class LayoutOptions(Struct, frozen=True, kw_only=True):
     """
-    Options of an operator or a test.
+    Options that an operator or a test sets.
 
     Attributes:
-        replicas: Copies of each stream; 0 means three if the cluster has three servers, else one.
-        history: Revisions kept of facts, data and assignments.
+        replicas: Copies of each stream; 0 means three if the cluster has three servers, otherwise one.
+        history: The number of revisions kept of facts, data and assignments.
         events_age_s, events_bytes: Age and size limits of events; the oldest are removed first.
         duplicate_window_s: How long the broker recognizes an event by its id; the ids are kept in memory.
         runs_age_s: How long the record of a run is kept.
-        slots_s: How long a slot is held after its holder was last heard of.
+        slots_s: How long a slot is held after the last renewal by its holder.
         audit_age_s: How long audit entries are kept.
-        registration: Name of the stream of registrations.
+        registration: The name of the stream of registrations.
         registration_age_s: Maximum age of a registration without its own TTL.
-        secure: For a broker where each user has its own permissions: no rollup of registrations, data and bundles, with which
-            one user could erase all of them. None keeps the current setting; new streams allow rollup.
-        schedules: Also create the stream of schedules; None creates it if the server supports schedules.
+        secure: Whether each user of the broker has its own permissions. If so, rollup of registrations, data and bundles is off,
+            because one user could erase all of them with it. None keeps the current setting; new streams allow rollup.
+        schedules: Whether to create the stream of schedules; None creates it if the server supports schedules.
     """
 
     replicas: int = 0
@@ -122,7 +122,7 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
 
 
 class LayoutAction(StrEnum):
-    """What `make` did about one thing."""
+    """The action of `make` on a stream, bucket or object store."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -132,14 +132,14 @@ class LayoutAction(StrEnum):
 
 class LayoutChange(Struct, frozen=True, kw_only=True):
     """
-    One stream, bucket or object store, and what `make` did.
+    One stream, bucket or object store, and the action of `make`.
 
     Attributes:
-        name: Without the prefix of its stream: `CCM_NODES`, not `KV_CCM_NODES`.
+        name: The name without the prefix of its stream: `CCM_NODES`, not `KV_CCM_NODES`.
         kind: "stream", "bucket" or "objects".
-        action: See Action.
-        replicas: Number of copies now.
-        details: What changed, what was kept although it differs, or why it was skipped.
+        action: See `LayoutAction`.
+        replicas: The current number of copies.
+        details: The changes, the settings that were kept although they differ, or the reason why it was skipped.
     """
 
     name: str
@@ -150,7 +150,7 @@ class LayoutChange(Struct, frozen=True, kw_only=True):
 
 
 def plan(layout: LayoutOptions, *, with_schedules: bool) -> list[WantedStream]:
-    """The wanted streams, as configurations of the broker's API. Replicas are left out: they depend on the broker."""
+    """Return the wanted streams as configurations of the broker's API, without replicas, which depend on the broker."""
     rollup = ("allow_rollup_hdrs",) if layout.secure is None else ()
     may_roll_up = not layout.secure
     things = [
@@ -161,7 +161,7 @@ def plan(layout: LayoutOptions, *, with_schedules: bool) -> list[WantedStream]:
         WantedStream(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
         WantedStream(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
         WantedStream(SLOTS, "bucket", _slots(layout)),
-        # one revision: what is purged or replaced must be gone from the broker
+        # One revision: purged or replaced secrets must be removed from the broker.
         WantedStream(SECRETS, "bucket", _bucket(SECRETS, 1)),
         WantedStream(TRUST, "bucket", _trust()),
         WantedStream(JOINS, "bucket", _bucket(JOINS, 1, max_msg_size=JOIN_BYTES)),
@@ -194,10 +194,10 @@ def _stream(name: str, subjects: list[str], **others: Any) -> dict[str, Any]:
 
 def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
     """
-    A bucket.
+    Return the configuration of a bucket.
 
-    No rollup: one message with `Nats-Rollup: all` would erase every key, and permission to write one key includes permission to
-    send it. Removing a key needs no rollup.
+    Rollup is off: one message with `Nats-Rollup: all` would erase every key, and permission to write one key includes permission
+    to send it. Removing a key needs no rollup.
     """
     fields: dict[str, Any] = {
         "max_msgs_per_subject": history,
@@ -215,15 +215,15 @@ def _notification(source: str, name: str) -> dict[str, Any]:
 
 def _nodes() -> dict[str, Any]:
     """
-    The inventory. Each node writes its own three keys.
+    Return the configuration of the inventory. Each node writes its own three keys.
 
-    There is no limit marker, because that would enable rollup. An expired presence is therefore not announced.
+    There is no limit marker, because it would enable rollup. An expired presence is therefore not announced.
     """
     return _bucket(NODES, 1, allow_msg_ttl=True, max_msg_size=_MIB)
 
 
 def _runs(layout: LayoutOptions) -> dict[str, Any]:
-    """Records of runs, which no agent reads."""
+    """Return the configuration of the bucket with records of runs, which agents do not read."""
     return _bucket(
         RUNS,
         1,
@@ -235,7 +235,7 @@ def _runs(layout: LayoutOptions) -> dict[str, Any]:
 
 def _slots(layout: LayoutOptions) -> dict[str, Any]:
     """
-    Holders of slots, and nodes that wait for one. Each node writes its own key of a slot.
+    Return the configuration of the bucket with holders of slots and waiting nodes. Each node writes its own key of a slot.
 
     Entries expire by age, not by a TTL of their writer: no node can hold a slot longer than it renews its entry.
     """
@@ -250,15 +250,18 @@ def _slots(layout: LayoutOptions) -> dict[str, Any]:
 
 
 def _trust() -> dict[str, Any]:
-    """The signers list and its history. Operators with `--admin` write it, and all other users read it."""
+    """
+    Return the configuration of the signers list and its history. Operators with `--admin` write it, and all other users read it.
+    """
     return _bucket(TRUST, TRUST_HISTORY, deny_purge=True, max_msg_size=TRUST_BYTES)
 
 
 def _objects(name: str, *, may_roll_up: bool) -> dict[str, Any]:
     """
-    Only descriptions are announced: when a description is stored, so are the chunks.
+    Return the configuration of an object store. Only descriptions are announced, because chunks are stored before their
+    description.
 
-    Other programs roll up the description that they replace, so with security they cannot store objects here.
+    Other programs use rollup to replace a description, so with security they cannot store objects here.
     """
     notification = _notification(f"$O.{name}.M.>", name)
     subjects = [f"$O.{name}.C.>", f"$O.{name}.M.>"]
@@ -282,11 +285,11 @@ def _events(layout: LayoutOptions) -> dict[str, Any]:
 
 def registration_config(name: str, age_s: float, *, secure: bool = False) -> dict[str, Any]:
     """
-    The stream of registrations, as a configuration of the broker's API.
+    Return the configuration of the stream of registrations for the broker's API.
 
-    It has the settings that CCM uses, and a size limit: without it, any node that may register could fill the disk that events
-    and data are on. Agents of CCM send `Nats-Rollup: sub`; one message per subject has the same effect. With security, entries
-    are small, and a full stream keeps its entries and their renewals: a node cannot displace what other nodes registered.
+    It has the settings that CCM uses, and a size limit: otherwise, any node that may register could fill the disk with events
+    and data. Agents of CCM send `Nats-Rollup: sub`; one message per subject has the same effect. With security, entries are
+    small, and a full stream keeps its entries and their renewals: a node cannot displace the registrations of other nodes.
     """
     age = round(age_s * _NANOSECONDS)
     fields: dict[str, Any] = {
@@ -304,7 +307,10 @@ def registration_config(name: str, age_s: float, *, secure: bool = False) -> dic
 
 
 def _schedules() -> dict[str, Any]:
-    """Stored schedules and, for each subject, the request that was last due. Due requests are republished on their subject."""
+    """
+    Return the configuration of the stream of schedules. It stores schedules and, for each subject, the last due request, which
+    is republished.
+    """
     return _stream(
         SCHEDULES_STREAM,
         [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"],
@@ -317,11 +323,12 @@ def _schedules() -> dict[str, Any]:
 
 async def make(connection: Connection, layout: LayoutOptions | None = None) -> list[LayoutChange]:
     """
-    Create or update all streams, buckets and object stores; what was done, in that order.
+    Create or update all streams, buckets and object stores, and return the changes in that order.
 
     Raises:
-        BusSetupError: The server is too old, has no JetStream, or not enough storage. What was created before remains.
-        BusDeniedError: These credentials may not create streams.
+        BusSetupError: The server is too old, has no JetStream, or has not enough storage. Streams created before the error
+            remain.
+        BusDeniedError: The credentials do not allow creating streams.
     """
     layout = layout or LayoutOptions()
     server = connection.server
@@ -349,7 +356,7 @@ async def make_audit(connection: Connection, layout: LayoutOptions) -> list[Layo
     Create or update the audit streams, over a connection in their account.
 
     Raises:
-        BusSetupError, BusDeniedError: As `make`.
+        BusSetupError, BusDeniedError: See `make`.
     """
     copies = _Copies(connection, layout)
     configs = audit_configs(layout.audit_age_s, layout.duplicate_window_s)
@@ -395,7 +402,7 @@ def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
 
 
 class _Copies:
-    """The number of copies: the requested one, else three if the cluster has enough servers."""
+    """The number of copies: the requested number, otherwise three if the cluster has enough servers."""
 
     def __init__(self, connection: Connection, layout: LayoutOptions) -> None:
         clustered = connection.server is not None and bool(connection.server.cluster)
@@ -404,10 +411,10 @@ class _Copies:
         self._patience = RetryWindow()
 
     async def fewer(self) -> bool:
-        """Called when the broker has too few servers; whether to try again, perhaps with one copy."""
+        """Handle that the broker has too few servers. Returns whether to try again, perhaps with one copy."""
         if self._is_asked_for or self.count == 1:
             return False
-        # The servers of a cluster that has just started discover each other one by one.
+        # The servers of a recently started cluster discover each other one by one.
         if not await self._patience.pause():
             self.count = 1
         return True
@@ -434,7 +441,9 @@ async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStrea
 
 
 async def stream_config(connection: Connection, name: str) -> dict[str, Any] | None:
-    """The configuration of a stream, or None. A cluster that has just started may not answer the first request."""
+    """
+    Return the configuration of a stream; None if it does not exist. A recently started cluster may not answer the first request.
+    """
     for left in reversed(range(_TRIES)):
         try:
             config: dict[str, Any] = (await call(connection, f"STREAM.INFO.{name}"))["config"]
@@ -460,7 +469,7 @@ async def _create(connection: Connection, copies: _Copies, config: dict[str, Any
         except BusUnavailableError:
             made = await stream_config(
                 connection, config["name"]
-            )  # it may have been made, and the answer lost
+            )  # it may have been created, and the reply lost
             tries -= 1
             if made is not None:
                 return made
@@ -474,7 +483,7 @@ async def _create(connection: Connection, copies: _Copies, config: dict[str, Any
 async def _update(
     connection: Connection, copies: _Copies, config: dict[str, Any], *, has_changes: bool
 ) -> int:
-    """Update a stream to `config`, with as many copies as possible and never fewer than now; the number of copies."""
+    """Update a stream to `config`, with as many copies as possible and never fewer than now. Returns the number of copies."""
     has: int = config["num_replicas"]
     while has_changes or copies.count > has:
         replicas = max(has, copies.count)

@@ -1,8 +1,8 @@
 """
 Read a stream that does not allow direct gets, by requests to its leader.
 
-The project's own streams allow direct gets. A bucket or stream that another program created may not: those of Choria CCM's
-`registration init` do not, nor do old buckets. Each request returns one message, so this is slower than a direct get.
+The project's own streams allow direct gets. A bucket or stream that another program created may not allow them, such as the one
+of Choria CCM's `registration init`, and old buckets. Each request returns one message, so this is slower than a direct get.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class LeaderMessage(Struct, frozen=True, gc=False):
     A stored message as the leader returns it.
 
     Attributes:
-        subject, seq, time: Of the message; times are cut to microseconds.
-        data: Its body.
-        hdrs: Its header block, as its publisher wrote it.
+        subject, seq, time: The message's subject, sequence and time; times are truncated to microseconds.
+        data: The body.
+        hdrs: The header block, as its publisher wrote it.
     """
 
     subject: str
@@ -45,7 +45,9 @@ class LeaderMessage(Struct, frozen=True, gc=False):
     hdrs: bytes = b""
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a `streams.Stored`. `copied`: a direct get redirected the message to its subject (ADR 12)."""
+        """
+        Return the fields of a `streams.Stored`. `copied` is true if a direct get redirected the message to its subject (ADR 12).
+        """
         found = {"subject": self.subject, "body": self.data, "sequence": self.seq, "time": self.time}
         if not self.hdrs:
             return found
@@ -77,13 +79,13 @@ async def read_from_leader(
     connection: Connection, stream: str, question: Mapping[str, Any], cause: NoRespondersError
 ) -> LeaderPage:
     """
-    Read from the stream's leader what a direct get requested without a reply.
+    Read from the stream's leader the messages that a direct get requested without a reply.
 
     Args:
         connection: The connection to the broker.
         stream: Name of the stream.
         question: The body of the direct get: `last_by_subj`, `multi_last` or `next_by_subj`.
-        cause: Its error. It is raised again if the stream does not exist or has no leader.
+        cause: The error of the direct get. It is raised again if the stream does not exist or has no leader.
 
     Raises:
         NoRespondersError: The stream cannot be read in this way either; the message gives the reason.
@@ -92,7 +94,7 @@ async def read_from_leader(
     patterns = [question["last_by_subj"]] if "last_by_subj" in question else question.get("multi_last")
     if patterns is None:
         return await _read_on(connection, stream, question, cause)
-    # the newest of each subject: for a subject without wildcards that is one request
+    # The newest message of each subject. For a subject without wildcards, that is one request.
     newest: dict[str, LeaderMessage] = {}
     for pattern in patterns:
         if "*" not in pattern and ">" not in pattern:
@@ -112,7 +114,7 @@ async def read_from_leader(
 async def _read_on(
     connection: Connection, stream: str, question: Mapping[str, Any], cause: NoRespondersError
 ) -> LeaderPage:
-    """Return the next messages on a pattern, from a sequence or a time on."""
+    """Return the next messages that match a pattern, starting at a sequence or a time."""
     since = question.get("start_time", _OLDEST)
     sequence, size, messages = question.get("seq", 1), 0, list[LeaderMessage]()
     limit = min(PAGE_MESSAGES, question.get("batch", PAGE_MESSAGES))
@@ -136,7 +138,7 @@ async def _get(
     try:
         reply = await connection.request(subject, msgspec.json.encode(question))
     except BusDeniedError as err:
-        if is_ours(subject):  # which allow direct gets, so this one does not exist or has no leader
+        if is_ours(subject):  # our streams allow direct gets, so this one does not exist or has no leader
             raise cause from None
         raise is_not_direct(subject) from err
     except NoRespondersError:

@@ -1,11 +1,11 @@
 """
-Documents that only one node may read: those of CCM_DATA whose key is `node/NAME` or begins with `node/NAME/`.
+Documents that only one node may read: the documents in CCM_DATA with the key `node/NAME` or a key that begins with `node/NAME/`.
 
-CCM_DATA holds an index entry under the document's key, and CCM_NODE_DATA the document: the bytes and the signature that would
-otherwise be in CCM_DATA. So revisions, pins, notifications, numbers and deletions are those of CCM_DATA, which every node
-reads, and the text is in a bucket in which the broker lets a node read the keys below its own name only
-(`bus.access.permissions`). Such a read names the key in its subject and returns the newest message. Therefore each revision of
-a document that is still needed has a key of its own, a slot, and the index entry names slot and revision. See ADR 83.
+CCM_DATA contains an index entry under the document's key. CCM_NODE_DATA contains the document: the bytes and the signature that
+would otherwise be in CCM_DATA. So revisions, pins, notifications, numbers and deletions are those of CCM_DATA, which every node
+reads. In CCM_NODE_DATA, the broker allows a node to read only the keys below its own name (`bus.access.permissions`). Such a
+read names the key in its subject and returns the newest message. Therefore each needed revision of a document has a key of its
+own, called a slot, and the index entry names slot and revision. See ADR 83.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ names the key.
 
 
 class Index(KeyValue, KeyHistory, Protocol):
-    """CCM_DATA as it is stored, index entries among the documents."""
+    """CCM_DATA as stored, with index entries among the documents."""
 
 
 def slots_of(key: str) -> str:
@@ -67,7 +67,7 @@ def read_index_entry(entry: KeyValueEntry) -> Stamped | None:
 
 
 def as_document(entry: KeyValueEntry, text: KeyValueEntry) -> KeyValueEntry:
-    """The document of an index entry, as it would be in CCM_DATA."""
+    """Return the document of an index entry, as it would be in CCM_DATA."""
     return KeyValueEntry(
         key=entry.key,
         value=text.value,
@@ -78,24 +78,24 @@ def as_document(entry: KeyValueEntry, text: KeyValueEntry) -> KeyValueEntry:
 
 
 def place_before(history: Sequence[KeyValueEntry], revision: int) -> TextPlace | None:
-    """Return where the text of a revision is that was moved out of CCM_DATA; None if that is not recorded."""
+    """Return the location of a revision's text that was moved out of CCM_DATA; None if it is not recorded."""
     moved = [place for entry in history if (found := read_index_entry(entry)) for place in found.earlier]
     return max((place for place in moved if place.at <= revision), key=lambda place: place.at, default=None)
 
 
 class NodeData(ForwardingReader):
     """
-    CCM_DATA, with the document in the place of each index entry that is read alone; see `KeyValue`.
+    CCM_DATA, which returns the document instead of an index entry if one key is read; see `KeyValue`.
 
-    Documents are stored in CCM_DATA. A notification tells that a document of another node has changed, and when.
+    A notification about another node's document shows only that it has changed, and when.
     """
 
     def __init__(self, index: Index, texts: KeyValue) -> None:
         """
-        Take the two buckets.
+        Combine the two buckets.
 
         Args:
-            index: CCM_DATA as it is stored.
+            index: CCM_DATA as stored.
             texts: CCM_NODE_DATA.
         """
         super().__init__(index)
@@ -103,7 +103,7 @@ class NodeData(ForwardingReader):
         self._texts = texts
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """See `KeyValue.get`; RevisionGoneError when the text of the newest revision is lost."""
+        """See `KeyValue.get`. Raises RevisionGoneError if the text of the newest revision is lost."""
         entry = await self.newest(key, at_least)
         return entry if entry is not None and entry.value else None
 
@@ -140,10 +140,10 @@ class NodeData(ForwardingReader):
 
     async def _at(self, entry: KeyValueEntry, place: TextPlace) -> KeyValueEntry:
         """
-        The document of an index entry, from its slot.
+        Return the document of an index entry, from its slot.
 
         Raises:
-            BusDeniedError: The broker does not let this node read it.
+            BusDeniedError: The broker does not allow this node to read it.
             RevisionGoneError: The slot has another revision, or is empty.
         """
         if not place.revision:
@@ -167,9 +167,9 @@ class NodeData(ForwardingReader):
 
 async def can_read_own(connection: Connection, node: str) -> bool | None:
     """
-    Whether the broker lets a node read documents that are stored for it alone; None when that cannot be determined now.
+    Return whether the broker allows a node to read documents stored for it alone; None if that cannot be determined now.
 
-    If the credentials list their permissions, the broker is not asked, because it would log a violation.
+    If the credentials list their permissions, no request is sent, because the broker would log a violation.
     """
     key = slot_key(f"{OWNED}{node}", 0)
     subject = f"$JS.API.DIRECT.GET.KV_{NODE_DATA}.{key_subject(NODE_DATA, key)}"
@@ -195,6 +195,6 @@ def _is_forbidden(path: str, subject: str) -> bool:
 
 
 def open_bucket(connection: Connection, name: str) -> KeyReader:
-    """A bucket by name, as programs that read it see it."""
+    """Return a bucket by name, as programs that read it use it."""
     index = NatsKeyValue(connection, name)
     return index if name != DATA else NodeData(index, NatsKeyValue(connection, NODE_DATA))

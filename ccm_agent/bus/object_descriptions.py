@@ -1,8 +1,9 @@
 """
-The descriptions of objects in an object store (ADR-20), and which of several under one name counts.
+The descriptions of objects in an object store (ADR-20), and the choice if several have the same name.
 
-Of a name that is a SHA-256, the content counts that has this digest, however many descriptions are stored under the name: any
-client with permission to upload can store another one, before or after. Of other names, the newest description counts.
+If the name is a SHA-256, the valid content is the one with this digest, regardless of the number of descriptions under the name:
+any client with permission to upload can store another description, before or after. For other names, the newest description is
+valid.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.streams import Stored
 
 COPIES_LIMIT = 10_000
-"""The most descriptions of one name that a reader tries: the oldest half and the newest half."""
+"""The maximum number of descriptions of one name that a reader tries: half of them the oldest, half the newest."""
 
 _DIGEST = "SHA-256="
 _DIGEST_NAME = re.compile(r"[0-9a-f]{64}")
@@ -46,7 +47,7 @@ class ObjectInfo(Struct, omit_defaults=True):
 
     @property
     def hex_digest(self) -> str:
-        """The digest in hex; "" when it is not one."""
+        """Return the digest in hex; "" if it is not a digest."""
         try:
             return base64.urlsafe_b64decode(self.digest.removeprefix(_DIGEST)).hex()
         except ValueError:
@@ -58,11 +59,11 @@ class ObjectCandidates:
 
     def __init__(self, name: str, limit_bytes: int) -> None:
         """
-        Take none yet.
+        Create an empty collection.
 
         Args:
             name: The digest, which is the name of the object.
-            limit_bytes: Larger contents are left out.
+            limit_bytes: Larger contents are omitted.
         """
         self._name = name
         self._limit_bytes = limit_bytes
@@ -70,7 +71,7 @@ class ObjectCandidates:
         self._newest: deque[ObjectInfo] = deque(maxlen=COPIES_LIMIT // 2)
 
     def add(self, meta: ObjectInfo | None) -> None:
-        """Add a description, in the order in which they are stored; None and one of other content are left out."""
+        """Add a description, in the order in which they are stored. None and descriptions of other content are ignored."""
         if meta is None or meta.hex_digest != self._name or meta.size > self._limit_bytes:
             return
         if len(self._oldest) < COPIES_LIMIT // 2:
@@ -79,7 +80,7 @@ class ObjectCandidates:
             self._newest.append(meta)
 
     def __iter__(self) -> Iterator[ObjectInfo]:
-        """Iterate from both ends: neither what was stored first nor what was stored last keeps a reader from the others."""
+        """Iterate from both ends, so that descriptions stored first or last cannot hide the others from a reader."""
         every = [*self._oldest.values(), *self._newest]
         half = (len(every) + 1) // 2
         tried: set[tuple[str, int]] = set()
@@ -91,21 +92,21 @@ class ObjectCandidates:
 
 
 def is_digest(name: str) -> bool:
-    """The name of the object is the SHA-256 (hex) of its content."""
+    """Whether the name of the object is the SHA-256 (hex) of its content."""
     return _DIGEST_NAME.fullmatch(name) is not None
 
 
 def digest_field(digest: bytes) -> str:
-    """The digest as a description has it."""
+    """Return the digest in the form of a description."""
     return _DIGEST + base64.urlsafe_b64encode(digest).decode()
 
 
 def decode_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
     """
-    Decode the description of an object; None if there is no such object any more.
+    Decode the description of an object; None if the object no longer exists.
 
     Raises:
-        ProtocolError: It is not the description of a plain object.
+        ProtocolError: The message is not the description of a plain object.
     """
     if not stored.body or stored.copied:
         return None  # a copied meta message is not valid: `put` writes a new one
@@ -121,7 +122,7 @@ def decode_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
 
 
 def readable_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
-    """The same; None also if it is not the description of a plain object."""
+    """Like `decode_meta`, but also returns None if the message is not the description of a plain object."""
     try:
         return decode_meta(name, bucket, stored)
     except ProtocolError:
@@ -129,12 +130,12 @@ def readable_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
 
 
 def encode_name(name: str) -> str:
-    """The token of a name in a subject."""
+    """Return the token of a name in a subject."""
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def decode_name(token: str) -> str:
-    """The name of an object by the token of its subject; the token itself if it is not an encoded name."""
+    """Return the name of an object for its token in a subject; the token itself if it is not an encoded name."""
     try:
         return base64.urlsafe_b64decode(token).decode()
     except ValueError:

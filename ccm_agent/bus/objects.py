@@ -4,10 +4,10 @@ Bundles in an object store, in the layout that all NATS clients share (ADR-20).
 The meta message of a name has the subject of its chunks and their digest. A read takes one direct get for the meta message and
 one for each page of chunks; content is returned only after its digest is verified.
 
-An object that is named by its digest is written once (ADR 114). The broker keeps what is stored and adds what is stored later,
-and only operators with `--admin` remove anything. When the newest description does not lead to the content that the name is the
-digest of, readers and writers look for one that does, so a client that may only upload can neither replace such an object nor
-take its name.
+An object that is named by its digest is written once (ADR 114). The broker keeps stored messages and appends later ones, and
+only operators with `--admin` can remove any. If the newest description does not lead to content with the digest in the name,
+readers and writers search for one that does. So a client that may only upload can neither replace such an object nor occupy its
+name.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class NatsObjects:
         base: Sequence[Base] = (),
     ) -> None:
         """
-        Take an object store.
+        Use an object store.
 
         Args:
-            connection: Where it is.
-            bucket: Its name.
+            connection: The connection to the broker.
+            bucket: The name of the object store.
             signatory: Signs stored objects; None: they are not signed.
-            base: What the stored objects are made from; needed to sign.
+            base: The bases of the stored objects, which signing requires.
         """
         self.bucket = bucket
         self._connection = connection
@@ -158,7 +158,7 @@ class NatsObjects:
         return await self._read(name, meta, limit_bytes)
 
     async def _read(self, name: str, meta: ObjectInfo, limit_bytes: int) -> bytes:
-        """The content that a description leads to."""
+        """Return the content of a description."""
         if meta.size > limit_bytes:
             raise ProtocolError(f"{name}: too large: {meta.size} bytes; at most {limit_bytes} are accepted")
         chunks: list[bytes] = []
@@ -181,7 +181,7 @@ class NatsObjects:
         return b"".join(chunks)
 
     async def _find_copy(self, name: str, limit_bytes: int) -> tuple[ObjectInfo, bytes] | None:
-        """Of all descriptions of a digest, one that leads to the content with that digest, and the content."""
+        """Find a description of a digest that leads to the content with that digest. Returns it with the content."""
         for meta in await self._candidates(name, limit_bytes):
             try:
                 return meta, await self._read(name, meta, limit_bytes)
@@ -238,9 +238,9 @@ class NatsObjects:
 
     async def _find_stored(self, name: str, content: bytes) -> tuple[int, ObjectInfo | None]:
         """
-        The sequence of the newest description of an object, and the description that counts.
+        Return the sequence of the newest description of an object, and the valid description.
 
-        Of a digest, it is one that leads to the content: its chunks are read, because any client could have stored it.
+        For a digest, the valid description leads to the content. Its chunks are read, because any client could have stored it.
         """
         if not is_digest(name):
             return await self._described(name)
@@ -261,7 +261,7 @@ class NatsObjects:
 
     async def _upload(self, pieces: list[bytes]) -> str:
         """
-        Store chunks, on a subject that has no others; its last token.
+        Store chunks on a subject without other chunks, and return the last token of that subject.
 
         Raises:
             BusUnavailableError: Another client stored chunks between them each time.
@@ -281,22 +281,22 @@ class NatsObjects:
         )
 
     async def _are_alone(self, nuid: str, pieces: list[bytes]) -> bool:
-        """No other chunk is between those that were stored; later ones do no harm."""
+        """Whether the stored chunks have no other chunk between them; later chunks do no harm."""
         digest, count = hashlib.sha256(), 0
         async for stored in read_all(self._connection, self._stream, self._chunks(nuid)):
             digest.update(stored.body)
             count += 1
             if count == len(pieces):
                 break
-        # A replica that lags has fewer chunks, and chunks that it has are in order.
+        # A lagging replica has fewer chunks, but those are in order.
         return count < len(pieces) or digest.digest() == hashlib.sha256(b"".join(pieces)).digest()
 
     async def _renew(self, name: str, meta: ObjectInfo, sequence: int) -> None:
         """
-        Store the description of an object again, so that the object is as young as one that was stored just now.
+        Store the description of an object again, so that the object has the age of a new one.
 
         Raises:
-            RevisionError: The description with this sequence is not the newest any more: its chunks may be gone.
+            RevisionError: The description with this sequence is no longer the newest, so its chunks may have been removed.
         """
         subject = self._meta_subject(name)
         signature = self._signatory.object(subject, meta.hex_digest, self._base) if self._signatory else {}
@@ -313,7 +313,7 @@ class NatsObjects:
         async for stored in read_all(self._connection, self._stream, subject):
             if (older := readable_meta(name, self.bucket, stored)) is not None:
                 nuids.add(older.nuid)
-        # Only up to this revision: a description that is stored meanwhile stays, and `_renew` fails after this.
+        # Purge only up to this revision: a description stored meanwhile stays, and `_renew` fails after this.
         await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": subject, "seq": revision + 1})
         newer = await self._described_since(name, revision)
         await self._remove_chunks(nuids - ({newer.nuid} if newer is not None else set()))
@@ -321,10 +321,10 @@ class NatsObjects:
 
     async def _described_since(self, name: str, revision: int) -> ObjectInfo | None:
         """
-        The description that was stored after a revision that was just purged, if there is one.
+        Return the description that was stored after a revision that was just purged; None if there is none.
 
         Raises:
-            BusUnavailableError: A replica still has what was purged.
+            BusUnavailableError: A replica still has the purged messages.
         """
         patience = RetryWindow()
         while True:
@@ -344,7 +344,7 @@ class NatsObjects:
         await self._remove_unreferenced()
 
     async def _is_newest_good(self, name: str) -> bool:
-        """Whether the newest description may replace earlier ones; of a digest, a genuine one is stored again first."""
+        """Whether the newest description may replace earlier ones. For a digest, a genuine description is first stored again."""
         if not is_digest(name):
             return True
         subject = self._meta_subject(name)
@@ -364,7 +364,7 @@ class NatsObjects:
         return True
 
     async def _remove_unreferenced(self) -> None:
-        """Remove chunks of uploads that were not finished, and of descriptions that are gone."""
+        """Remove chunks of unfinished uploads, and chunks of removed descriptions."""
         question = {"subjects_filter": f"$O.{self.bucket}.C.*"}
         info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
         oldest = parse_time(info["ts"]) - timedelta(seconds=UPLOAD_S)
@@ -375,7 +375,7 @@ class NatsObjects:
                 await self._purge(subject)
 
     async def _referenced(self) -> set[str]:
-        """What all descriptions name as their chunks: any client can describe chunks of another object."""
+        """Return the chunk subjects in all descriptions; any client can describe chunks of another object."""
         found = set()
         async for stored in read_all(self._connection, self._stream, f"$O.{self.bucket}.M.*"):
             if (meta := readable_meta(stored.subject, self.bucket, stored)) is not None:
@@ -383,7 +383,7 @@ class NatsObjects:
         return found
 
     async def _remove_chunks(self, nuids: Iterable[str]) -> None:
-        """Remove the chunks of descriptions that are gone, but not those that another description names."""
+        """Remove the chunks of removed descriptions, except those that another description names."""
         for nuid in set(nuids) - await self._referenced():
             await self._purge(self._chunks(nuid))
 
@@ -432,12 +432,12 @@ class NatsObjects:
         return (await self._described(name, at_least))[1]
 
     async def _described(self, name: str, at_least: int = 0) -> tuple[int, ObjectInfo | None]:
-        """The sequence and the content of the newest description of an object; 0 and None if nothing is stored."""
+        """Return the sequence and the content of the newest description of an object; 0 and None if nothing is stored."""
         stored = await read_last(self._connection, self._stream, self._meta_subject(name), at_least)
         return (0, None) if stored is None else (stored.sequence, decode_meta(name, self.bucket, stored))
 
     async def _store_chunks(self, nuid: str, pieces: list[bytes]) -> None:
-        """Store chunks with several in flight; the broker keeps the order of one connection."""
+        """Store chunks, several at a time; the broker keeps the order of one connection."""
         subject = self._chunks(nuid)
         for at in range(0, len(pieces), WINDOW):
             try:

@@ -52,17 +52,17 @@ _SCHEDULER = "Nats-Scheduler"
 
 
 class _Envelope(Struct, frozen=True):
-    """The fields that every request body has."""
+    """The fields that are in every request body."""
 
     protocol: str
 
 
 def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequest:
     """
-    Decode a message as a request, if it follows the rules of the protocol.
+    Decode a message as a request, and check it against the rules of the protocol.
 
     Raises:
-        ProtocolError: It is a copy, its body speaks another protocol than its subject, or it is not a request at all.
+        ProtocolError: The message is a copy, its body and subject have different protocols, or it is not a request.
     """
     protocol, scope, schedule = parse_scheduled(subject)
     lowered = {name.lower(): value for name, value in headers.items()}
@@ -87,7 +87,8 @@ def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> I
 
 def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
     """
-    Whether the broker's scheduler created this message for the subject. A repeated header is absent, see `connection.headers`.
+    Whether the broker's scheduler created this message for the subject. A repeated header is treated as absent; see
+    `connection.headers`.
 
     `Nats-Scheduler` names the schedule. The broker stores this header only in the stream of schedules, so a copy does not have
     it.
@@ -106,7 +107,7 @@ def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
 
 
 def _has_place(lowered: Mapping[str, str]) -> bool:
-    """Whether the headers have a valid position and time; a sender may write anything there, and later readers rely on them."""
+    """Whether the headers have a valid position and time. A sender can write anything there, and later readers rely on them."""
     try:
         return bool(
             parse_sequence(lowered.get("nats-sequence", ""))
@@ -124,11 +125,11 @@ def _protocol_of(subject: str, body: bytes) -> str:
 
 
 class NatsRequests:
-    """The `Requests` port on a broker, and its counterpart: what operators send."""
+    """The `Requests` port on a broker, and its counterpart for sending requests of operators."""
 
     def __init__(self, connection: Connection, signatory: Signatory | None = None) -> None:
         """
-        Take a connection.
+        Use a connection.
 
         Args:
             connection: The connection to the broker.
@@ -145,7 +146,7 @@ class NatsRequests:
         self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, base: Sequence[Base]
     ) -> None:
         """
-        Sign and send a request, which was made from `base`.
+        Sign and send a request. `base` lists the bases of its content.
 
         Raises:
             BusUnavailableError: The broker is unreachable.
@@ -200,7 +201,7 @@ class NatsRequests:
         return now is not None and now.body != due.body
 
     async def _add(self, new: Sequence[str], wanted: Mapping[str, str]) -> BusDeniedError | None:
-        """Subscribe to all subjects at once; if the broker refuses one, subscribe to each separately."""
+        """Subscribe to all subjects together; if the broker refuses one, subscribe to each separately."""
         try:
             made = await self._connection.subscribe([wanted[scope] for scope in new], self._receive)
             self._scopes.update(zip(new, made, strict=True))

@@ -1,10 +1,10 @@
 """
 The index of schedules that have a subject of their own.
 
-The first schedule of an action and scope sends its requests where all requests of that kind arrive. Of each subject the broker
-keeps one due request, so every further schedule sends on a subject of its own. A node may read due requests by subject only,
-and cannot list them. The index tells it which subjects there are. It names subjects and nothing else: what a node finds there is
-checked like every other request.
+The first schedule of an action and scope sends its requests on the common subject of such requests. The broker keeps one due
+request for each subject, so every further schedule sends on a subject of its own. A node may read due requests only by subject,
+and cannot list them. The index lists these subjects. It contains only subjects: a node checks the requests on them like all
+others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 INDEX_SUBJECT = f"{SCHEDULE_PREFIX}.names"
 
 OWN_LIMIT = 1000
-"""One node reads at most this many due requests that have a subject of their own."""
+"""The maximum number of due requests on subjects of their own that one node reads."""
 
 
 class ScheduleIndex(Struct, frozen=True, kw_only=True):
@@ -46,11 +46,11 @@ class ScheduleIndex(Struct, frozen=True, kw_only=True):
 
 async def read_index(connection: Connection, stream: str) -> tuple[ScheduleIndex, int]:
     """
-    The index and its sequence in the stream; an empty one and 0 when there is none.
+    Return the index and its sequence in the stream; an empty index and 0 if there is none.
 
     Raises:
-        BusError: The broker is away, has no schedules, or does not let us.
-        ProtocolError: It was not written there, or is not an index.
+        BusError: The broker is unavailable, has no schedules, or does not allow the read.
+        ProtocolError: The message was not written to this subject, or is not an index.
     """
     stored = await read_last(connection, stream, INDEX_SUBJECT)
     if stored is None or not stored.body:
@@ -64,7 +64,7 @@ async def read_index(connection: Connection, stream: str) -> tuple[ScheduleIndex
 
 
 def own_subjects(schedules: Iterable[str], scopes: Collection[str]) -> list[str]:
-    """The subjects on which the requests of these schedules arrive for some scopes; what is not a schedule is passed over."""
+    """Return the subjects of these schedules' requests for some scopes. Entries that are not schedules are ignored."""
     found = []
     for schedule in schedules:
         try:

@@ -1,7 +1,7 @@
 """
-What differs between the settings of a stream on the broker and those that `ccmctl init` asks for.
+Compares the settings of a stream on the broker with those of `ccmctl init`.
 
-`bus.layout` uses it to update streams, and `ccmctl doctor` to report what was altered.
+`bus.layout` uses it to update streams, and `ccmctl doctor` to report changed settings.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class WantedStream(Struct, frozen=True):
     A stream, bucket or object store of the layout.
 
     Attributes:
-        name, kind: As of Made.
-        config: As the broker's API words it; a value of None removes a field.
+        name, kind: See `LayoutChange`.
+        config: The configuration in the form of the broker's API; a value of None removes a field.
         settled: Fields that are set on creation and not changed later.
         formerly: Limits that an earlier version of this program set. No operator chose these, so `make` lowers them.
     """
@@ -35,12 +35,12 @@ class WantedStream(Struct, frozen=True):
 
 class Difference(Struct, frozen=True, kw_only=True):
     """
-    A setting of a stream that is not what `ccmctl init` asks for.
+    A setting of a stream that differs from that of `ccmctl init`.
 
     Attributes:
-        field: Its name in the broker's API.
-        has, wanted: Its two values, as text.
-        is_kept: It is a limit that an operator raised, so `make` leaves it.
+        field: The name of the setting in the broker's API.
+        has, wanted: The current and the wanted value, as text.
+        is_kept: Whether `make` keeps it, because it is a limit that an operator raised.
     """
 
     field: str
@@ -54,7 +54,7 @@ def differences(found: Mapping[str, Any], wanted: WantedStream) -> list[Differen
     Compare a stream's configuration with the wanted one.
 
     Args:
-        found: The configuration, as the broker's API words it.
+        found: The configuration in the form of the broker's API.
         wanted: One entry of `plan`.
     """
     differing = []
@@ -71,7 +71,7 @@ def differences(found: Mapping[str, Any], wanted: WantedStream) -> list[Differen
 
 
 def merged(found: dict[str, Any], wanted: WantedStream) -> tuple[dict[str, Any], list[str], list[str]]:
-    """The configuration to store, and in words what changes and what is kept although it differs."""
+    """Return the configuration to store, and texts that describe the changes and the differences that are kept."""
     differing = differences(found, wanted)
     config = found | {one.field: wanted.config[one.field] for one in differing if not one.is_kept}
     changes = [f"{one.field} {one.has} → {one.wanted}" for one in differing if not one.is_kept]
@@ -80,7 +80,7 @@ def merged(found: dict[str, Any], wanted: WantedStream) -> tuple[dict[str, Any],
 
 
 def _is_larger(has: int, value: int) -> bool:
-    """0 and -1 mean that there is no limit."""
+    """Whether one limit is larger than another; 0 and -1 mean no limit."""
     return has <= 0 or has > value
 
 

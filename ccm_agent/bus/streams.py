@@ -1,8 +1,8 @@
 """
-Write to streams with an acknowledgement, and read them by direct get, without consumers; or from their leader without direct get.
+Write to streams with an acknowledgement, and read them without consumers: by direct get, or from the leader.
 
 A consumer costs the broker state and messages for each reader, and times out when its leader is lost. A direct get is one
-request and its replies, from any replica. A replica may lag behind a write by milliseconds, so a reader that knows a sequence
+request and its replies, from any replica. A replica may lag behind a write by milliseconds, so a reader that expects a sequence
 repeats the request until the replica has it.
 """
 
@@ -43,7 +43,7 @@ LAG_S = 5.0
 """How long a replica may lag behind a write that is known to be stored."""
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
-"""Header: the broker stores the message only if the newest of its subject has this sequence (0: there is none)."""
+"""Header: the broker stores the message only if the newest message on its subject has this sequence (0: there is none)."""
 
 _OF_LEADER = 1 << 63  # a leader has all messages
 _SEQUENCE_DIGITS = 20
@@ -59,12 +59,13 @@ class Stored(Struct, frozen=True, kw_only=True, gc=False):
     A message as a stream stores it.
 
     Attributes:
-        subject: What it was published on.
-        body: Its bytes.
+        subject: The subject on which it was published.
+        body: The bytes of the body.
         sequence: Its sequence number in the stream, from 1.
         time: When it was stored, by the broker's clock.
-        headers: Headers, the broker's own among them.
-        copied: It is a copy of a stored message that a direct get redirected here; its sender did not write it here.
+        headers: The headers, including the broker's own.
+        copied: Whether it is a copy of a stored message that a direct get redirected here. If so, its sender did not write it
+            here.
     """
 
     subject: str
@@ -127,10 +128,10 @@ async def store(
     Publish a message and return when its stream has stored it, within the time that `Connection.request` allows.
 
     Raises:
-        BusUnavailableError: There was no acknowledgement; the message may be stored nevertheless. A retry soon is useful.
+        BusUnavailableError: There was no acknowledgement, but the message may have been stored. The caller should retry soon.
         BusDeniedError, BusSetupError: An operator must change something first.
         RevisionError: An expected revision was not the newest one.
-        ProtocolError: It can never be stored: it is too large, or its headers are not valid.
+        ProtocolError: The message can never be stored: it is too large, or its headers are not valid.
     """
     answered = await connection.request(subject, body, headers, within_s=within_s)
     answer = decode_answer(subject, answered)
@@ -151,7 +152,7 @@ def decode_answer(subject: str, message: Message) -> _Answer:
 
 
 def api_error(what: str, err_code: int, code: int, description: str) -> BusError:
-    """Convert an error of JetStream. Codes: server/errors.json of nats-server."""
+    """Convert an error of JetStream. The codes are in server/errors.json of nats-server."""
     text = f"{place_of(what)}: the broker says: {description} ({err_code or code})"
     if err_code in (10071, 10164):
         return RevisionError(
@@ -188,7 +189,7 @@ async def explain_no_responders(connection: Connection, err: BusError) -> BusErr
     """
     Return a more precise error for a stream that did not answer, or the same error.
 
-    If JetStream is off for the account, requests to a stream get no reply at all. For operators, as `call`.
+    If JetStream is off for the account, requests to a stream get no reply. Only operators may use this, as with `call`.
     """
     try:
         await call(connection, "STREAM.INFO.KV_CCM_NODES")
@@ -203,12 +204,12 @@ async def explain_no_responders(connection: Connection, err: BusError) -> BusErr
 
 async def read_last(connection: Connection, stream: str, subject: str, at_least: int = 0) -> Stored | None:
     """
-    The newest message on one subject, or None.
+    Return the newest message on one subject, or None.
 
     Args:
         connection, stream: The connection to the broker, and the name of the stream.
         subject: A subject without wildcards; it is part of the request's subject, so the broker can check the permission.
-        at_least: A sequence that is known to be stored; a lagging replica is asked again for LAG_S.
+        at_least: A sequence that is known to be stored; for LAG_S, the request is repeated while a replica lags.
 
     Raises:
         BusUnavailableError: There was no reply, or no replica had the sequence.
@@ -243,7 +244,7 @@ async def _ask_last(
 
 
 class RetryWindow:
-    """Short pauses while a replica catches up, for LAG_S in all."""
+    """Short pauses while a replica catches up, up to LAG_S in total."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -251,7 +252,7 @@ class RetryWindow:
         self._next_s = 0.005
 
     async def pause(self) -> bool:
-        """Wait a moment; False at once when LAG_S is used up."""
+        """Wait a moment. Returns False immediately if LAG_S is used up."""
         if self._loop.time() >= self._deadline:
             return False
         await asyncio.sleep(self._next_s)
@@ -263,10 +264,10 @@ async def read_all(
     connection: Connection, stream: str, pattern: str, from_sequence: int = 1, since: datetime | None = None
 ) -> AsyncIterator[Stored]:
     """
-    Yield the messages on a pattern, oldest first, page by page, from a sequence or a time on.
+    Yield the messages that match a pattern, oldest first, page by page, starting at a sequence or a time.
 
-    Each page may come from another replica. One with fewer messages than announced lags, and is asked again for LAG_S; after
-    that, the announced messages are considered removed.
+    Each page may come from a different replica. If a replica has fewer messages than announced, it lags, and the request is
+    repeated for LAG_S. After that, the announced messages are considered removed.
     """
     sequence, announced, patience = max(1, from_sequence), 0, None
     while True:
@@ -292,7 +293,7 @@ async def read_all(
 
 
 async def read_first(connection: Connection, stream: str, pattern: str, **begin: Any) -> Stored | None:
-    """The oldest message that a stream still holds on a pattern, perhaps since a `start_time`, as one replica knows it."""
+    """Return the oldest stored message that matches a pattern, perhaps since a `start_time`, according to one replica."""
     page = await _page(connection, stream, {"next_by_subj": pattern, "batch": 1, **(begin or {"seq": 1})})
     return page.messages[0] if page.messages else None
 
@@ -310,12 +311,12 @@ async def read_newest(
         connection: The connection to the broker.
         stream: Name of the stream.
         patterns: Subjects, with or without wildcards.
-        at_least: As in `read_last`; of any matching subject.
+        at_least: See `read_last`; the sequence may be on any matching subject.
 
     Raises:
         BusUnavailableError: There was no reply, or no replica had the sequence.
     """
-    if not patterns:  # which the broker rejects as a request
+    if not patterns:  # the broker rejects this as a request
         return []
     if len(patterns) == 1 and not _WILD.search(patterns[0]):
         body = msgspec.json.encode({"last_by_subj": patterns[0]})
@@ -335,7 +336,7 @@ async def read_as_of(
     connection: Connection, stream: str, subject: str, sequence: int, is_foreign: Callable[[Stored], bool]
 ) -> Stored | None:
     """
-    Return the message that was the newest on a subject at a sequence of the stream; None when there was none.
+    Return the message that was the newest on a subject at a sequence of the stream; None if there was none.
 
     Each reply comes from one replica, which may lag, so it is used only if it shows that the replica had that sequence.
 
@@ -344,7 +345,7 @@ async def read_as_of(
         stream: Name of the stream.
         subject: A subject without wildcards.
         sequence: The sequence of a message that is known to be stored, on any subject.
-        is_foreign: Whether a message was not written by a client; such messages are skipped.
+        is_foreign: Returns whether a message was not written by a client; such messages are skipped.
 
     Raises:
         RevisionGoneError: The stream keeps only newer messages.
@@ -478,7 +479,7 @@ def parse_sequence(text: str) -> int:
     Parse a sequence number in a header.
 
     Raises:
-        ValueError: It is not a 64-bit number.
+        ValueError: The text is not a 64-bit number.
     """
     if not (text.isascii() and text.isdecimal() and len(text) <= _SEQUENCE_DIGITS):
         raise ValueError(f"{text[:30]!r} is not a valid sequence number")
@@ -487,10 +488,10 @@ def parse_sequence(text: str) -> int:
 
 def parse_time(text: str) -> datetime:
     """
-    The broker's nanosecond times, cut to Python's microseconds.
+    Parse the broker's nanosecond times, truncated to Python's microseconds.
 
     Raises:
-        ValueError: It is not a time, or one outside of Python's calendar.
+        ValueError: The text is not a time, or the time is outside of Python's calendar.
     """
     cut = _FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), text)
     try:

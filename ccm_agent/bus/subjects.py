@@ -1,9 +1,9 @@
 """
-Build and parse all subjects; no other module does.
+Builds and parses all subjects; no other module does this.
 
 A message's subject is its protocol ID, followed by its recipient or sender. A node's identity is always last, so that it may
-contain dots; every other chosen name is one token, encoded by `encode_token`. Scopes travel as text in the form they have
-within a subject: `all`, `node.<node>`, `fact.<key>.<value>`. The same encoding makes keys of buckets.
+contain dots. Every other user-chosen name is one token, encoded by `encode_token`. Scopes are text in the same form as in a
+subject: `all`, `node.<node>`, `fact.<key>.<value>`. Keys of buckets use the same encoding.
 
 This module imports only the standard library and `model`, so that importing it is cheap.
 """
@@ -22,7 +22,7 @@ from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import PROTOCOL
 
 TOKEN_LIMIT_BYTES = 100
-"""A longer token is replaced by its digest: subjects have a limit, and a fact's value may be a whole text."""
+"""A longer token is replaced by its digest: subjects have a limit, and a fact's value may be long."""
 
 NODE_LIMIT_BYTES = 253
 """The longest name that DNS allows."""
@@ -33,7 +33,7 @@ OWNED = "node/"
 REQUEST_PREFIX = f"{PROTOCOL}.*.*.request"
 DUE_PREFIX = "choria.ccm.due"
 ROLLOUTS = "=rollout"
-"""The first token of the keys of rollouts in CCM_RUNS. No operator's name is encoded so."""
+"""The first token of the keys of rollouts in CCM_RUNS. No encoded operator's name is equal to it."""
 STARTS = "=schedule"
 """The first token of the keys of the results of scheduled rollouts, `=schedule.<name>.starts` in CCM_RUNS."""
 SERVERS = "=server"
@@ -42,13 +42,13 @@ SERVERS = "=server"
 SCHEDULE_PREFIX = "choria.ccm.schedule"
 NOTIFICATION_PREFIX = "choria.ccm.poke"
 INBOX = "_INBOX_"
-"""What an inbox begins with; the name of its owner follows as one token."""
+"""The prefix of an inbox; the name of its owner follows as one token."""
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"
 ROLLOUT_STARTS = (f"{SCHEDULE_PREFIX}.rollout.start.*", f"{DUE_PREFIX}.rollout.start.*")
-"""Schedules of rollouts, and their starts that are due."""
+"""The subjects of scheduled rollouts, and of their due starts."""
 _ROLLOUT = "rollout"
 _LAYERS = (ALL, "fact", "node")
-"""The first tokens of scopes, in the order of precedence of assignments; later ones win."""
+"""The first tokens of scopes, in order of increasing precedence of assignments."""
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DIGEST = re.compile(r"=h[0-9a-f]{64}")
@@ -58,12 +58,12 @@ _NODE = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _RESERVED = ("node.", "fact.", "request.")
 _KEY = re.compile(r"[A-Za-z0-9_=/-]+(?:\.[A-Za-z0-9_=/-]+)*")
 _VISIBLE = re.compile(r"[!-)+-\-/-=?-~]+")
-"""ASCII without space, `*`, `.` and `>`. Choria CCM writes these parts unencoded, so they must be accepted here."""
+"""ASCII without space, `*`, `.` and `>`. Choria CCM does not encode these parts, so they must be accepted here."""
 _WORD = re.compile(r"[a-z_]+")
 _PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 _DEPTH = PROTOCOL.count(".") + 1
 _EVENT = re.compile(rf"({re.escape(PROTOCOL)}\.([a-z_]+)\.[a-z_]+)\.(.+)")
-"""Protocol id, its first word, and the run and node."""
+"""Protocol id, its first word, and the rest with the run and the node."""
 
 
 def encode_token(text: str) -> str:
@@ -84,10 +84,10 @@ def encode_token(text: str) -> str:
 
 def decode_token(token: str) -> str | None:
     """
-    Decode a token; None when it contains only a digest.
+    Decode a token; None if it contains only a digest.
 
     Raises:
-        ProtocolError: `encode_token` never makes this token.
+        ProtocolError: `encode_token` never returns this token.
     """
     if token == "=":
         return ""
@@ -122,7 +122,7 @@ def check_node(identity: str) -> str:
     Check a node's identity and return it.
 
     Raises:
-        UsageError: It cannot be the end of a subject, or could be confused with a scope.
+        UsageError: The identity cannot be the end of a subject, or could be confused with a scope.
     """
     if len(identity) > NODE_LIMIT_BYTES or not _NODE.fullmatch(identity):
         raise UsageError(
@@ -147,12 +147,12 @@ def is_node(identity: str) -> bool:
 
 
 def node_scope(node: str) -> str:
-    """The scope that reaches one node."""
+    """Return the scope of one node."""
     return f"node.{check_node(node)}"
 
 
 def fact_scope(key: str, value: str) -> str:
-    """The scope that reaches every node with this routed fact; the value as `fact_text` gives it."""
+    """Return the scope of every node with this routed fact; `value` is in the form of `fact_text`."""
     return f"fact.{encode_token(key)}.{encode_token(value)}"
 
 
@@ -164,10 +164,10 @@ def scopes_of(node: str, facts: Mapping[str, object]) -> list[str]:
 
 def check_scope(scope: str) -> str:
     """
-    A scope, as it was given.
+    Check a scope and return it.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: The text is not a scope.
     """
     kind, _, rest = scope.partition(".")
     if scope == ALL or (kind == "node" and is_node(rest)):
@@ -180,7 +180,7 @@ def check_scope(scope: str) -> str:
 
 
 def format_scope(scope: str) -> str:
-    """A scope as people write it: `all`, `node=web1`, `role=web`."""
+    """Return a scope in readable form: `all`, `node=web1`, `role=web`."""
     kind, _, rest = scope.partition(".")
     if kind == ALL:
         return ALL
@@ -191,21 +191,21 @@ def format_scope(scope: str) -> str:
 
 
 def request_subject(protocol: str, scope: str) -> str:
-    """Where a request goes; `protocol` is one of the ids of `model.wire` that end in `.request`."""
+    """Return the subject of a request; `protocol` is one of the ids in `model.wire` that end in `.request`."""
     return f"{protocol}.{check_scope(scope)}"
 
 
 def request_pattern(scope: str) -> str:
-    """What an agent subscribes to for a scope: every kind of request."""
+    """Return the pattern that an agent subscribes to for a scope: every kind of request."""
     return f"{REQUEST_PREFIX}.{check_scope(scope)}"
 
 
 def parse_request(subject: str) -> tuple[str, str]:
     """
-    Protocol id and scope of a request's subject.
+    Return protocol id and scope of a request's subject.
 
     Raises:
-        ProtocolError: It is not the subject of a request.
+        ProtocolError: The text is not the subject of a request.
     """
     tokens = subject.split(".")
     words = tokens[_DEPTH : _DEPTH + 2]
@@ -224,7 +224,7 @@ class EventAddress(Struct, frozen=True, kw_only=True):
 
     Attributes:
         protocol: Protocol id.
-        node: The node it is from.
+        node: The node that sent it.
         run: KSUID of the run; "" for events of the agent itself.
     """
 
@@ -234,7 +234,7 @@ class EventAddress(Struct, frozen=True, kw_only=True):
 
 
 def event_subject(protocol: str, node: str, run: str = "") -> str:
-    """Where a node publishes an event, answer or progress of a run; without a run, an event of the agent itself."""
+    """Return the subject of a node's event, answer or progress of a run; without a run, of an event of the agent itself."""
     check_node(node)
     if run and not is_id(run):
         raise ProtocolError(f"{run!r}: not a valid run id")
@@ -246,10 +246,10 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
 @lru_cache(maxsize=1024)
 def parse_event(subject: str) -> EventAddress:
     """
-    Protocol id, run and node of an event's subject; cached, because each is parsed several times.
+    Return protocol id, run and node of an event's subject; cached, because each subject is parsed several times.
 
     Raises:
-        ProtocolError: It is not the subject of an event.
+        ProtocolError: The text is not the subject of an event.
     """
     if found := _EVENT.fullmatch(subject):
         protocol, kind, rest = found.groups()
@@ -278,12 +278,12 @@ def stored_patterns() -> list[str]:
 
 def own_subject(schedule: str) -> str:
     """
-    Where the requests of a schedule arrive that has a subject of its own, by the subject that the schedule is stored on.
+    Return the subject of the requests of a schedule with a subject of its own; `schedule` is the subject on which it is stored.
 
-    The name follows the verb: `manifest.apply-nightly.request.all`. What nodes subscribe to, and may receive, includes that.
+    The name follows the verb: `manifest.apply-nightly.request.all`. Nodes' subscriptions and permissions include this subject.
 
     Raises:
-        ProtocolError: It is not the subject of a schedule.
+        ProtocolError: The text is not the subject of a schedule.
     """
     stored, _, token = schedule.removeprefix(f"{SCHEDULE_PREFIX}.").rpartition(".")
     protocol, scope = parse_request(f"{PROTOCOL}.{stored}")
@@ -293,10 +293,11 @@ def own_subject(schedule: str) -> str:
 
 def parse_scheduled(subject: str) -> tuple[str, str, str]:
     """
-    Protocol id and scope of a scheduled request's subject, and the token of the schedule's name; "" where all requests arrive.
+    Return protocol id and scope of a scheduled request's subject, and the token of the schedule's name; "" for the common
+    subject.
 
     Raises:
-        ProtocolError: It is not the subject of a request.
+        ProtocolError: The text is not the subject of a request.
     """
     tokens = subject.split(".")
     verb, dash, token = ".".join(tokens[_DEPTH + 1 : _DEPTH + 2]).partition("-")
@@ -308,18 +309,20 @@ def parse_scheduled(subject: str) -> tuple[str, str, str]:
 
 
 def due_subject(subject: str) -> str:
-    """Where the broker stores a scheduled request when it is due, before it republishes it to `subject`."""
+    """Return the subject on which the broker stores a due request before it republishes it to `subject`."""
     parse_scheduled(subject)
     return f"{DUE_PREFIX}.{subject.removeprefix(f'{PROTOCOL}.')}"
 
 
 def schedule_subject(protocol: str, scope: str, name: str) -> str:
-    """Where a schedule is stored, one message each; what it does is in its subject, so that permissions can bound it."""
+    """Return the subject on which a schedule is stored. It contains the action, so that permissions can restrict it."""
     return f"{SCHEDULE_PREFIX}.{request_subject(protocol, scope).removeprefix(f'{PROTOCOL}.')}.{encode_token(name)}"
 
 
 def parse_schedule(subject: str) -> tuple[str, str, str]:
-    """Protocol id, scope and name of a stored schedule; of a long name only the token, for its document holds it."""
+    """
+    Return protocol id, scope and name of a stored schedule. For a long name it is only the token; the document has the name.
+    """
     stored, _, name = subject.removeprefix(f"{SCHEDULE_PREFIX}.").rpartition(".")
     protocol, scope = parse_request(f"{PROTOCOL}.{stored}")
     return protocol, scope, decode_token(name) or name
@@ -327,7 +330,7 @@ def parse_schedule(subject: str) -> tuple[str, str, str]:
 
 def rollout_start_subject(name: str) -> str:
     """
-    What the schedule of a rollout is signed for. No node subscribes to it; the broker publishes it, and no program listens.
+    Return the subject for which the schedule of a rollout is signed. The broker publishes on it, but no program subscribes to it.
 
     It has fewer tokens than every request, so it matches no subscription of a node or an operator.
     """
@@ -335,17 +338,17 @@ def rollout_start_subject(name: str) -> str:
 
 
 def rollout_schedule_subject(name: str) -> str:
-    """Where the schedule of a rollout is stored."""
+    """Return the subject on which the schedule of a rollout is stored."""
     return f"{SCHEDULE_PREFIX}.{_ROLLOUT}.start.{encode_token(name)}"
 
 
 def rollout_due_subject(name: str) -> str:
-    """Where the broker stores the start of a scheduled rollout when it is due, for rollout servers."""
+    """Return the subject on which the broker stores the due start of a scheduled rollout, for rollout servers."""
     return f"{DUE_PREFIX}.{_ROLLOUT}.start.{encode_token(name)}"
 
 
 def scheduled_rollout(subject: str) -> str:
-    """The name of the schedule of a rollout, by where it or its due start is stored; "": another subject."""
+    """Return the name of a rollout's schedule from the subject of the schedule or of its due start; "" for another subject."""
     for prefix in (SCHEDULE_PREFIX, DUE_PREFIX):
         stored, _, token = subject.rpartition(".")
         if stored == f"{prefix}.{_ROLLOUT}.start":
@@ -357,12 +360,12 @@ def scheduled_rollout(subject: str) -> str:
 
 
 def starts_key(name: str) -> str:
-    """The key of the results of the starts of a scheduled rollout."""
+    """Return the key of the results of a scheduled rollout's starts."""
     return f"{STARTS}.{encode_token(name)}.starts"
 
 
 def registration_subject(cluster: str, protocol: str, service: str, address: str, instance: str) -> str:
-    """Where a service entry is published, as CCM does: the address with `_` for its dots."""
+    """Return the subject of a service entry, as in CCM: `_` replaces the dots of the address."""
     tokens = (cluster, protocol, service, address.replace(".", "_"), instance)
     return ".".join((REGISTRATION_PREFIX, *(_registration_token(token) for token in tokens)))
 
@@ -375,7 +378,7 @@ def registration_pattern(cluster: str = "", protocol: str = "", service: str = "
 
 
 def parse_registration(subject: str) -> tuple[str, str, str, str]:
-    """Cluster, protocol, service and address of an entry's subject; an address of underscores comes back with dots."""
+    """Return cluster, protocol, service and address of an entry's subject. Underscores in the address become dots."""
     tokens = subject.removeprefix(f"{REGISTRATION_PREFIX}.").split(".")
     if not subject.startswith(f"{REGISTRATION_PREFIX}.") or len(tokens) != 5:
         raise ProtocolError(f"{subject!r}: not the subject of a registration")
@@ -395,7 +398,7 @@ def check_key(key: str) -> str:
     Check a key of a bucket and return it.
 
     Raises:
-        DataError: It is not a valid key.
+        DataError: The text is not a valid key.
     """
     if not _KEY.fullmatch(key):
         raise DataError(
@@ -412,12 +415,12 @@ def owner_of(key: str) -> str:
 
 
 def key_subject(bucket: str, key: str) -> str:
-    """The subject of a key in a bucket; wildcards are allowed, to read many."""
+    """Return the subject of a key in a bucket; wildcards are allowed."""
     return f"$KV.{bucket}.{key}"
 
 
 def notification_subject(bucket: str, key: str) -> str:
-    """The subject of the broker's notification about a key; wildcards are allowed."""
+    """Return the subject of the broker's notification about a key; wildcards are allowed."""
     return f"{NOTIFICATION_PREFIX}.{bucket}.{key}"
 
 
@@ -427,20 +430,20 @@ def assignment_key(scope: str, name: str) -> str:
 
 
 def parse_assignment_key(key: str) -> tuple[str, str]:
-    """Scope and name of an assignment's key; of a long name only the token, for its document holds it."""
+    """Return scope and name of an assignment's key. For a long name it is only the token; the document has the name."""
     scope, _, name = key.rpartition(".")
     return check_scope(scope), decode_token(name) or name
 
 
 def assignment_rank(scope: str, sequence: int) -> tuple[int, int]:
     """
-    Return the rank of an assignment: of several with one name, the one with the highest rank applies to a node.
+    Return the rank of an assignment. If several have the same name, the one with the highest rank applies to a node.
 
-    A node's scope outranks a fact's, which outranks `all`; then the one that was written last wins.
+    A node's scope outranks a fact's, which outranks `all`. For equal scopes, the latest write takes precedence.
 
     Args:
-        scope: Its scope.
-        sequence: The bucket's revision of its key.
+        scope: The assignment's scope.
+        sequence: The bucket's revision of the assignment's key.
     """
     return _LAYERS.index(scope.partition(".")[0]), sequence
 
@@ -466,7 +469,7 @@ def subject_matches(pattern: str, subject: str) -> bool:
 
 
 def parse_kv_url(url: str) -> tuple[str, str] | None:
-    """Bucket and key of a `kv://` URL; None for any other."""
+    """Return bucket and key of a `kv://` URL; None for any other URL."""
     bucket, _, key = url.removeprefix("kv://").partition("/")
     if not url.startswith("kv://") or not _BUCKET_NAME.fullmatch(bucket) or not key:
         return None

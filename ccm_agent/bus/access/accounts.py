@@ -1,5 +1,5 @@
 """
-The broker's accounts, and what each of them imports from another: one table.
+The table of the broker's accounts and of the imports between them.
 
 A client chooses the subject of the broker's reply. A user with permission for one API call can have the reply published on any
 subject of its own account. Therefore nothing that is stored or obeyed is in an account of nodes or ordinary operators:
@@ -7,17 +7,17 @@ subject of its own account. Therefore nothing that is stored or obeyed is in an 
     CTL     JetStream: streams, buckets, schedules, notifications. Its users are operators with `--admin`.
     OPS     all other operators
     NODES   the nodes
-    AUDIT   JetStream: the audit streams. It has no users but the one that `ccmctl init` makes for a minute to create them, so
-            neither an operator with `--admin` nor a node can purge them.
+    AUDIT   JetStream: the audit streams. Its only user is the one that `ccmctl init` creates for a minute to create the streams,
+            so neither an operator with `--admin` nor a node can purge them.
     JOIN    holders of join tokens. They may send one request, to the operators with `--join`, and receive its answer.
 
-OPS and NODES import from CTL, as services, the API calls that their users may make, and nothing else of the JetStream API.
-Requests are a service too: OPS sends them to CTL. CTL adds its own and those that are due, and sends them to NODES.
+OPS and NODES import from CTL, as services, only the JetStream API calls that their users may make. Requests are also a service:
+OPS sends them to CTL. CTL adds its own requests and due requests, and sends them to NODES.
 
 These rules hold (tests/nats/test_reply_matrix.py), and the table must keep them:
 
-- A reply is not forwarded to a service whose subject has a wildcard. It is forwarded to one without, so services that change
-  something have a wildcard.
+- A reply is not forwarded to a service if the service's subject has a wildcard. Otherwise it is forwarded, so services that
+  change something have a wildcard.
 - A reply is forwarded to a stream that other servers of a cluster export to another account. So OPS exports no stream, and
   operators verify what they receive from NODES.
 - A message that arrives as a service call is not exported as a stream by the same server, but is by other servers. So events
@@ -100,8 +100,8 @@ CONNECTIONS = {
 
 LOGIN_S = 30
 """
-Seconds in which a client must log in. A server's default is 2: when a fleet returns to it at once, it drops clients that wait for
-their turn, and each of them starts again. As long as the longest attempt of an agent.
+Seconds in which a client must log in. The server's default is 2: if a whole fleet reconnects at the same time, it drops clients
+that are waiting, and each of them starts again. 30 s is also the limit of an agent's longest attempt.
 """
 
 USER_LIMITS = {
@@ -130,10 +130,10 @@ class AccountExport(Struct, frozen=True, kw_only=True):
 
     Attributes:
         owner: The exporting account: it answers the service, or its users publish the stream.
-        kind: See Kind.
+        kind: See `ExportKind`.
         subject: The subject, which is the same in both accounts.
         to: The importing accounts.
-        pages: One call has several replies.
+        pages: Whether one call has several replies.
     """
 
     owner: Account
@@ -162,11 +162,11 @@ SPOKEN = (f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>")
 
 def grants(*, moving: bool = False) -> list[AccountExport]:
     """
-    The table.
+    Return the table.
 
     Args:
-        moving: Nodes with credentials of the old one-account layout are still in CTL, and operators in OPS receive their events.
-            In a cluster they then receive some events of other nodes twice.
+        moving: Whether nodes with credentials of the old one-account layout are still in CTL. Operators in OPS then receive
+            their events too. In a cluster, they receive some events of other nodes twice.
     """
     heard = (*stored_patterns(), *SPOKEN)
     return [
@@ -193,7 +193,7 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
 
 
 def _questions() -> list[AccountExport]:
-    """Permitted reads; the subjects of an account do not overlap."""
+    """Return the permitted reads; the subjects of an account do not overlap."""
     # To an account that does not import this call, the server exports the whole API of an empty account.
     found = [_service(f"{API}.INFO", Account.OPS, Account.NODES, Account.JOIN)]
     found += [_service(f"{API}.STREAM.INFO.{name}", Account.OPS) for name in STREAMS]
@@ -204,7 +204,7 @@ def _questions() -> list[AccountExport]:
     for name, subject in (
         (f"KV_{FACTS}", key_subject(FACTS, ">")),
         (f"KV_{DATA}", key_subject(DATA, ">")),
-        # By subject only: a question whose body names the subject could not be allowed for one node's documents.
+        # By subject only: a request that names the subject in its body could not be restricted to one node's documents.
         (f"KV_{NODE_DATA}", key_subject(NODE_DATA, ">")),
         (f"KV_{SECRETS}", key_subject(SECRETS, "wrap.>")),
         (f"KV_{SECRETS}", key_subject(SECRETS, "value.>")),
@@ -248,7 +248,7 @@ def _stream(owner: Account, subject: str, *to: Account) -> AccountExport:
 
 
 def exports(account: Account, table: Sequence[AccountExport]) -> list[AccountExport]:
-    """The exports of an account. The broker refuses exports that overlap, so of those only the widest is exported."""
+    """Return the exports of an account. The broker refuses overlapping exports, so only the widest of them is exported."""
     offered: dict[tuple[ExportKind, str], AccountExport] = {}
     own = [grant for grant in table if grant.owner == account]
     for grant in own:
@@ -268,7 +268,7 @@ def exports(account: Account, table: Sequence[AccountExport]) -> list[AccountExp
 
 
 def _is_within(subject: str, wider: str) -> bool:
-    """Every subject that fits the first pattern fits the second."""
+    """Whether every subject that matches the first pattern also matches the second."""
     narrow, wide = subject.split("."), wider.split(".")
     for place, token in enumerate(wide):
         if token == ">":
@@ -279,7 +279,7 @@ def _is_within(subject: str, wider: str) -> bool:
 
 
 def imports(account: Account, table: Sequence[AccountExport]) -> list[AccountExport]:
-    """The imports of an account."""
+    """Return the imports of an account."""
     return [grant for grant in table if account in grant.to]
 
 
@@ -287,7 +287,7 @@ def exports_and_imports(
     account: Account, public_keys: Mapping[Account, str], *, moving: bool = False
 ) -> dict[str, Any]:
     """
-    The exports and imports in an account's JWT (NATS JWT version 2).
+    Return the exports and imports for an account's JWT (NATS JWT version 2).
 
     Args:
         account: The account.
@@ -320,7 +320,7 @@ def exports_and_imports(
 
 def as_configuration(users: Mapping[Account, str], *, moving: bool = False) -> str:
     """
-    The same as accounts in a nats-server configuration, for a broker without operator mode.
+    Return the table as accounts in a nats-server configuration, for a broker without operator mode.
 
     Args:
         users: For each account the entries of its `users`, as text.

@@ -1,9 +1,9 @@
 """
-The audit streams: which subjects they store, and who may write there.
+The audit streams: their subjects and writers.
 
-Both are in an account of their own (`bus.access.accounts`). To `CCM_AUDIT`, an operator publishes entries below the token of
-his name. `CCM_AUDIT_NODES` stores events that nodes publish anyway: their decisions about requests, and those that carry their
-certificates. It is a second stream so that a node, whatever it publishes, displaces no entry of an operator.
+Both are in an account of their own (`bus.access.accounts`). An operator publishes entries to `CCM_AUDIT`, below a token with the
+operator's name. `CCM_AUDIT_NODES` stores events that nodes publish anyway: their decisions about requests, and the events with
+their certificates. It is a separate stream, so a node cannot displace entries of operators.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ OPERATORS = f"{AUDIT_PREFIX}.operator.*"
 _BYTES = 1 << 30
 _ENTRY_BYTES = 8 << 10
 _ENTRIES = 10_000
-"""Entries on one subject: a stolen key of a node fills 240 MiB with them, and displaces entries of that node alone."""
+"""The maximum number of entries per subject. A stolen key of a node can fill 240 MiB, and displaces only entries of that node."""
 
 _NANOSECONDS = 1_000_000_000
 
 
 def operator_subject(name: str) -> str:
-    """Where an operator publishes audit entries."""
+    """Return the subject on which an operator publishes audit entries."""
     return f"{AUDIT_PREFIX}.operator.{encode_token(name)}"
 
 
 def audited_patterns() -> list[str]:
-    """The subjects of nodes' events that the audit stream stores."""
+    """Return the subjects of nodes' events that the audit stream stores."""
     return [f"{protocol}.>" for protocol in AUDITED]
 
 
 def audit_configs(age_s: int, duplicate_window_s: int) -> list[dict[str, Any]]:
     """
-    The configurations of the streams. Nothing removes an entry but its age and the limits.
+    Return the configurations of the streams. Entries are removed only by age and by the limits.
 
-    The broker never withdraws `deny_delete` and `deny_purge` of a stream that has them.
+    The broker does not allow `deny_delete` and `deny_purge` to be removed from a stream.
     """
     fields: dict[str, Any] = {
         "retention": "limits",

@@ -1,12 +1,12 @@
 """
 One entry of an operator's audit trail: what was signed, without its content.
 
-Every signature of an operator is made by `AuditedKey`, which tells what it signed; so nothing is signed without an entry, except
-questions, the timestamp of the signers list, which programs renew by themselves, and records of the join service, which writes
-one entry for each join.
+`AuditedKey` makes every signature of an operator and reports it, so each signature has an entry. The exceptions are requests
+that change nothing, the timestamp of the signers list, which programs renew automatically, and records of the join service,
+which writes one entry for each join.
 
-An entry has the place in its author's chain: a number, and the link of the entry before it (`bus.chain.link_of`). It is signed
-itself, with the kind `audit`.
+An entry contains its position in the author's chain: a number, and the link of the previous entry (`bus.chain.link_of`). The
+entry itself is signed, with the kind `audit`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, PROTOCOL
 AUDIT_ENTRY = f"{PROTOCOL}.audit.entry"
 
 TEXT_LIMIT = 200
-"""Characters of a text that comes from a body, such as the name of a manifest."""
+"""Maximum characters of a text from a body, such as the name of a manifest."""
 
 _NAMED = (SignatureKind.REQUEST, SignatureKind.SCHEDULE)
-"""What has the name of a manifest. The name in the record of a run can be a command with its arguments."""
+"""Kinds whose body has the name of a manifest. The name in the record of a run can be a command with its arguments."""
 
 _COUNTED = tuple(f"{key_subject(JOINS_BUCKET, kind)}." for kind in ("uses", "node", "wait"))
-"""What the join service stores for a node that joins. The join itself has an entry."""
+"""Records that the join service stores when a node joins. The join itself has an entry."""
 
 _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
-"""Requests that change nothing, and that programs send all the time."""
+"""Requests that change nothing and that programs send constantly."""
 
 
 class SignedAction(Struct, frozen=True, kw_only=True):
     """
-    What was signed.
+    A signature, as an audit entry describes it.
 
     Attributes:
         kind: A word of `SignatureKind`.
         subject: The subject of the request, or of the document's key.
         digest: SHA-256 (hex) of the bytes.
-        run: The run that it is about; "" if there is none.
-        details: Names that make it readable, and the other claims of the signature. No values, arguments or texts of manifests.
+        run: The run that it concerns; "" if there is none.
+        details: Readable names, and the other claims of the signature. No values, arguments or texts of manifests.
     """
 
     kind: str
@@ -66,9 +66,9 @@ class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         protocol: AUDIT_ENTRY.
         author: The operator's name.
-        number: The place in the author's chain, from 1.
-        previous: The link of the entry before it; NONE of the first.
-        time: When it was signed, by the author's clock.
+        number: The position in the author's chain, from 1.
+        previous: The link of the previous entry; NONE for the first entry.
+        time: The time of the signature, by the author's clock.
         kind, subject, digest, run, details: See `SignedAction`.
     """
 
@@ -106,7 +106,7 @@ class AuditedKey(SigningKey):
     """A key that reports what it signs."""
 
     def __init__(self, key: SigningKey, on_signed: Callable[[SignedAction], None]) -> None:
-        """Take a key, and what is called after each signature."""
+        """Wrap a key; `on_signed` is called after each signature."""
         self._pair = key._pair
         self.public_key = key.public_key
         self._on_signed = on_signed
@@ -141,7 +141,7 @@ class AuditedKey(SigningKey):
 
 
 def describe(kind: SignatureKind, subject: str, body: bytes, details: Mapping[str, str]) -> SignedAction:
-    """What an entry says about signed bytes."""
+    """Return the description of a signature for an entry."""
     told = _decode(body)
     names = {
         "name": told.name if kind in _NAMED else "",
@@ -163,12 +163,14 @@ def describe(kind: SignatureKind, subject: str, body: bytes, details: Mapping[st
 
 
 def entry_link(subject: str, body: bytes) -> str:
-    """The link of a stored entry: what the next entry of its author repeats."""
+    """Return the link of a stored entry, which the next entry of its author repeats."""
     return link_of(subject, NONE, body)
 
 
 def _decode(body: bytes) -> _Body:
-    """The fields that can be read; the run alone where another one has a type of its own, as the properties of a fact have."""
+    """
+    Decode the readable fields. If another field has an unexpected type, such as the properties of a fact, decode only the run.
+    """
     try:
         return msgspec.json.decode(body, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

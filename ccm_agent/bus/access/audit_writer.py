@@ -1,11 +1,11 @@
 """
-Append entries to an operator's audit trail while a command goes on.
+Append entries to an operator's audit trail while a command runs.
 
 Entries are written in the background, one after the other, so that a request is not delayed. Several processes of one operator
-share a chain: each entry is stored only if its author's newest entry is the one that it follows, and is made again otherwise.
+share a chain: an entry is stored only if it follows its author's newest entry. Otherwise it is created again.
 
-An entry that cannot be written does not keep a command from its work. The holder of the key can omit entries anyway, and an
-audit stream without a leader must not keep operators from repairing a fleet. The trouble is reported when the command ends.
+If an entry cannot be written, the command continues. The holder of the key can omit entries anyway, and an audit stream without
+a leader must not prevent operators from repairing a fleet. The error is reported at the end of the command.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.streams import Stored
 
 CLOSE_S = 5.0
-"""How long a command waits at its end for entries that are not written yet."""
+"""How long a command waits at its end for unwritten entries."""
 
 WAITING_LIMIT = 10_000
 _TRIES = 20
@@ -46,7 +46,7 @@ _REPEATS_LIMIT = 1000
 
 
 class _Waiting(Struct, frozen=True):
-    """Something that was signed, when, and the id of its message in each attempt."""
+    """A signature that waits for its entry: its description, its time, and the id of its message in each attempt."""
 
     signed: SignedAction
     time_ms: int
@@ -58,8 +58,8 @@ class AuditWriter:
     The trail of one operator.
 
     Attributes:
-        lost: How many entries were not written.
-        trouble: Why the last of them was not; "" if all were.
+        lost: The number of entries that were not written.
+        trouble: Why the last of them was not written; "" if all were written.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class AuditWriter:
         Args:
             author: The operator's name.
             key: Signs entries.
-            now_ms: The time in milliseconds since 1970.
+            now_ms: Returns the time in milliseconds since 1970.
             own_keys: Other public keys of this operator, whose entries the chain continues.
         """
         self.lost = 0
@@ -86,7 +86,7 @@ class AuditWriter:
         self._repeats: dict[tuple[str, str, str], None] = {}
 
     def take(self, signed: SignedAction) -> None:
-        """Something was signed. A request that goes out again, to nodes that have not answered, has one entry."""
+        """Queue an entry for a signature. A request that is sent again to nodes that have not answered has one entry."""
         if signed.run and signed.kind == SignatureKind.REQUEST:
             same = signed.subject, signed.run, signed.kind
             if same in self._repeats:
@@ -102,7 +102,7 @@ class AuditWriter:
 
     @contextlib.asynccontextmanager
     async def writing(self, connection: Connection) -> AsyncIterator[None]:
-        """Write entries as long as the context lasts, and at its end those that wait."""
+        """Write entries while the context is open, and write the remaining ones at its end."""
         task = asyncio.create_task(self._run(connection), name="audit")
         try:
             yield
@@ -118,7 +118,7 @@ class AuditWriter:
             await self._write_all(connection)
 
     async def _close(self, connection: Connection) -> None:
-        """Write what waits; after CLOSE_S the rest is given up."""
+        """Write the remaining entries. After CLOSE_S, discard the rest."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._write_all(connection)
@@ -130,7 +130,7 @@ class AuditWriter:
         while self._waiting:
             if not self._is_off:
                 await self._try_to_write(connection, self._waiting[0])
-            # only now: when the task is cancelled meanwhile, `close` writes it
+            # Remove it only now: if the task was cancelled before, `close` writes it.
             self._waiting.popleft()
         self._is_waiting.clear()
 
@@ -150,7 +150,7 @@ class AuditWriter:
             try:
                 await self._append(connection, self._newest, waiting)
             except (RevisionError, BusUnavailableError) as err:
-                # another process was faster, or the acknowledgement was lost
+                # Another process stored an entry first, or the acknowledgement was lost.
                 self._newest = None
                 if not left or isinstance(err, NoRespondersError):
                     raise
@@ -177,7 +177,7 @@ class AuditWriter:
         headers = {
             SIGNATURE_HEADER: signature,
             EXPECTED_SEQUENCE: str(sequence),
-            # an entry whose acknowledgement was lost is not stored twice
+            # An entry is not stored twice if its acknowledgement was lost.
             MESSAGE_ID: waiting.message_id,
         }
         ack = await store(connection, self._subject, body, headers)
@@ -185,7 +185,7 @@ class AuditWriter:
         self._newest = None if ack.duplicate else stored
 
     async def _read_newest(self, connection: Connection) -> tuple[int, int, str]:
-        """Sequence, number and link of the newest entry. After an entry that is not ours, a new chain begins."""
+        """Return sequence, number and link of the newest entry. If it is not ours, a new chain begins after it."""
         found = await read_newest(connection, AUDIT_STREAM, [self._subject])
         if not found:
             return 0, 0, NONE

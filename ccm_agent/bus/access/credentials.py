@@ -1,9 +1,9 @@
 """
 Identities on the broker: the keys of a fleet, the configuration of its servers, and credentials of nodes and operators.
 
-The broker runs in the operator mode of NATS. Its configuration names one operator and its accounts, all public, and it accepts
-every user whose JWT was signed by one of the accounts. The JWT contains the user's permissions, so a new node needs no change
-on any server, and no server has a secret that could create a user. Imports and exports are in the JWTs of the accounts
+The broker runs in the operator mode of NATS. Its configuration names one operator and its accounts, all public. It accepts each
+user with a JWT that one of the accounts signed. The JWT contains the user's permissions, so a new node needs no change on any
+server, and no server has a secret that could create a user. Imports and exports are in the JWTs of the accounts
 (`bus.access.accounts`). See docs/concepts/authorization.md.
 
 Source: NATS JWT version 2 (ADR-14), nats-server's `jwt/v2`; nkeys (ADR-1).
@@ -42,10 +42,10 @@ MAX_CONTROL_LINE = 65_536
 """The longest protocol line that the server must accept: the first one contains the JWT of the user, and 4 KiB are too short."""
 
 MAX_JWT = 48_000
-"""A JWT beyond this would not fit in that line."""
+"""The longest JWT that fits in that line."""
 
 _SEED_BYTES = 36
-"""Two of prefix, 32 of key, two of checksum."""
+"""Two bytes of prefix, 32 of key and two of checksum."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 _JWT_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN NATS USER JWT-{3,}+\s*+(\S++)\s++-{3,}+END")
@@ -65,7 +65,7 @@ class Authority(Struct, frozen=True, kw_only=True):
         operator: Signs accounts. (The NATS term; it is not a person.)
         account: Signs operators with `--admin`: the account CTL, which holds the streams.
         ops: Signs all other operators.
-        nodes: Signs nodes; all that `ccmctl node add` needs.
+        nodes: Signs nodes; the only key that `ccmctl node add` needs.
         audit: The account of the audit stream; signs only the user that creates the stream.
         system: The system account of the servers.
         join: The account of join tokens.
@@ -82,7 +82,7 @@ class Authority(Struct, frozen=True, kw_only=True):
     node_signer: Secret
 
     def of(self, account: Account) -> Secret:
-        """The seed of an account."""
+        """Return the seed of an account."""
         return {
             Account.CTL: self.account,
             Account.OPS: self.ops,
@@ -101,7 +101,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
         public_key: Distinguishes these credentials from others of the same name.
         jwt: Its JWT.
         seed: The seed of its key.
-        text: The file that `creds` names: both.
+        text: The content of the credentials file: JWT and seed.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
 
 def new_authority() -> Authority:
-    """New keys."""
+    """Generate new keys."""
     import nkeys
 
     account = nkeys.PREFIX_BYTE_ACCOUNT
@@ -129,7 +129,7 @@ def new_authority() -> Authority:
 
 
 def new_account() -> Secret:
-    """A new account's seed."""
+    """Generate the seed of a new account."""
     import nkeys
 
     return _new_seed(nkeys.PREFIX_BYTE_ACCOUNT)
@@ -137,7 +137,7 @@ def new_account() -> Secret:
 
 def new_root() -> Secret:
     """
-    The seed of a new root key, which signs the list of operators' keys (`bus.signatures.trust`).
+    Generate the seed of a new root key, which signs the list of operators' keys (`bus.signatures.trust`).
 
     No key of the broker is derived from it, and the broker never receives it.
     """
@@ -147,22 +147,22 @@ def new_root() -> Secret:
 
 
 def public_key(seed: Secret) -> str:
-    """The public key of a seed."""
+    """Return the public key of a seed."""
     return _public(_pair(seed))
 
 
 def connections_subject(account: str) -> str:
-    """The subject in the system account for the connections of an account; `account` is its public key."""
+    """Return the subject in the system account for the connections of an account; `account` is its public key."""
     return f"$SYS.REQ.ACCOUNT.{account}.CONNZ"
 
 
 def account_subject(account: str) -> str:
-    """The subject in the system account for what servers know about an account; `account` is its public key."""
+    """Return the subject in the system account for an account's data on the servers; `account` is its public key."""
     return f"$SYS.REQ.ACCOUNT.{account}.INFO"
 
 
 def asker_credentials(system: Secret, name: str, subjects: Sequence[str], expires: int) -> Credentials:
-    """Credentials in the system account that may publish on these subjects only, and expire soon."""
+    """Create short-lived credentials in the system account that may publish only on these subjects."""
     inbox = f"{inbox_prefix(name)}.>"
     # The seed determines the user's account; only the subjects given here have an effect.
     allowed = Permissions(account=Account.CTL, publish=tuple(subjects), subscribe=(inbox,))
@@ -176,13 +176,13 @@ def server_configuration(
     moving: bool = False,
 ) -> str:
     """
-    The configuration for every server of the cluster; nothing in it is secret.
+    Return the configuration for every server of the cluster. It contains no secrets.
 
     Args:
         authority: The keys.
-        revoked: For each account the public keys of users, each with a time (seconds since 1970): JWTs issued until then
+        revoked: For each account, the public keys of users, each with a time (seconds since 1970). JWTs issued up to that time
             are void. `*` means every user.
-        moving: Credentials of the old one-account layout still work (`accounts.grants`).
+        moving: Whether credentials of the old one-account layout still work (`accounts.grants`).
     """
     operator, system = _pair(authority.operator), _public(_pair(authority.system))
     keys = {account: _public(_pair(authority.of(account))) for account in Account}
@@ -200,7 +200,7 @@ def server_configuration(
     preload[system] = _jwt(
         operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
     )
-    # Always the same, because servers do not reload a configuration in which it differs.
+    # Always identical, because servers do not reload a configuration in which the operator differs.
     itself = _jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (
@@ -216,7 +216,7 @@ def server_configuration(
 
 
 def table_mark(*, moving: bool) -> str:
-    """A comment in the servers' configuration: another one says that accounts, permissions or limits differ in this version."""
+    """Return a comment for the servers' configuration. It changes if accounts, permissions or limits differ between versions."""
     table = msgspec.json.encode([grants(moving=moving), CONNECTIONS, node_template(), LOGIN_S])
     return f"# Accounts: {hashlib.sha256(table).hexdigest()[:16]}"
 
@@ -229,7 +229,7 @@ def _limits(account: Account, *, moving: bool) -> dict[str, Any]:
 
 
 def _scope(key: str) -> dict[str, Any]:
-    """A scoped signing key in an account's JWT: what every user that it signs may do."""
+    """Return a scoped signing key for an account's JWT, with the permissions of every user that it signs."""
     template = node_template()
     return {
         "kind": "user_scope",
@@ -254,13 +254,13 @@ def user_credentials(
     account: Secret, name: str, permissions: Permissions, *, expires: int | None = None
 ) -> Credentials:
     """
-    New credentials of a node or an operator.
+    Create credentials of a node or an operator.
 
     Args:
-        account: The seed of the account that the permissions are for.
+        account: The seed of the account of the permissions.
         name: The node or operator.
         permissions: Its permissions on the broker.
-        expires: When they expire, in seconds since 1970; None: never.
+        expires: The expiry in seconds since 1970; None: never.
 
     Raises:
         UsageError: The name is not valid, or there are too many permissions for one JWT.
@@ -272,7 +272,9 @@ def user_credentials(
 
 
 def token_credentials(account: Secret, name: str, expires: int, networks: Sequence[str]) -> Credentials:
-    """The credentials in the join token `name`, which the broker accepts from these networks; from all if there are none."""
+    """
+    Return the credentials for the join token `name`. The broker accepts them from these networks, or from all if there are none.
+    """
     allowed = token_permissions(name)
     claims = _user_limits(allowed.account, allowed.publish, allowed.subscribe)
     return _credentials(account, name, claims | ({"src": list(networks)} if networks else {}), expires)
@@ -282,14 +284,14 @@ def scoped_credentials(
     signer: Secret, account: str, name: str, tags: Sequence[str], *, expires: int | None = None
 ) -> Credentials:
     """
-    New credentials of a node, whose permissions are in the account's JWT (`permissions.node_template`).
+    Create credentials of a node. Its permissions are in the account's JWT (`permissions.node_template`).
 
     Args:
         signer: The seed of the scoped signing key.
         account: The public key of the account.
         name: The node.
         tags: See `permissions.Permissions`.
-        expires: When they expire, in seconds since 1970; None: never.
+        expires: The expiry in seconds since 1970; None: never.
 
     Raises:
         UsageError: The name is not valid.
@@ -298,19 +300,19 @@ def scoped_credentials(
 
 
 def scoped_jwt(signer: Secret, account: str, name: str, key: str, tags: Sequence[str], expires: int) -> str:
-    """The JWT of a node that made its own key `key`; else as `scoped_credentials`."""
+    """Return the JWT of a node that generated its own key `key`; otherwise like `scoped_credentials`."""
     return _jwt(_pair(signer), key, "user", name, _scoped_claims(account, tags), expires)
 
 
 def new_user() -> Secret:
-    """The seed of a new user, such as a node that joins."""
+    """Generate the seed of a new user, such as a joining node."""
     import nkeys
 
     return _new_seed(nkeys.PREFIX_BYTE_USER)
 
 
 def credentials_text(token: str, seed: Secret) -> Secret:
-    """A credentials file of a user's JWT and its seed."""
+    """Return the credentials file for a user's JWT and seed."""
     return Secret(
         f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
         "************************* IMPORTANT *************************\n"
@@ -320,7 +322,7 @@ def credentials_text(token: str, seed: Secret) -> Secret:
 
 
 def _scoped_claims(account: str, tags: Sequence[str]) -> dict[str, Any]:
-    # A user of a scoped key must state no permissions and no limits of its own.
+    # A user of a scoped key must not have permissions or limits of its own.
     return {"issuer_account": account, "tags": list(tags)}
 
 
@@ -339,17 +341,17 @@ def _credentials(issuer: Secret, name: str, claims: dict[str, Any], expires: int
 
 
 def is_name(text: str) -> bool:
-    """The text is a valid name of a node or operator."""
+    """Whether the text is a valid name of a node or operator."""
     return _NAME.fullmatch(text) is not None
 
 
 def name_in_credentials(text: str) -> str:
-    """The name in a credentials file; "" if there is none. Nothing is verified here; the broker does that."""
+    """Return the name in a credentials file; "" if there is none. Nothing is verified here; the broker does that."""
     return claims_in_jwt(text)[0]
 
 
 def claims_in_jwt(token: str) -> tuple[str, str, int]:
-    """Name, public key and expiry (seconds since 1970; 0: none) in a user's JWT, or in its file. Nothing is verified."""
+    """Return name, public key and expiry (seconds since 1970; 0: none) of a user's JWT, or of its file. Nothing is verified."""
     found = _JWT_IN_CREDS.search(token)
     token = found[1] if found else token
     claims = _claims_in(token)
@@ -359,39 +361,39 @@ def claims_in_jwt(token: str) -> tuple[str, str, int]:
 
 
 def name_in_jwt(token: str) -> str:
-    """The name in a user's JWT; "" if there is none. Nothing is verified."""
+    """Return the name in a user's JWT; "" if there is none. Nothing is verified."""
     name = _claims_in(token).get("name")
     return name if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
 
 def only_inboxes_in_credentials(text: str) -> list[str]:
     """
-    The inboxes to which the permissions of a credentials file limit its user, as subscriptions such as `_INBOX_ann.>`.
+    Return the inboxes to which a credentials file limits its user, as subscriptions such as `_INBOX_ann.>`.
 
     Returns:
-        Nothing for credentials that may subscribe to any inbox, or that say nothing about it. Nothing is verified.
+        An empty list if the credentials allow any inbox, or if they do not contain permissions. Nothing is verified.
     """
     subjects = _allowed(text, "sub")
     return [] if ">" in subjects else [subject for subject in subjects if subject.startswith("_INBOX")]
 
 
 def expiry_in_credentials(text: str) -> int:
-    """When the JWT of a credentials file expires, in seconds since 1970; 0 when it says nothing. Nothing is verified."""
+    """Return when the JWT of a credentials file expires, in seconds since 1970; 0 if it has no expiry. Nothing is verified."""
     return claims_in_jwt(text)[2]
 
 
 def forbids_publishing(text: str, subject: str) -> bool:
-    """Whether a credentials file says that the broker will refuse a message on a subject; False also when it says nothing."""
+    """Whether the permissions in a credentials file deny publishing on a subject; False if the file has no permissions."""
     allowed = _allowed(text, "pub")
     return bool(allowed) and not any(subject_matches(pattern, subject) for pattern in allowed)
 
 
 def account_in_configuration(text: str, account: Account) -> tuple[str, tuple[str, ...]]:
     """
-    The public key of an account in the servers' configuration, and the public keys of its scoped signing keys.
+    Return the public key of an account in the servers' configuration, and those of its scoped signing keys.
 
     Returns:
-        "" and nothing when the configuration has no such account. Nothing is verified.
+        "" and an empty tuple if the configuration has no such account. Nothing is verified.
     """
     for key, token in _ACCOUNT_TOKEN.findall(text):
         claims = _claims_in(token)
@@ -404,12 +406,12 @@ def account_in_configuration(text: str, account: Account) -> tuple[str, tuple[st
 
 
 def account_tokens(text: str) -> dict[str, str]:
-    """The JWTs of all accounts in the servers' configuration, by public key. Nothing is verified."""
+    """Return the JWTs of all accounts in the servers' configuration, by public key. Nothing is verified."""
     return dict(_ACCOUNT_TOKEN.findall(text))
 
 
 def _allowed(text: str, word: str) -> list[str]:
-    """The subjects that a credentials file allows its user to publish on (`pub`) or to subscribe to (`sub`)."""
+    """Return the subjects that a credentials file allows its user to publish on (`pub`) or to subscribe to (`sub`)."""
     found = _JWT_IN_CREDS.search(text)
     user = _claims_in(found[1]).get("nats") if found else None
     permission = user.get(word) if isinstance(user, dict) else None
@@ -418,7 +420,7 @@ def _allowed(text: str, word: str) -> list[str]:
 
 
 def _claims_in(token: str) -> dict[str, Any]:
-    """What a JWT says; {} when it cannot be read. Nothing is verified."""
+    """Return the content of a JWT; {} if it cannot be read. Nothing is verified."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
@@ -431,10 +433,10 @@ def _claims_in(token: str) -> dict[str, Any]:
 
 def check_seed(seed: Secret, letter: str, source: str) -> Secret:
     """
-    The seed, checked for its kind: `O` for an operator, `A` for an account.
+    Check the kind of a seed (`O` for an operator, `A` for an account) and return it.
 
     Raises:
-        InputError: It is of another kind, or damaged; the error does not show it.
+        InputError: The seed is of another kind, or damaged. The error does not show it.
     """
     text = seed.reveal()
     if not text.startswith(f"S{letter}"):
@@ -445,7 +447,7 @@ def check_seed(seed: Secret, letter: str, source: str) -> Secret:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except ValueError:
         raw = b""
-    # nkeys does not verify the checksum; with a damaged key no user could connect.
+    # nkeys does not verify the checksum, and with a damaged key no user could connect.
     if len(raw) != _SEED_BYTES or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise InputError(f"{source}: the seed is damaged; restore it from a backup")
     return seed

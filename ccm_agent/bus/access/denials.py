@@ -18,7 +18,7 @@ _READS = (".INFO", ".DIRECT.GET.", ".MSG.GET.", ".CONSUMER.", ".NAMES", ".LIST")
 
 def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
     """
-    The error for an operation that the broker refused.
+    Return the error for an operation that the broker refused.
 
     Args:
         settings: The settings of the connection.
@@ -37,7 +37,7 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
 
 
 def _scope_of(subject: str) -> str:
-    """The scope of a request as operators write it; "" for other subjects."""
+    """Return the scope of a request in the form that operators use; "" for other subjects."""
     try:
         return format_scope(parse_request(subject)[1])
     except ProtocolError:

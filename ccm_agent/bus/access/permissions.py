@@ -1,10 +1,10 @@
 """
 Permissions on the broker, as data: the account and the subjects of a node and of an operator.
 
-A broker checks only the subject that a user publishes on or subscribes to. It does not check where a reply is sent, nor the
-content of a body. For this reason, subjects contain scope and sender, `bus.access.accounts` separates replies from stored data,
-and agents check the rest (`bus.requests`, `bus.events`, `bus.signatures.signing`). tests/nats/test_permissions.py tests every
-line on a real server.
+A broker checks only the subject that a user publishes on or subscribes to. It does not check the reply subject or the content of
+a body. For this reason, subjects contain scope and sender, `bus.access.accounts` separates replies from stored data, and agents
+check the rest (`bus.requests`, `bus.events`, `bus.signatures.signing`). tests/nats/test_permissions.py tests every line on a
+real server.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from ccm_agent.model.wire import (
 )
 
 _ROLLOUT_KEYS = (f"{ROLLOUTS}.*", f"{STARTS}.*.starts", f"{SERVERS}.*")
-"""What drivers and servers of rollouts write."""
+"""The keys that drivers and servers of rollouts write."""
 
 
 class Permissions(Struct, frozen=True, kw_only=True):
@@ -81,8 +81,8 @@ class Permissions(Struct, frozen=True, kw_only=True):
         account: The user's account.
         publish: Subjects it may publish on.
         subscribe: Subjects it may subscribe to.
-        tags: For a node: what its credentials contain instead, if the servers have the permissions (`node_template`).
-        answers: It may also answer each message that it receives, once.
+        tags: For a node: the tags that its credentials contain if the servers have the permissions (`node_template`).
+        answers: Whether it may also answer each message that it receives, once.
     """
 
     account: Account
@@ -92,7 +92,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
     answers: bool = False
 
     def as_configuration(self) -> str:
-        """The value of `permissions` in a nats-server configuration."""
+        """Return the value of `permissions` for a nats-server configuration."""
         publish, subscribe = (
             ", ".join(f'"{subject}"' for subject in subjects) for subjects in (self.publish, self.subscribe)
         )
@@ -105,16 +105,18 @@ class Role(Struct, frozen=True, kw_only=True):
     The permissions of an operator, in the terms of the command line. Every operator may read facts, status and events.
 
     Attributes:
-        plan: Scopes, or EVERYWHERE, in which the operator may plan, check and import. Nodes that demand signatures run no
+        plan: Scopes, or EVERYWHERE, in which the operator may plan, check and import. Nodes that require signatures do not run
             commands of such a manifest. Other nodes run its guards and checks as root, because they cannot identify the operator.
         apply: Scopes, or EVERYWHERE, in which the operator may also change nodes, by request or by assignment, and stop runs.
         exec: Scopes, or EVERYWHERE, in which the operator may run single commands, and stop runs.
-        maintain: Scopes, or EVERYWHERE, in which the operator may disable and enable nodes, and have them converge now.
-        data: May write hiera documents.
-        facts: May assign facts, and so move nodes into any role.
-        schedules: May create schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
-        join: May create join tokens, answer nodes that join, renew their credentials or leave, and remove what is stored of them.
-        admin: May create streams, remove nodes, register and remove services, and purge.
+        maintain: Scopes, or EVERYWHERE, in which the operator may disable and enable nodes, and make them converge now.
+        data: Whether the operator may write Hiera documents.
+        facts: Whether the operator may assign facts, and so move nodes into any role.
+        schedules: Whether the operator may create schedules, and so apply anywhere: the broker does not compare a schedule's
+            target with its subject.
+        join: Whether the operator may create join tokens, answer nodes that join, renew their credentials or leave, and remove
+            their stored entries.
+        admin: Whether the operator may create streams, remove nodes, register and remove services, and purge.
     """
 
     plan: tuple[str, ...] = ()
@@ -129,18 +131,18 @@ class Role(Struct, frozen=True, kw_only=True):
 
 
 NODE_KINDS = ("node", "facts", "presence")
-"""What a node writes about itself in CCM_NODES."""
+"""The kinds of keys that a node writes about itself in CCM_NODES."""
 
 TOKEN_TAG, ADDRESS_TAG, READS_TAG = "token", "address", "reads"
-"""Tags of a node's credentials: its name as one token, its addresses, and the stream of registrations if it may read it."""
+"""Tags of a node's credentials: its name as one token, its addresses, and the stream of registrations if the node may read it."""
 
 
 def node_template() -> Permissions:
     """
-    The permissions of all nodes whose credentials a scoped signing key signed, with the server's words for what differs.
+    Return the permissions of all nodes with credentials from a scoped signing key, with the server's placeholders.
 
-    `{{name()}}` stands for the user's name, and `{{tag(address)}}` for each of its tags that begins with `address:`. Servers have
-    these permissions, and not the credentials, so they change without new credentials (ADR 118).
+    `{{name()}}` is replaced by the user's name, and `{{tag(address)}}` by each of its tags that begins with `address:`. The
+    servers store these permissions, so they can change without new credentials (ADR 118).
     """
     publish, subscribe = _node_subjects(
         "{{name()}}",
@@ -155,15 +157,15 @@ def node_permissions(
     node: str, addresses: Sequence[str] = (), *, reads_registrations: bool = False
 ) -> Permissions:
     """
-    The permissions of a node: publish under its own name, receive its requests, and read what operators wrote.
+    Return the permissions of a node: publish under its own name, receive its requests, and read documents of operators.
 
-    It may not read events or `CCM_NODES`. Fact scopes are allowed by wildcard, because facts change; a node can therefore
+    A node may not read events or `CCM_NODES`. Fact scopes are allowed by wildcard, because facts change. A node can therefore
     receive requests to other roles.
 
     Args:
         node: Its identity.
-        addresses: The addresses on which it may register services; without any, it may register none.
-        reads_registrations: It may read the registrations of other nodes, as a load balancer does.
+        addresses: The addresses on which it may register services; if empty, it may not register any.
+        reads_registrations: Whether it may read the registrations of other nodes, as a load balancer does.
     """
     publish, subscribe = _node_subjects(
         check_node(node),
@@ -182,7 +184,9 @@ def node_permissions(
 def _node_subjects(
     node: str, token: str, addresses: Sequence[str], registrations: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The only list of what a node may publish and subscribe to, for a node or for the template of all."""
+    """
+    Return all subjects that a node may publish and subscribe to, for one node or for the template. There is no other such list.
+    """
     publish = (
         # Start, summary, progress and answer of a run.
         f"{PROTOCOL}.session.*.*.{node}",
@@ -190,7 +194,7 @@ def _node_subjects(
         f"{PROTOCOL}.agent.*.{node}",
         *(key_subject(NODES, f"{kind}.{node}") for kind in NODE_KINDS),
         f"{JOIN_RENEWAL}.{node}",
-        # Its own entry of each slot, and the entries of all nodes.
+        # The node's own entry of each slot, and the entries of all nodes.
         key_subject(SLOTS, f"*.{node}"),
         f"{DIRECT}.KV_{SLOTS}",
         *(f"{REGISTRATION_PREFIX}.*.*.*.{address}.*" for address in addresses),
@@ -198,15 +202,16 @@ def _node_subjects(
         # Wildcards of assignments and pages of a bundle are requested in the body, which a broker does not check.
         f"{DIRECT}.KV_{ASSIGNMENTS}",
         f"{DIRECT}.KV_{DATA}.>",
-        # Earlier revisions are requested in the body, too.
+        # Earlier revisions are also requested in the body.
         f"{DIRECT}.KV_{DATA}",
-        # The texts of its own documents, by subject only: never the bare question, whose body the broker does not check.
+        # The texts of its own documents, by subject only: the broker does not check the body of a request without a key in its
+        # subject.
         f"{DIRECT}.KV_{NODE_DATA}.{key_subject(NODE_DATA, token)}.>",
-        # By subject only, too: data keys that are sealed to this node, and encrypted values.
+        # Also by subject only: data keys that are sealed to this node, and encrypted values.
         f"{DIRECT}.KV_{SECRETS}.{key_subject(SECRETS, 'wrap')}.{token}.*",
         f"{DIRECT}.KV_{SECRETS}.{key_subject(SECRETS, 'value')}.>",
         f"{DIRECT}.OBJ_{MANIFESTS}",
-        # The account imports these for fewer subjects. Each level of a pattern costs the server memory for each connection.
+        # The account imports these calls for fewer subjects. Each level of a pattern costs the server memory for each connection.
         f"{DIRECT}.OBJ_{MANIFESTS}.>",
         f"{DIRECT}.{SCHEDULES_STREAM}.>",
         f"{DIRECT}.KV_{TRUST}.>",
@@ -232,7 +237,7 @@ def _address_token(address: str) -> str:
 
 def operator_permissions(name: str, role: Role) -> Permissions:
     """
-    The permissions of an operator: read and receive everything, and send and write what the role allows.
+    Return the permissions of an operator: read and receive everything, and send and write as the role allows.
 
     Operators who may create and purge streams are in the account of the streams; all others are in an account without streams
     (`bus.access.accounts`).
@@ -266,7 +271,8 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     if role.join or role.admin:
         publish.append(key_subject(JOINS, ">"))
     if role.join:
-        # What goes when a node leaves. With credentials that it issues, the service could write all of it but the data keys.
+        # Entries that are removed when a node leaves. The service could write all of them, except data keys, with credentials
+        # that it issues.
         publish += [key_subject(NODES, f"{kind}.>") for kind in NODE_KINDS]
         publish += [key_subject(SLOTS, ">"), key_subject(SECRETS, "wrap.>")]
     if role.admin:
@@ -307,7 +313,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
 
 
 def token_permissions(token: str) -> Permissions:
-    """The permissions of the holder of a join token: one request, and its answer."""
+    """Return the permissions of the holder of a join token: one request, and its answer."""
     return Permissions(
         account=Account.JOIN,
         publish=(f"{JOIN_REQUEST}.{token}",),
@@ -316,7 +322,7 @@ def token_permissions(token: str) -> Permissions:
 
 
 def audit_permissions(name: str) -> Permissions:
-    """The permissions of the user that creates the audit streams: nothing but that."""
+    """Return the permissions of the user that creates the audit streams, which may do only that."""
     api = (f"STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in AUDIT_STREAMS)
     return Permissions(
         account=Account.AUDIT,
@@ -327,7 +333,7 @@ def audit_permissions(name: str) -> Permissions:
 
 def operator_flag_for(subject: str) -> str:
     """
-    The first option of `ccmctl operator add` that allows publishing on a subject.
+    Return the first option of `ccmctl operator add` that allows publishing on a subject.
 
     Returns:
         The option, such as `--data`; "" if every operator may, or no operator.
@@ -361,5 +367,5 @@ def _scope(scope: str) -> str:
 
 
 def _all_of(scope: str) -> str:
-    """The keys of a scope: the scope, and one token for the name."""
+    """Return the keys of a scope: the scope, and one token for the name."""
     return scope if scope == EVERYWHERE else f"{check_scope(scope)}.*"

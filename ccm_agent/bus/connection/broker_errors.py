@@ -1,5 +1,5 @@
 """
-Errors of the broker in the words of an operator: subjects of JetStream's API become the stream or bucket that they belong to.
+Errors of the broker in terms that operators know: subjects of JetStream's API are replaced by the name of their stream or bucket.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _CREATED_BY = {"bucket": "nats kv add", "object store": "nats object add", "stre
 
 
 class NoRespondersError(BusUnavailableError):
-    """No program answers on a subject: no stream stores it, or JetStream is off for the account."""
+    """No program answers on a subject: no stream stores the subject, or JetStream is off for the account."""
 
 
 def place_of(subject: str) -> str:
     """
-    A subject in the words of an operator: `bucket CCM_DATA, key common`, `stream CCM_EVENTS`, `JetStream`.
+    Return the name of a subject for operators: `bucket CCM_DATA, key common`, `stream CCM_EVENTS`, `JetStream`.
 
-    Subjects of JetStream's API mean nothing to most operators. Other subjects are the protocol's, and are returned unchanged.
+    Most operators do not know the subjects of JetStream's API. Other subjects belong to the protocol and are returned unchanged.
     """
     kind, name = _store_of(subject)
     if name:
@@ -37,12 +37,12 @@ def place_of(subject: str) -> str:
 
 
 def jetstream_is_off(address: str) -> str:
-    """The message for a server without streams."""
+    """Return the message for a server without streams."""
     return f"{address}: JetStream is off; start nats-server with `jetstream {{}}`"
 
 
 def no_responders(subject: str) -> str:
-    """Why no stream answers on a subject, and what an operator can do: `ccmctl init` creates only the project's own ones."""
+    """Return why no stream answers on a subject, and the remedy: `ccmctl init` creates only the project's own streams."""
     kind, name = _store_of(subject)
     if not name:
         return f"{subject}: no stream stores this subject, or it has no leader now; create missing streams with `ccmctl init`"
@@ -56,7 +56,7 @@ def is_ours(subject: str) -> bool:
 
 
 def is_not_direct(subject: str) -> NoRespondersError:
-    """The error for a stream that did not answer a direct get, and that this user may not read in another way."""
+    """Return the error for a stream that did not answer a direct get and that this user may not read in another way."""
     kind, name = _store_of(subject)
     stream = f"{_PREFIXES.get(kind, '')}{name}"
     return NoRespondersError(
@@ -66,7 +66,7 @@ def is_not_direct(subject: str) -> NoRespondersError:
 
 
 def _store_of(subject: str) -> tuple[str, str]:
-    """Kind and name of the stream, bucket or object store that a subject belongs to; two empty texts if there is none."""
+    """Return kind and name of the stream, bucket or object store of a subject; two empty texts if there is none."""
     found = _STORE.match(subject)
     if found is None:
         return "", ""

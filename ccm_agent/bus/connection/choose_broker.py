@@ -34,12 +34,12 @@ def choose_broker(
     Args:
         environ: The environment.
         server: URLs that the command line names.
-        context: The context that it names.
-        usual_context: A context that counts before the selected one, if it exists.
-        given: Fields of BusSettings from the command line. They win over the environment's and the context's.
+        context: The context that the command line names.
+        usual_context: A context that takes precedence over the selected one, if it exists.
+        given: Fields of BusSettings from the command line. They take precedence over the environment's and the context's.
 
     Raises:
-        NotFoundError: A context that is named does not exist.
+        NotFoundError: A named context does not exist.
         DocumentError: The context cannot be used.
         UsageError: A URL is not valid.
     """
@@ -59,7 +59,7 @@ def choose_broker(
 
 
 def _from_existing(contexts: Sequence[str], given: dict[str, Any]) -> BusSettings:
-    """Settings of the first of these contexts that exists, or for the broker on this host."""
+    """Return the settings of the first of these contexts that exists; otherwise for the broker on this host."""
     for context in contexts:
         try:
             return settings_from_context(context, **given)
@@ -88,5 +88,5 @@ def named_by_credentials(settings: BusSettings) -> BusSettings:
 
 
 def first_set(environ: Mapping[str, str], names: Sequence[str]) -> str:
-    """The value of the first variable that is set and not empty; ""."""
+    """Return the value of the first variable that is set and not empty; "" if there is none."""
     return next((environ[name] for name in names if environ.get(name)), "")

@@ -1,10 +1,10 @@
 """
 nats-py's client, with overrides. This is the only module that uses its private names.
 
-A `BusClient` serves one connection and never reconnects: when it has ended, `bus.connection.connection` creates another. So
+A `BusClient` serves one connection and never reconnects: when it ends, `bus.connection.connection` creates another one. So
 there is one way to recover from every failure (a lost server, an `-ERR` that closes nats-py's client permanently, expired
-credentials), and messages queued for a dead connection are never sent later, or twice, on the next one. Each override states
-its purpose; without it, a test in tests/nats or tests/contract/bus fails.
+credentials), and messages queued for a dead connection are never sent later, or twice, on the next one. Each override states its
+purpose. If an override is removed, a test in tests/nats or tests/contract/bus fails.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class BusClient(nats.aio.client.Client):
         self, settings: BusSettings, on_malformed: Callable[[str, str], None] = lambda subject, reason: None
     ) -> None:
         """
-        Nothing is connected yet.
+        Create a client without connecting.
 
         Args:
-            settings: Where to and how.
+            settings: The settings of the connection.
             on_malformed: Called with the subject of each dropped malformed message, and the reason.
         """
         super().__init__()
@@ -104,7 +104,7 @@ class BusClient(nats.aio.client.Client):
         Connect to one server.
 
         Raises:
-            BusError: The connection failed and is closed; the message says why.
+            BusError: The connection failed and is closed; the message has the reason.
         """
         settings = self._settings
         try:
@@ -127,7 +127,7 @@ class BusClient(nats.aio.client.Client):
             raise
 
     async def _connect_to_server(self, s: Any) -> None:
-        """Also: remember the cause of a failure, because nats-py reports only "no servers"."""
+        """Override: remember the cause of a failure, because nats-py reports only "no servers"."""
         try:
             await super()._connect_to_server(s)
         except OSError as err:
@@ -138,14 +138,13 @@ class BusClient(nats.aio.client.Client):
         """
         Subscribe, and call `on_message` for each message as it is read; it must not raise.
 
-        nats-py gives each subscription with a callback its own queue and task. For two subscriptions with messages in one
-        packet, it would handle all messages of the first before those of the second, such as a stop before the apply that it is
-        for.
+        nats-py gives each subscription with a callback its own queue and task. If one packet has messages for two subscriptions,
+        it would handle all messages of the first before those of the second. A stop could then be handled before its apply.
         """
         return await self.subscribe(subject, future=cast("asyncio.Future[Msg]", _Listener(on_message)))
 
     def abort(self) -> None:
-        """Drop the connection at once and discard unsent messages; safe to call at any time."""
+        """Drop the connection immediately and discard unsent messages; safe to call at any time."""
         transport = self._transport
         for name in ("_io_writer", "_bare_io_writer"):
             writer = getattr(transport, name, None)
@@ -153,7 +152,7 @@ class BusClient(nats.aio.client.Client):
                 writer.transport.abort()
 
     async def disconnect(self) -> None:
-        """Close the connection, gracefully if possible; the time is bounded even with a dead peer."""
+        """Close the connection, gracefully if possible, within a time limit even if the peer is dead."""
         try:
             async with asyncio.timeout(GOODBYE_S):
                 if not self.ended.is_set():
@@ -167,11 +166,11 @@ class BusClient(nats.aio.client.Client):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server reports about itself."""
+        """The server's information about itself."""
         return dict(self._server_info)
 
     def server_info(self) -> ServerInfo:
-        """What the server at the other end said about itself."""
+        """The parsed information about the server."""
         info = self.info
         connected = self.connected_url
         numbers = re.findall(r"\d+", str(info.get("version", "")).partition("-")[0])[:3]
@@ -192,7 +191,7 @@ class BusClient(nats.aio.client.Client):
 
     @property
     def reading(self) -> asyncio.Task[None] | None:
-        """The reading task; nats-py does not notice when it fails."""
+        """The task that reads; nats-py does not notice if it fails."""
         task: asyncio.Task[None] | None = self._reading_task
         return task
 
@@ -297,7 +296,7 @@ class BusClient(nats.aio.client.Client):
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         """
-        Also: fail pending calls before the cleanup, send nothing more, and leave no task behind.
+        Override: fail pending calls before the cleanup, stop sending, and leave no task behind.
 
         nats-py waits for the transport first, which takes as long as TCP retries with a dead peer, and never wakes callers that
         wait for a pong.
@@ -318,14 +317,14 @@ class BusClient(nats.aio.client.Client):
                 subscription._stop_processing()
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
-        """Also: queue a ping after earlier messages. nats-py's overtakes them, so its pong would not confirm them."""
+        """Override: queue a ping after earlier messages. nats-py's ping overtakes them, so its pong would not confirm them."""
         self._pongs.append(future or asyncio.get_running_loop().create_future())
         await self._send_command(PING)
         await self._flush_pending()
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         """
-        Also: write at once over TCP while the kernel takes all that is written.
+        Override: write immediately over TCP while the kernel accepts all data.
 
         nats-py wakes a task for each message, which costs more than the message.
         """
@@ -337,13 +336,15 @@ class BusClient(nats.aio.client.Client):
         return None
 
     async def _process_pong(self) -> None:
-        """Also: accept the pong to a ping whose sender was cancelled, which would end nats-py's reading task."""
+        """Override: accept the pong for a ping with a cancelled sender, which would end nats-py's reading task."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
     def _connect_command(self) -> bytes:
-        """Also: check the broker before credentials are sent; nats-py sends them without TLS if the server does not offer it."""
+        """
+        Override: check the broker before credentials are sent. Without TLS on the server, nats-py would send them unencrypted.
+        """
         refused = self._why_refused()
         if refused is not None:
             raise RefusedBrokerError(refused)
@@ -361,7 +362,7 @@ class BusClient(nats.aio.client.Client):
         if settings.insecure:
             return None
         if not info.get("auth_required") and settings.has_credentials:
-            # also on loopback: any local user can take the port of a broker that is down
+            # Also on loopback: any local user can take the port of a broker that is down.
             return BusDeniedError(
                 f"{where}: this broker requires no credentials, but you supplied some, so it may be an impostor. "
                 f"Check the URL and which program listens there, or {_ACCEPT}"
@@ -383,7 +384,7 @@ class BusClient(nats.aio.client.Client):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the peer's address is this machine; the host name is not considered."""
+        """Whether the peer's address is on this machine; the host name is not considered."""
         peer = self._of_transport("peername")
         try:
             address = ipaddress.ip_address(peer[0])
@@ -400,7 +401,7 @@ class BusClient(nats.aio.client.Client):
 
     @property
     def certificate_ends(self) -> datetime | None:
-        """When the certificate that the server showed expires; None without TLS."""
+        """When the server's certificate expires; None without TLS."""
         tls = self._of_transport("ssl_object")
         text = (tls.getpeercert() or {}).get("notAfter") if tls is not None else None
         return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC) if text else None
@@ -415,11 +416,11 @@ class BusClient(nats.aio.client.Client):
 
     def deliver(self, sid: int, subject: bytes, reply: bytes, body: bytes, block: bytes) -> None:
         """
-        Pass a message to its subscription. Replaces nats-py's `_process_msg`, which raises on some header blocks of eight
-        bytes, ending its reading task, repairs broken lines, and takes several times as long.
+        Pass a message to its subscription. This replaces nats-py's `_process_msg`. That method raises on some header blocks of
+        eight bytes, which ends the reading task. It also repairs broken lines, and takes several times as long.
 
-        A message whose header block, subject or reply subject is malformed is dropped. An answer to our own request is still
-        delivered, with the headers that the broker appended and marked as a copy: a stored message may have a malformed block,
+        A message whose header block, subject or reply subject is malformed is dropped. A reply to our own request is still
+        delivered, with the headers that the broker appended, and marked as a copy. A stored message may have a malformed block,
         and the reader of a stream counts the messages.
         """
         subscription = self._subs.get(sid)

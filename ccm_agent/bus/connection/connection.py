@@ -5,9 +5,9 @@ One process's connection to the broker, which is maintained in the background an
         await connection.connect_now()      # a controller: connect now or fail
         ...                                 # an agent works without the broker meanwhile
 
-Without a connection, every call that needs the broker fails at once with BusUnavailableError. Nothing is buffered here, because
-buffered messages could be sent twice. Subscriptions persist: each new connection restores them before it calls the `on_connect`
-hooks.
+Without a connection, every call that needs the broker fails immediately with BusUnavailableError. Nothing is buffered here,
+because buffered messages could be sent twice. Subscriptions persist: each new connection restores them before it calls the
+`on_connect` hooks.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?
 
 class Connection:
     """
-    A connection that reconnects by itself, with its operations.
+    A connection that reconnects automatically, with its operations.
 
     Attributes:
         connected: Whether the broker is connected and has all subscriptions.
         since: When `connected` last changed, by `time.monotonic`.
         server: The server at the other end; None before the first connection.
         last_error: Why the last attempt failed or the connection was lost; None while connected.
-        denials: How often the broker refused an operation.
-        malformed: How many messages were dropped because their headers or subjects were malformed.
+        denials: The number of operations that the broker refused.
+        malformed: The number of messages dropped because their headers or subjects were malformed.
     """
 
     def __init__(self, settings: BusSettings, generator: random.Random | None = None) -> None:
         """
-        Nothing is connected yet.
+        Create the object without connecting.
 
         Args:
-            settings: Where to and how.
-            generator: Source of the order of servers and of pauses; None: one of its own.
+            settings: The settings of the connection.
+            generator: Source of the order of servers and of pauses; None: a new one.
         """
         self.settings = settings
         self.since = time.monotonic()
@@ -110,7 +110,7 @@ class Connection:
         task, self._task = self._task, None
         if task is not None:
             while not task.done():
-                # again if it was lost: see `_round_trip`
+                # Cancel again if the cancellation was lost; see `_round_trip`.
                 task.cancel()
                 await asyncio.wait([task], timeout=_ASK_AGAIN_S)
 
@@ -121,7 +121,7 @@ class Connection:
 
     @property
     def reconnects(self) -> int:
-        """How often a lost connection was restored."""
+        """The number of times that a lost connection was restored."""
         return max(0, self._connections - 1)
 
     async def wait_connected(self) -> None:
@@ -155,9 +155,9 @@ class Connection:
 
     def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
         """
-        Call a function after each connect, once subscriptions are restored; it must only queue work.
+        Call a function after each connect, once subscriptions are restored; it must not block.
 
-        Use it to re-read what may have changed while disconnected. The returned function removes the hook.
+        Use it to read again data that may have changed while disconnected. The returned function removes the hook.
         """
         key = object()
         self._hooks[key] = hook
@@ -180,12 +180,12 @@ class Connection:
             body: The message body.
             headers: The message headers.
             reply: The reply subject.
-            confirm: Wait until the broker has processed it, so that a refusal raises here; else it is only logged.
+            confirm: Wait until the broker has processed it, so that a refusal raises here; otherwise a refusal is only logged.
 
         Raises:
-            BusUnavailableError: The broker is away.
+            BusUnavailableError: The broker is unavailable.
             BusDeniedError: The broker refused it (with `confirm`).
-            ProtocolError: It is larger than the broker accepts, or not a valid message.
+            ProtocolError: The message is larger than the broker accepts, or is not valid.
         """
         client = self._living()
         self._check_size(subject, body, headers)
@@ -218,10 +218,10 @@ class Connection:
         Args:
             subject: The subject.
             body, headers: The request.
-            within_s: Timeout in seconds; 0 takes `answer_s` of the settings.
+            within_s: Timeout in seconds; 0 uses `answer_s` of the settings.
 
         Raises:
-            BusUnavailableError: The broker is away, or did not answer in time.
+            BusUnavailableError: The broker is unavailable, or did not answer in time.
             BusDeniedError: The broker refused the request.
             ProtocolError: The request is larger than the broker accepts.
         """
@@ -249,15 +249,15 @@ class Connection:
         """
         Subscribe to subjects, on this connection and every later one.
 
-        While connected, it returns when the broker has accepted all. Otherwise they start with the next connection; a refusal
-        is then logged and set in `Subscription.denied`.
+        While connected, this returns when the broker has accepted all subscriptions. Otherwise they start with the next
+        connection; a refusal is then logged and set in `Subscription.denied`.
 
         Args:
             subjects: Patterns; each becomes one subscription.
-            on_message: Called on the loop; it must only queue work.
+            on_message: Called on the event loop; it must not block.
 
         Raises:
-            BusDeniedError: The broker refused one of them; then none is kept.
+            BusDeniedError: The broker refused one of them; then all are removed.
         """
         made = [Subscription(subject, on_message) for subject in subjects]
         self._subscriptions.update(dict.fromkeys(made))
@@ -283,7 +283,7 @@ class Connection:
             self._subscriptions.pop(each, None)
             await each.detach()
 
-    # --- the life of connections ---
+    # --- lifecycle of connections ---
 
     async def _run_forever(self) -> None:
         """Connect, serve until the connection ends, and repeat until cancelled."""
@@ -327,7 +327,7 @@ class Connection:
             log.warning("no broker", extra={"error": str(err)})
 
     async def _connect(self) -> BusClient:
-        # importing nats takes 0.2 s, so it is imported late and in a thread
+        # Importing nats takes 0.2 s, so it is imported late and in a thread.
         client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.connection.client")
         settings = replaced(self.settings, connect_s=self._rotation.limit_s())
         client: BusClient = client_module.BusClient(settings, self._on_malformed)
@@ -353,12 +353,12 @@ class Connection:
         self._client = client
         self._inbox = client.new_inbox()
         self._answers = Subscription(f"{self._inbox}.*", self._on_answer)
-        # a broker that took long to accept us is as slow now, and a new connection would cost it more than this answer
+        # A broker that was slow to accept us is still slow, and a new connection would cost it more than this reply.
         within_s = max(self.settings.answer_s, self._rotation.limit_s())
         await self._attach(client, [self._answers], within_s)
         if self._answers.denied is not None:
             raise no_inbox(self.settings)
-        # a caller may subscribe while earlier subscriptions are restored
+        # A caller may subscribe while earlier subscriptions are restored.
         while missing := [each for each in self._subscriptions if not each.is_attached(client)]:
             await self._attach(client, missing, within_s)
         self._connections += 1
@@ -377,7 +377,7 @@ class Connection:
     async def _attach(
         self, client: BusClient, subscriptions: Sequence[Subscription], within_s: float
     ) -> None:
-        """Subscribe, and return when the broker has accepted or refused each."""
+        """Subscribe, and return when the broker has accepted or refused each subscription."""
         import nats.errors
 
         try:
@@ -417,7 +417,7 @@ class Connection:
         self._limited.warning("a malformed message is dropped", extra={"subject": subject, "reason": reason})
 
     async def _on_error(self, err: Exception) -> None:
-        """Handle errors that nats-py reports outside of a call; refusals arrive only here, after the call that caused them."""
+        """Handle errors that nats-py reports outside of a call. Refusals arrive only here, after the call that caused them."""
         found = _DENIED.search(str(err))
         if found is None:
             log.debug("the client reports", extra={"error": f"{type(err).__name__}: {err}"})
@@ -452,8 +452,8 @@ class Connection:
 
     def _check_size(self, subject: str, body: bytes, headers: Mapping[str, str] | None) -> None:
         """
-        Check the size with headers: the broker closes the connection over a message that is too large, and nats-py does not
-        count headers.
+        Check the size including headers. The broker closes the connection if a message is too large, and nats-py does not count
+        headers.
         """
         size = len(body)
         if headers:
@@ -491,7 +491,7 @@ class Connection:
                 f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"
             ) from err
         if task and task.cancelling() > asked:
-            # nats-py uses `wait_for`, which in Python 3.11 can lose a cancellation that arrives with the result
+            # nats-py uses `wait_for`, which in Python 3.11 can lose a cancellation that arrives with the result.
             raise asyncio.CancelledError
         if client.ended.is_set():
             raise BusUnavailableError(f"{self.settings.address}: the connection was lost")

@@ -1,8 +1,8 @@
 """
 Strict parsing of header blocks: an incomplete block is refused, and nothing in it is repaired.
 
-A NATS server stores and forwards a publisher's header block unparsed, and appends its own lines to it. An attacker can make a
-parser that guesses the meaning of a malformed block miss those lines. This parser does not guess. It accepts exactly
+A NATS server stores and forwards a publisher's header block unparsed, and appends its own lines to it. If a parser guesses the
+meaning of a malformed block, an attacker can make it miss those lines. This parser does not guess. It accepts exactly
 
     NATS/1.0[ status[ description]]\\r\\n
     (name: value\\r\\n)*
@@ -19,14 +19,16 @@ from ccm_agent.bus.connection.messages import COPIED
 from ccm_agent.model.errors import ProtocolError
 
 BLOCK_LIMIT_BYTES = 64 << 10
-"""A larger block is refused unread. Blocks of this project have less than 2 KiB, and long ones cost every reader time."""
+"""
+A larger block is refused without parsing. Blocks of this project have less than 2 KiB, and long ones cost every reader time.
+"""
 
 STATUS = "Status"
 DESCRIPTION = "Description"
-"""Headers that hold the status of the first line, as in nats-py. A header that has one of these names is refused."""
+"""Headers that contain the status of the first line, as in nats-py. A header with one of these names is refused."""
 
 _TAIL_BYTES = 16 << 10
-"""Longer than everything that a broker appends to a stored message: a subject and some numbers."""
+"""More than the length of the headers that a broker appends to a stored message: a subject and some numbers."""
 
 _VALUE = r"[^\x00-\x08\x0a-\x1f\x7f]*"
 _NAME = r"[!-9;-~]+"
@@ -34,7 +36,7 @@ _BLOCK = re.compile(rf"NATS/1\.0(?: (\d{{3}})(?: ({_VALUE}))?)?\r\n((?:{_NAME}:{
 _LINE = re.compile(rf"({_NAME}):[ \t]*({_VALUE})\r\n")
 
 STORED = frozenset(("nats-stream", "nats-subject", "nats-sequence", "nats-time-stamp"))
-"""Headers that only a broker adds, to a stored message that it sends to a reader; in lower case."""
+"""Lowercase names of headers that only a broker adds, when it sends a stored message to a reader."""
 
 _ONCE = ("nats-", "kv-", "ccm-")
 """Prefixes of names with a meaning for the broker or for this project. A block that repeats such a name is ambiguous."""
@@ -49,10 +51,10 @@ class MalformedHeadersError(ProtocolError):
 
 def parse_headers(block: bytes) -> dict[str, str]:
     """
-    The headers of a message; for a repeated name, the last value.
+    Parse the headers of a message; for a repeated name, the last value is used.
 
     A message that was stored, copied by a direct get, and stored again has a second `Nats-Stream`, `Nats-Subject`,
-    `Nats-Sequence` or `Nats-Time-Stamp`. Its `Nats-Stream` is given as `COPIED`. All four are checked, because the publisher
+    `Nats-Sequence` or `Nats-Time-Stamp`. Its `Nats-Stream` is returned as `COPIED`. All four are checked, because the publisher
     can hide the first line that the broker appends: the broker cuts the last two bytes of the publisher's block without
     parsing it.
 
@@ -98,15 +100,15 @@ def _judge_repeated(names: list[str], headers: dict[str, str]) -> None:
 
 
 def was_stored(headers: Mapping[str, str]) -> bool:
-    """The broker read the message from a stream, so its publisher did not send it to this subject."""
+    """Whether the broker read the message from a stream. If so, its publisher did not send it to this subject."""
     return any(name.lower() in STORED for name in headers)
 
 
 def broker_headers(block: bytes) -> dict[str, str]:
     """
-    The headers that the broker appended to a block that `parse_headers` refuses, marked as `COPIED`.
+    Return the headers that the broker appended to a block that `parse_headers` refuses, marked as `COPIED`.
 
-    A reader of a stream needs the sequence to continue after such a message. The lines are read from the end, so the
+    A reader of a stream needs the sequence to continue after such a message. The lines are read from the end, so that the
     publisher cannot replace them.
     """
     tail = block[-_TAIL_BYTES:].decode("utf-8", "replace")

@@ -1,8 +1,8 @@
 """
-Import nats-py without what only few connections or none of ours need.
+Import nats-py without modules that few or none of our connections need.
 
-nats-py tries to import aiohttp for websockets, and works without. It imports its own JetStream client, half a thousand lines of
-classes that take as long as all else of nats-py, and uses it only in methods that we do not call.
+nats-py tries to import aiohttp for websockets, and works without it. It also imports its own JetStream client, about 500 lines
+of classes, which takes as long as the rest of nats-py. It is used only in methods that we do not call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Finder:
 
     def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
         """
-        Hide aiohttp, and find nats-py's JetStream client so that it is executed when something of it is used first.
+        Hide aiohttp, and load nats-py's JetStream client only at its first use.
 
         Raises:
             ModuleNotFoundError: The module is hidden.
@@ -44,7 +44,7 @@ class _Finder:
 
 @contextlib.contextmanager
 def late_imports() -> Iterator[None]:
-    """In the block, this thread imports nats-py without aiohttp and JetStream, unless they are already imported."""
+    """While the block runs, this thread imports nats-py without aiohttp and JetStream, unless they are already imported."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:

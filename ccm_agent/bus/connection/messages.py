@@ -35,9 +35,9 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     A message as delivered.
 
     Attributes:
-        subject: What it was published on.
-        body: Its bytes.
-        headers: Headers, names as sent.
+        subject: The subject on which it was published.
+        body: The bytes of the body.
+        headers: The headers, with names as sent.
         reply: The reply subject; for a message from a consumer, it encodes the position in the stream.
     """
 
@@ -48,7 +48,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def status(self) -> str:
-        """The broker's status of a reply, such as "404"; "" for messages of programs."""
+        """The broker's status in a reply, such as "404"; "" for messages of programs."""
         return self.headers.get("Status", "")
 
 
@@ -63,10 +63,10 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
         version: Major, minor and patch.
         cluster: Name of its cluster; "" for a single server.
         max_payload_bytes: The largest message, including headers.
-        has_jetstream: JetStream is available.
-        asks_credentials: It refuses clients without credentials.
-        is_loopback: It runs on this host.
-        is_encrypted: The connection uses TLS, and its certificate was verified.
+        has_jetstream: Whether JetStream is available.
+        asks_credentials: Whether it refuses clients without credentials.
+        is_loopback: Whether it runs on this host.
+        is_encrypted: Whether the connection uses TLS with a verified certificate.
         certificate_ends: When that certificate expires; None without TLS.
     """
 
@@ -88,7 +88,7 @@ class PendingReply:
 
     def __init__(self, subject: str, inbox: str, no_jetstream_at: str = "") -> None:
         """
-        Nothing has arrived yet.
+        Create an empty queue of replies.
 
         Args:
             subject: The subject of the request.
@@ -102,14 +102,14 @@ class PendingReply:
 
     async def next(self, limit_s: float) -> Message:
         """
-        The next answer.
+        Return the next reply.
 
         Raises:
             BusUnavailableError: No reply arrived in time, or the connection was lost.
             BusDeniedError: The request was refused.
         """
         try:
-            # most answers of a page have arrived already, and a timer for each would cost more than the answer
+            # Most replies of a page have already arrived, and a timer for each would cost more than the reply.
             if self.arrived.empty():
                 async with asyncio.timeout(limit_s):
                     answer = await self.arrived.get()

@@ -1,8 +1,8 @@
 """
 Parse the server's protocol: lines, and messages with their bytes.
 
-nats-py's parser splits a line at any white space of regular expressions, such as a vertical tab. A server splits only at space
-and tab, so a subject or reply subject with a vertical tab ended the connection of each subscriber.
+nats-py's parser splits a line at any white space in the sense of regular expressions, such as a vertical tab. A server splits
+only at space and tab. So with nats-py's parser, a subject with a vertical tab ends the connection of each subscriber.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MESSAGE_LIMIT_BYTES = 1 << 27
 """A larger message is refused before it is read. It is twice the largest `max_payload`, because a server adds headers."""
 
 DIGITS = 19
-"""The most digits of a size or subscription ID, which are 64-bit numbers."""
+"""The maximum digits of a size or subscription ID, which are 64-bit numbers."""
 
 _END = b"\r\n"
 _DELIVERIES = (b"MSG", b"HMSG")
@@ -62,7 +62,7 @@ class Parser:
             await self._take(line)
 
     def _next(self) -> bytes | None:
-        """Deliver messages up to the next line of another kind, and return that line; None: more bytes are needed."""
+        """Deliver messages up to the next line of another kind, and return that line. None means that more bytes are needed."""
         waiting = self._delivery
         if waiting is not None and len(self._buffer) < waiting.size + len(_END):
             return None
@@ -116,10 +116,10 @@ def _info(text: bytes) -> dict[str, Any]:
 
 
 def _delivery(fields: list[bytes], *, has_headers: bool) -> _Delivery:
-    """`subject sid [reply] [size of the headers] size`; the third is there with headers alone."""
+    """Parse `subject sid [reply] [size of the headers] size`; the header size is present only with headers."""
     first_size = len(fields) - (2 if has_headers else 1)
     numbers = (fields[1], *fields[first_size:]) if first_size in (2, 3) else ()
-    # one check for all, because every message has two or three
+    # One check for all numbers, because every message has two or three.
     if not (all(numbers) and b"".join(numbers).isdigit() and max(map(len, numbers)) <= DIGITS):
         raise _protocol_error()
     headers_size, size = int(fields[first_size]) if has_headers else 0, int(fields[-1])

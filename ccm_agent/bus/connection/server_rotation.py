@@ -1,4 +1,4 @@
-"""Which server of the broker is tried next, for how long, and after which pause."""
+"""Chooses which server of the broker to try next, the time limit of the attempt, and the pause before it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S = 0.25
 _MOST_DOUBLINGS = 20
-"""A million times; more would overflow after some months without a broker."""
+"""A factor of a million. More doublings would overflow after some months without a broker."""
 
 _SLOW_S = 1.0
-"""An attempt that failed later met an overloaded broker, or got no answer at all; a broker that is down refuses at once."""
+"""If an attempt failed later than this, the broker is overloaded or did not answer; a broker that is down refuses immediately."""
 
 _REFUSED_PAUSE_S = 30.0
-"""The limit of the pause after a refusal: the broker is not overloaded, and an operator who corrects credentials waits for it."""
+"""The limit of the pause after a refusal: the broker is not overloaded, and an operator who corrects credentials is waiting."""
 
 _STEADY_S = 30.0
-"""A connection that was lost sooner counts as a miss."""
+"""A connection that was lost sooner is treated as a failed attempt."""
 
 _RESTARTS = 3
 """
-Up to this many short connections in a row are taken for restarts by an operator, so nodes return soon. After more of them, the
-broker probably fails under its returning clients and must not be flooded.
+Up to this many short connections in a row are treated as restarts by an operator, so nodes reconnect soon. If there are more,
+the broker probably fails under the load of reconnecting clients, and must not be flooded.
 """
 
 
@@ -36,18 +36,18 @@ class ServerRotation:
     """
     The servers of one broker, in turn.
 
-    Attempts of a fleet become fewer until the broker can complete them: with each round of all servers the time for one attempt
-    grows, and the pause as well. A broker that is down is not overloaded by attempts, and nodes should be back soon after it, so
-    pauses grow beyond `pause_s` only after slow failures or several short connections. They are random from zero on ("full
-    jitter"), so agents that failed together do not return together.
+    A fleet reduces its attempts until the broker can complete them: after each round of all servers, the time limit of an
+    attempt and the pause grow. Attempts do not overload a broker that is down, and nodes should reconnect soon after it is back.
+    So pauses grow beyond `pause_s` only after slow failures or several short connections. Pauses are random from zero on ("full
+    jitter"), so agents that failed at the same time do not reconnect at the same time.
 
     Attributes:
-        misses: Failed attempts since the last login, and the short connections in a row before it.
+        misses: Failed attempts since the last login, plus the consecutive short connections before it.
     """
 
     def __init__(self, settings: BusSettings, generator: random.Random) -> None:
         """
-        Nothing was tried yet.
+        Create a rotation in which no server has been tried.
 
         Args:
             settings: The servers and the limits.
@@ -63,20 +63,20 @@ class ServerRotation:
         self._is_refused = False
 
     def next(self) -> str:
-        """The address to try now; each round has another order."""
+        """Return the address to try now; each round has a different order."""
         if self.misses % len(self._servers) == 0:
             self._random.shuffle(self._servers)
         return self._servers[self.misses % len(self._servers)]
 
     def missed(self, err: CcmError, after_s: float) -> None:
-        """There was no connection, for this reason and after this time."""
+        """Record a failed attempt, with its error and its duration."""
         self.misses += 1
         self._slow += after_s >= _SLOW_S
         self._is_refused = not isinstance(err, BusUnavailableError)
         self._unanswered = 0 if self._is_refused else self._unanswered + 1
 
     def ended(self, lasted_s: float) -> None:
-        """A connection has ended after this time."""
+        """Record the end of a connection, with its duration."""
         self._short = 0 if lasted_s > _STEADY_S else self._short + 1
         self._slow = max(0, self._short - _RESTARTS)
         self.misses = self._short
@@ -84,18 +84,18 @@ class ServerRotation:
 
     @property
     def are_all_tried(self) -> bool:
-        """Each server was tried in vain."""
+        """Whether all servers were tried without success."""
         return self.misses >= len(self._servers)
 
     def limit_s(self) -> float:
-        """How long the next attempt may take: twice as long after each round without an answer."""
+        """Return the time limit of the next attempt, which doubles after each round without an answer."""
         settings = self._settings
         return _doubled(
             settings.connect_s, self._unanswered // len(self._servers), settings.longest_connect_s
         )
 
     def pause_s(self) -> float:
-        """How long to wait before the next attempt."""
+        """Return the pause before the next attempt."""
         if self.misses == 0:
             return self._random.uniform(0.0, self._settings.spread_s)
         if not self.are_all_tried:
@@ -108,7 +108,7 @@ class ServerRotation:
         return self._random.uniform(0.0, _doubled(_FIRST_PAUSE_S, self.misses // count, limit_s))
 
     def learn(self, discovered: Iterable[str]) -> None:
-        """The members of the cluster that the broker named while a connection lived."""
+        """Add the members of the cluster that the broker reported during a connection."""
         self._servers = list(dict.fromkeys([*self._settings.servers, *discovered]))
 
 

@@ -1,7 +1,7 @@
 """
 Settings of a broker connection: addresses, credentials and limits, from a configuration or a context of the `nats` program.
 
-Nothing here connects, and nothing here shows a secret: passwords and tokens are `Secret` from the moment they are read,
+This module does not connect and does not show secrets: passwords and tokens are `Secret` from the moment they are read,
 including those in a URL.
 """
 
@@ -39,25 +39,26 @@ _CONTEXT_NAME = re.compile(r"[^/\0]+")
 
 class BusSettings(Struct, frozen=True, kw_only=True):
     """
-    Everything a connection needs to know.
+    The settings of a connection.
 
     Attributes:
-        servers: URLs without credentials in them (`settings_for` takes those out); any of them leads to the cluster.
-        identity: The node's identity or the operator's name; answers arrive at an inbox that is named after it.
+        servers: URLs without credentials (`settings_for` removes them); each of them leads to the cluster.
+        identity: The node's identity or the operator's name; replies arrive at an inbox with this name.
         program: The connection's name in the broker's list.
         user, password, token: Credentials of these kinds.
         creds: File with a user's JWT and seed, as `nsc` and `ccmctl node add` write it; read again for each connection.
-        nkey: File with a seed; read likewise.
+        nkey: File with a seed; also read again for each connection.
         ca, cert, key: PEM files for TLS; any of them, or a `tls://` URL, makes TLS mandatory.
-        tls_first: TLS begins before the server says anything.
-        tls_hostname: The name the server's certificate must have; "" takes the URL's.
-        inbox: Prefix for answers instead of the one made from `identity`; "" is usual.
-        insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
+        tls_first: Whether TLS begins before the server sends its information.
+        tls_hostname: The name the server's certificate must have; "" uses the name in the URL.
+        inbox: Prefix for replies, instead of the one derived from `identity`; usually "".
+        insecure: Whether to accept a broker that requires no credentials or offers no TLS, on any host.
         answer_s: Timeout for the broker's replies.
         connect_s: How long the first attempts to connect may take.
         longest_connect_s: How long later attempts may take; the limit doubles with each round of all servers.
-        ping_s: How often an idle connection is pinged; after two missing pongs it counts as lost.
-        spread_s: The longest random wait before the first attempt after a loss, so that a fleet does not reconnect at once.
+        ping_s: The interval of pings on an idle connection; after two missing pongs, the connection is considered lost.
+        spread_s: The longest random wait before the first attempt after a loss, so that a fleet does not reconnect all at the
+            same time.
         first_spread_s: The same for the very first attempt.
         pause_s: The longest random pause between two attempts while the broker is down; the limit doubles with each round, from
             half a second on.
@@ -99,10 +100,10 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     @property
     def acknowledge_s(self) -> float:
         """
-        How long the broker may take to store an event.
+        The time limit for the broker to store an event.
 
-        Longer than for an answer: under load a repeated event makes the broker slower still, and a lost connection is noticed
-        without waiting.
+        It is longer than for a reply: under load, a repeated event makes the broker even slower, and a lost connection is
+        noticed without waiting.
         """
         return 3 * self.answer_s
 
@@ -114,22 +115,22 @@ class BusSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there are credentials; a broker that does not ask for them is then refused."""
+        """Whether there are credentials. If so, a broker that does not require any is refused."""
         return bool(self.creds or self.nkey or self.user or self.token)
 
     @property
     def address(self) -> str:
-        """The servers as people read them."""
+        """The servers as readable text."""
         return ", ".join(mask_url(server) for server in self.servers)
 
 
 def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> BusSettings:
     """
-    Settings for URLs that may hold credentials; one text may hold several URLs, separated by commas.
+    Return settings for URLs that may contain credentials; one text may hold several URLs, separated by commas.
 
     Args:
         servers: URLs; the scheme defaults to `nats`.
-        others: Fields of BusSettings; a user, password or token among them wins over those in the URLs.
+        others: Fields of BusSettings; a user, password or token among them takes precedence over those in the URLs.
 
     Raises:
         UsageError: A URL is not valid; the error does not show its credentials.
@@ -175,15 +176,15 @@ def _without_credentials(text: str) -> tuple[str, dict[str, Any]]:
 
 def settings_from_context(name: str = "", **others: Any) -> BusSettings:
     """
-    Settings of a context of the `nats` program. Blocking: reads one or two small files.
+    Return the settings of a context of the `nats` program. Blocking: reads one or two small files.
 
     Args:
         name: The context; "" is the selected one.
-        others: Fields of BusSettings that win over the context's.
+        others: Fields of BusSettings that take precedence over the context's.
 
     Raises:
-        NotFoundError: No such context, or none is selected.
-        DocumentError: The context's file does not parse, or asks for something that is not supported here.
+        NotFoundError: The context does not exist, or none is selected.
+        DocumentError: The context's file does not parse, or has a setting that is not supported here.
     """
     home = _configuration_home() / "nats"
     if not name:
@@ -249,5 +250,5 @@ def _read(path: Path) -> str:
 
 
 def replaced(settings: BusSettings, **fields: Any) -> BusSettings:
-    """The same settings with other values."""
+    """Return the same settings with other values."""
     return msgspec.structs.replace(settings, **fields)

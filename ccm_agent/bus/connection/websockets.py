@@ -1,8 +1,8 @@
 """
 Load websocket support only for ws:// and wss:// addresses.
 
-aiohttp takes 0.1 s of each start and 11 MiB of each agent. `late_imports` makes it missing for the import of nats;
-`load_websockets` puts it where nats-py looks before the first connection to a ws:// or wss:// address.
+aiohttp takes 0.1 s of each start and 11 MiB of each agent. `late_imports` hides it during the import of nats; `load_websockets`
+provides it to nats-py before the first connection to a ws:// or wss:// address.
 """
 
 from __future__ import annotations

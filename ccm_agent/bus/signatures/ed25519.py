@@ -11,7 +11,7 @@ KEY_BYTES = 32
 
 class Ed25519Key:
     """
-    A private key and its public one.
+    A private key and its public key.
 
     Args:
         raw: The 32 bytes of the key; None generates a new key.
@@ -25,11 +25,11 @@ class Ed25519Key:
 
     @property
     def raw(self) -> bytes:
-        """The private key. Its holder can sign as the user."""
+        """The private key. Anyone who holds it can sign as the user."""
         return bytes(self._key)
 
     def sign(self, data: bytes) -> bytes:
-        """The signature, 64 bytes."""
+        """Return the signature, 64 bytes."""
         return bytes(self._key.sign(data).signature)
 
     def __repr__(self) -> str:

@@ -1,14 +1,15 @@
 """
-Join a fleet: the text of a join token, the request that a node signs, and the answer that it verifies.
+Joining a fleet: the text of a join token, the node's signed request, and the answer that the node verifies.
 
-A token has the broker's addresses, the certificate of its authority, the fleet's root key, and credentials of one user in the
-account JOIN. This user may publish one subject and receive the answer. What the token allows, such as the role and the number of
-nodes, is in the bucket CCM_JOINS, signed by the operator who created it: the holder of a token cannot change it.
+A token contains the broker's addresses, the certificate of its authority, the fleet's root key, and credentials of one user in
+the account JOIN. This user may publish on one subject and receive the answer. The limits of the token, such as the role and the
+number of nodes, are in the bucket CCM_JOINS. They are signed by the operator who created the token, so the holder of a token
+cannot change them.
 
-The node makes its own key and signs the request with it. It also signs with the token's key, so that the holder of the broker,
-who knows the id of each token, cannot join a node. The node accepts an answer only if it names the digest of its own request,
-and if its signer has the permission of the root key in the token. So neither the broker nor another holder of the token can give
-the node credentials of another fleet.
+The node generates its own key and signs the request with it. It also signs with the token's key. So an attacker who controls the
+broker, and knows the id of each token, cannot join a node. The node accepts an answer only if it names the digest of its own
+request, and if the root key in the token permits its signer. So neither the broker nor another holder of the token can give the
+node credentials of another fleet.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ VALID_MS = 300_000
 
 
 class JoinError(CcmError):
-    """A node cannot join, or its credentials cannot be renewed; the code says why."""
+    """A node cannot join, or its credentials cannot be renewed; the code has the reason."""
 
     code = "join.failed"
 
@@ -106,11 +107,11 @@ class JoinToken(Struct, frozen=True, kw_only=True):
 
     @property
     def expires(self) -> int:
-        """When the broker stops to accept it, in seconds since 1970."""
+        """When the broker stops accepting the token, in seconds since 1970."""
         return claims_in_jwt(self.jwt)[2]
 
     def as_text(self) -> str:
-        """The text for `ccm join`: one word."""
+        """Return the text for `ccm join`: one word."""
         packed = _Packed(
             servers=self.servers, ca=self.ca, root=self.root, jwt=self.jwt, seed=self.seed.reveal()
         )
@@ -130,10 +131,10 @@ class _Packed(Struct, frozen=True, kw_only=True):
 
 def read_token(text: str) -> JoinToken:
     """
-    The token of a text.
+    Decode the text of a token.
 
     Raises:
-        InputError: It is damaged; the error does not show it.
+        InputError: The text is damaged; the error does not show it.
     """
     word = text.strip()
     if not word.startswith(TOKEN_PREFIX) or len(word) > TOKEN_LIMIT:
@@ -166,12 +167,12 @@ def _unpack(raw: bytes) -> _Packed:
 
 
 def new_token_id() -> str:
-    """A random id."""
+    """Return a random id."""
     return f"join-{base64.b32encode(secrets.token_bytes(10)).decode().lower()}"
 
 
 def fingerprint(key: str) -> str:
-    """What two people compare of a node's public key: 128 bits."""
+    """Return the part of a node's public key that two people compare: 128 bits."""
     digest = hashlib.sha256(key.encode()).hexdigest()
     return "-".join(digest[at : at + 4] for at in range(0, 32, 4))
 
@@ -185,7 +186,7 @@ class SignedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the body, which the answer names."""
+        """The SHA-256 (hex) of the body, which the answer names."""
         return hashlib.sha256(self.body).hexdigest()
 
 
@@ -200,7 +201,7 @@ def sign_request(
     is_leaving: bool = False,
 ) -> SignedRequest:
     """
-    A request for credentials, or to leave the fleet.
+    Return a signed request for credentials, or to leave the fleet.
 
     Args:
         key: The node's key.
@@ -209,7 +210,7 @@ def sign_request(
         version: The version of the agent.
         token: The join token; None: the node has joined.
         certificate: Without a token: the certificate of the key.
-        is_leaving: The node leaves; otherwise it renews its credentials, if there is no token.
+        is_leaving: Whether the node leaves. Otherwise, without a token, it renews its credentials.
     """
     request = JoinRequest(
         protocol=JOIN_REQUEST if token is not None else JOIN_LEAVE if is_leaving else JOIN_RENEWAL,
@@ -230,7 +231,7 @@ def sign_request(
 
 
 def _subject_of(request: JoinRequest) -> str:
-    """The subject of a request. A node that leaves sends on that of its renewals."""
+    """Return the subject of a request. A node that leaves sends it on the subject of its renewals."""
     protocol = JOIN_RENEWAL if request.protocol == JOIN_LEAVE else request.protocol
     return f"{protocol}.{request.token or request.name}"
 
@@ -243,10 +244,10 @@ def _sign(key: SigningKey, subject: str, body: bytes, now_ms: int) -> str:
 
 def read_request(subject: str, body: bytes) -> JoinRequest:
     """
-    A request as it was sent; nothing is verified except that it belongs on its subject.
+    Decode a request. Only its subject is checked.
 
     Raises:
-        JoinError: It is malformed.
+        JoinError: The request is malformed.
     """
     try:
         request = decode_foreign(body, JoinRequest)
@@ -274,10 +275,10 @@ def verify_request(
     Check that a request was signed with the node's key and, if it names a token, with the key of the token.
 
     Args:
-        token_key: The public key of the token that it names; "" without one.
+        token_key: The public key of the token in the request; "" without a token.
 
     Raises:
-        SignatureError: It was not; a SignatureTimeError if only the time is wrong.
+        SignatureError: A signature is missing or invalid; SignatureTimeError if only the time is wrong.
     """
     _verify_by(request.key, headers.get(SIGNATURE_HEADER, ""), subject, body, now_ms)
     if request.token:
@@ -294,11 +295,11 @@ def sign_answer(
     certifier: SigningKey, permission: str, subject: str, answer: JoinAnswer, now_ms: int
 ) -> tuple[bytes, dict[str, str]]:
     """
-    The body and the headers of an answer.
+    Return the body and the headers of an answer.
 
     Args:
         certifier: A key that the root key allows to certify nodes.
-        permission: This permission.
+        permission: The root key's permission for `certifier`.
         subject: The subject of the request.
         answer: The answer.
         now_ms: The time, in milliseconds since 1970.
@@ -319,10 +320,10 @@ def verify_answer(
     body: bytes, header: str, request: SignedRequest, name: str, key: str, root: str, *, now_ms: int
 ) -> JoinAnswer:
     """
-    The answer to a request, verified under the root key.
+    Verify the answer to a request with the root key, and return it.
 
     Raises:
-        SignatureError: It is not signed by a key that the root allows, or not for this request, name and key.
+        SignatureError: The answer is not signed by a key that the root allows, or is not for this request, name and key.
     """
     late: SignatureTimeError | None = None
     try:
@@ -340,7 +341,7 @@ def verify_answer(
     if answer.protocol != JOIN_ANSWER or answer.request != request.digest:
         raise SignatureError(f"{request.subject}: the answer is for another request")
     if late is not None and (answer.state, answer.code) != (JoinState.REFUSED, WRONG_CLOCK):
-        # the request's nonce makes an answer fresh, so a host whose clock is wrong can be told so
+        # The request's nonce proves that the answer is recent, so it can inform a host that its clock is wrong.
         raise late
     if answer.state is JoinState.JOINED:
         jwt_name, jwt_key, _ = claims_in_jwt(answer.jwt)
@@ -352,7 +353,7 @@ def verify_answer(
 
 
 def make_credentials(answer: JoinAnswer, seed: Secret, root: str) -> bytes:
-    """The credentials file of a node, from a verified answer and the seed of its key."""
+    """Return the credentials file of a node, from a verified answer and the seed of the node's key."""
     trust = Trust(
         root=root,
         signers=SignedText(body=answer.signers, signature=answer.signature),

@@ -1,8 +1,8 @@
 """
-The key that a node signs its events and its entries in buckets with, and the root's certificate of it.
+The key with which a node signs its events and its entries in buckets, and the root's certificate for the key.
 
 Both are in the node's credentials file: the seed, which is also the node's identity on the broker, and the certificate in the
-trust block. The file is read again after each connect, because that is when new credentials take effect.
+trust block. The file is read again after each connect, when new credentials take effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ccm_agent.model.wire import AnswerState
 log = logging.getLogger(__name__)
 
 FINAL_ANSWERS = (AnswerState.REFUSED, AnswerState.SUPERSEDED, AnswerState.EXPIRED, AnswerState.DONE)
-"""Answers that end the node's part in a run, so the node signs them."""
+"""Answers that end the node's part in a run. The node signs these answers."""
 
 
 class NodeKey:
@@ -36,16 +36,16 @@ class NodeKey:
     The key of one node.
 
     Attributes:
-        public_key: The public nkey; "" when the node has no key, and signs nothing.
-        certificate: A signature header of kind `node`; "" when the credentials hold none.
+        public_key: The public nkey; "" if the node has no key and does not sign.
+        certificate: A signature header of kind `node`; "" if the credentials contain none.
     """
 
     def __init__(self, path: str = "") -> None:
         """
-        Take the path; `read` reads the file.
+        Store the path; `read` reads the file.
 
         Args:
-            path: A credentials file, or a file with a seed alone; "" for a node that has neither.
+            path: A credentials file, or a file with only a seed; "" if the node has neither.
         """
         self.public_key = ""
         self.certificate = ""
@@ -54,9 +54,9 @@ class NodeKey:
 
     def read(self, node: str) -> bool:
         """
-        Read the file; True when the key or its certificate changed. Blocking.
+        Read the file, and return whether the key or its certificate has changed. Blocking.
 
-        A file that cannot be read leaves the key as it was: the connection reports what is wrong with the file.
+        If the file cannot be read, the key does not change; the connection reports the error.
         """
         if not self._path:
             return False
@@ -76,7 +76,7 @@ class NodeKey:
         return is_other
 
     def sign(self, subject: str, body: bytes, place: str, issued_ms: int) -> str:
-        """A signature header for an event at a place of the node's chain; "" when the node has no key."""
+        """Return a signature header for an event at a position in the node's chain; "" if the node has no key."""
         if self._key is None:
             return ""
         details = {PLACE_DETAIL: place}
@@ -92,13 +92,14 @@ class NodeKey:
         carries_certificate: bool = False,
     ) -> dict[str, str]:
         """
-        Headers for what the node stores about itself; none without a certificate, because no reader could verify them.
+        Return headers for an entry that the node stores about itself. There are none without a certificate, because no reader
+        could verify them.
 
         Args:
-            subject, body: What is stored, and where.
+            subject, body: The subject of the entry, and its content.
             issued_ms: The time, in milliseconds since 1970.
-            expires_ms: When the entry expires by itself; 0: it does not.
-            carries_certificate: The certificate goes along, for readers that do not read the node's record.
+            expires_ms: When the entry expires; 0: it does not expire.
+            carries_certificate: Whether to include the certificate, for readers that do not read the node's record.
         """
         if self._key is None or not self.certificate:
             return {}
@@ -113,7 +114,7 @@ class NodeKey:
         Open a data key that was sealed to this node.
 
         Raises:
-            ProtocolError: The node has no key, or it was sealed to another one.
+            ProtocolError: The node has no key, or the data key was sealed to another key.
         """
         if self._key is None:
             raise ProtocolError("this node has no credentials, so nothing can be sealed to it")

@@ -1,9 +1,9 @@
 """
-What a node stores about itself, signed with its key (ADR 115), and what other nodes stored, verified.
+The entries that a node stores about itself, signed with its key (ADR 115), and the verification of other nodes' entries.
 
-The signature is of kind `state`, over the subject and the exact bytes. That of an entry that expires expires with it, so
-the holder of the broker cannot show an old presence as a new one. Controllers have the certificate of the key from the node's
-record. Entries that other nodes read carry it: those of slots and registrations.
+The signature has the kind `state` and covers the subject and the exact bytes. It expires with its entry, so an attacker who
+controls the broker cannot show an old presence as a new one. Controllers get the certificate of the key from the node's record.
+Entries that other nodes read (slots and registrations) contain the certificate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TTL_HEADER = "Nats-TTL"
 
 
 class NodeStateBucket(NatsKeyValue):
-    """A bucket in which this node stores its own entries: each of them is signed."""
+    """A bucket in which this node stores its own entries, each of them signed."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class NodeStateBucket(NatsKeyValue):
         carries_certificate: bool = False,
     ) -> None:
         """
-        Take a bucket.
+        Use a bucket.
 
         Args:
             connection: The connection to the broker.
-            bucket: Its name.
+            bucket: The name of the bucket.
             key: The node's key.
             now_ms: Returns the time in milliseconds since 1970.
-            carries_certificate: Other nodes read the entries.
+            carries_certificate: Whether entries include the certificate, because other nodes read them.
         """
         super().__init__(connection, bucket)
         self._key = key
@@ -79,15 +79,15 @@ class NodeStateBucket(NatsKeyValue):
 
 class StateReader:
     """
-    Verifies what nodes stored, by the certificates next to it.
+    Verifies entries of nodes with the certificates stored next to them.
 
     Attributes:
-        is_demanded: What is not signed is refused: the signers list demands it.
+        is_demanded: Whether unsigned entries are refused, because the signers list requires signatures.
     """
 
     def __init__(self, root: str, signers: SignersList | None, now_ms: Callable[[], int]) -> None:
         """
-        Take what is trusted.
+        Create a reader that trusts a root key and a signers list.
 
         Args:
             root: The root's public key.
@@ -105,15 +105,15 @@ class StateReader:
         self, subject: str, body: bytes, signature: str, certificate: str, *, is_timed: bool = True
     ) -> str:
         """
-        The node that signed an entry; "" if it is not signed, and need not be.
+        Return the node that signed an entry; "" if the entry is not signed and signatures are not required.
 
         Args:
-            subject, body: What is stored, and where.
-            signature, certificate: Its headers; the certificate may come from elsewhere.
-            is_timed: Whether its times are checked. They are those of the node's clock, which may be wrong.
+            subject, body: The subject of the entry, and its content.
+            signature, certificate: The entry's headers; the certificate may come from another source.
+            is_timed: Whether the times of the signature are checked. They are from the node's clock, which may be wrong.
 
         Raises:
-            SignatureError: It is not signed as it has to be; a SignatureTimeError if only its times are wrong.
+            SignatureError: The entry is not signed as required; SignatureTimeError if only its times are wrong.
         """
         if not signature and not self.is_demanded:
             return ""
@@ -128,17 +128,17 @@ class StateReader:
         if expires and claims.issued > expires:
             raise SignatureError(f"{subject}: signed with {claims.key} after its certificate expired")
         if is_timed:
-            # clocks differ, so the holder of the broker can show a presence this much longer than it lasts
+            # Clocks differ. So an attacker who controls the broker can show a presence this much longer than it is valid.
             check_times(claims, subject, now_ms=self._now_ms(), late_ms=SKEW_MS)
         return node
 
 
 class StateReaderRef:
     """
-    What an agent verifies the entries of other nodes with, once it knows the signers list.
+    Reference to the verifier of other nodes' entries, which exists once the agent knows the signers list.
 
     Attributes:
-        get: Returns it; None where nothing is verified.
+        get: Returns the verifier; None if nothing is verified.
     """
 
     def __init__(self) -> None:
@@ -147,10 +147,10 @@ class StateReaderRef:
 
 def verify_state(signature: str, subject: str, body: bytes) -> Claims:
     """
-    The claims of what a node stored. The caller checks its times, and whose key it is.
+    Return the claims of a node's stored entry. The caller checks the times and the owner of the key.
 
     Raises:
-        SignatureError: It is not signed, or was changed.
+        SignatureError: The entry is not signed, or was changed.
     """
     if not signature:
         raise SignatureError(f"{subject}: it is not signed")
@@ -163,31 +163,31 @@ def verify_state(signature: str, subject: str, body: bytes) -> Claims:
 
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)
-"""Gates and templates read the same entries again and again."""
+"""Gates and templates read the same entries repeatedly."""
 
 
 @lru_cache(maxsize=131_072)
 def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
     """
-    The node that a certificate names, until when its key is certified, and the key that certified it.
+    Return the node that a certificate names, when its validity ends, and the key that certified it.
 
-    The time is in milliseconds since 1970; 0: without end. A scan of more nodes than the cache keeps finds nothing in it. Only
-    certificates that lead to the root are in it.
+    The time is in milliseconds since 1970; 0: no end. A scan of more nodes than the cache can store does not benefit from it.
+    The cache contains only certificates that lead to the root.
     """
     node, certified = read_certified(certificate, key, root)
     return node, certified.expires, certified.key
 
 
 def state_headers(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Signature and certificate of a stored entry; "" for what it lacks."""
+    """Return the signature and the certificate of a stored entry; "" for a missing one."""
     return headers.get(SIGNATURE_HEADER, ""), headers.get(CERTIFICATE_HEADER, "")
 
 
 def find_slot_forgery(reader: StateReader | None, entry: KeyValueEntry) -> str:
     """
-    Why an entry of a slot is not that of its node; "" if it is, or if nothing is verified.
+    Return why an entry of a slot is not from its node; "" if it is, or if nothing is verified.
 
-    Its times are not checked: an ignored entry lets another node take the slot, and a wrong clock must not do that.
+    Its times are not checked: if an entry is ignored, another node can take the slot, and a wrong clock must not cause that.
     """
     if reader is None:
         return ""

@@ -1,12 +1,13 @@
 """
-Sealing of secrets: who holds the broker stores them, and only the nodes that they are for can open them.
+Sealing of secrets: the broker stores them, and only the nodes for which they are intended can open them.
 
 A value is encrypted once, with a random data key. The data key is sealed to each node's own key, and to the sealing key of the
-fleet, with which an operator seals it to further nodes later. Nodes and the fleet have ed25519 nkeys; the curve25519 keys that
-seal are derived from them, as libsodium describes it (`crypto_sign_ed25519_pk_to_curve25519`).
+fleet. An operator uses the latter to seal it to more nodes later. Nodes and the fleet have ed25519 nkeys; the curve25519 sealing
+keys are derived from them as in libsodium (`crypto_sign_ed25519_pk_to_curve25519`).
 
-Name and revision of a secret are authenticated with the value: a ciphertext that was copied under another name or revision does
-not open. Nothing here proves who sealed: the documents around it are signed (`model.records.sealed`). See ADR 121.
+Name and revision of a secret are authenticated with the value: a ciphertext that was copied under another name or revision
+cannot be opened. Sealing does not prove who sealed a secret; the documents that contain it are signed (`model.records.sealed`).
+See ADR 121.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SECRETS = "CCM_SECRETS"
 SEALING_KEY = "sealing"
 
 SECRET_LIMIT_BYTES = 64 << 10
-"""The largest value: a message of a broker holds 1 MiB, and a node keeps all that it uses in memory."""
+"""The largest value: a broker's message has at most 1 MiB, and a node keeps all the secrets that it uses in memory."""
 
 NAME_LIMIT = 64
 
@@ -38,10 +39,10 @@ _CONTEXT = b"ccm-secret-v1"
 
 def check_secret_name(name: str) -> str:
     """
-    Return the name if it is one of a secret.
+    Check the name of a secret and return it.
 
     Raises:
-        UsageError: It is too long, or has other characters than a key of a bucket may have.
+        UsageError: The name is too long, or has characters that are not allowed in a key of a bucket.
     """
     if len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
         shown = name if len(name) <= NAME_LIMIT else f"{name[:NAME_LIMIT]}…"
@@ -57,7 +58,7 @@ def check_secret_value(value: Secret) -> None:
     Check that a value can be kept secret.
 
     Raises:
-        UsageError: It is too large, or so short or common that it cannot be masked in output.
+        UsageError: The value is too large, or too short or common to be masked in output.
     """
     plain = value.reveal()
     size = len(plain.encode("utf-8", "surrogateescape"))
@@ -75,27 +76,27 @@ def check_secret_value(value: Secret) -> None:
 
 
 def head_key(name: str) -> str:
-    """The key of the document about a secret: whom it is for, and its revisions."""
+    """Return the key of the document about a secret, which has its recipients and its revisions."""
     return f"head.{check_secret_name(name)}"
 
 
 def value_key(name: str, revision: int) -> str:
-    """The key of an encrypted value."""
+    """Return the key of an encrypted value."""
     return f"value.{check_secret_name(name)}.{revision}"
 
 
 def wraps_of(node: str) -> str:
-    """The beginning of the keys of all data keys that are sealed to a node."""
+    """Return the prefix of the keys of all data keys that are sealed to a node."""
     return f"wrap.{encode_token(node)}"
 
 
 def wrap_key(node: str, name: str) -> str:
-    """The key of a data key that is sealed to a node."""
+    """Return the key of a data key that is sealed to a node."""
     return f"{wraps_of(node)}.{check_secret_name(name)}"
 
 
 def encrypt(name: str, revision: int, value: Secret) -> tuple[bytes, str]:
-    """Encrypt a value; the new data key, and the ciphertext in base64."""
+    """Encrypt a value, and return the new data key and the ciphertext in base64."""
     import nacl.secret
 
     data_key = secrets.token_bytes(nacl.secret.Aead.KEY_SIZE)
@@ -109,7 +110,7 @@ def decrypt(name: str, revision: int, data_key: bytes, ciphertext: str) -> Secre
     Decrypt a value.
 
     Raises:
-        ProtocolError: It was encrypted with another key, under another name or revision, or was changed.
+        ProtocolError: The value was encrypted with another key, under another name or revision, or was changed.
     """
     import nacl.exceptions
     import nacl.secret
@@ -119,7 +120,7 @@ def decrypt(name: str, revision: int, data_key: bytes, ciphertext: str) -> Secre
         plain = nacl.secret.Aead(data_key).decrypt(raw, _associated(name, revision))
         return Secret(plain.decode())
     except (nacl.exceptions.CryptoError, binascii.Error, ValueError, TypeError):
-        # neither the cause nor the bytes are shown
+        # Neither the cause nor the bytes are shown.
         raise ProtocolError(
             f"secret {name}: revision {revision} does not open with the key that was sealed for it; store it again with "
             f"`ccmctl secret put {name}`"
@@ -131,7 +132,7 @@ def seal(data_key: bytes, public_key: str) -> str:
     Seal a data key to an nkey, in base64.
 
     Raises:
-        ProtocolError: It is not the public key of an nkey.
+        ProtocolError: The key is not a public nkey.
     """
     import nacl.exceptions
     import nacl.public
@@ -152,7 +153,7 @@ def unseal(key: SigningKey, sealed: str) -> bytes:
     Open a sealed data key.
 
     Raises:
-        ProtocolError: It was sealed to another key, or was changed.
+        ProtocolError: The data key was sealed to another key, or was changed.
     """
     try:
         raw = base64.b64decode(sealed, validate=True)

@@ -1,8 +1,8 @@
 """
 Opens the secrets that are sealed to this node.
 
-The documents come from a bucket that verifies them and keeps the last good ones on disk, as they are on the broker: sealed. So a
-node opens its secrets while the broker is away, and neither its disk nor the broker ever has a value.
+The documents come from a bucket that verifies them and keeps the last good ones on disk, sealed as on the broker. So a node can
+open its secrets while the broker is unavailable, and neither its disk nor the broker ever contains a value.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SecretReader:
     The secrets of one node.
 
     Args:
-        node: Its identity.
-        key: Its key, which opens what is sealed to it.
+        node: The node's identity.
+        key: The node's key, which opens data keys that are sealed to it.
         loop: The event loop of the bucket; None: nothing can be read.
     """
 
@@ -55,7 +55,7 @@ class SecretReader:
         self, open_bucket: Callable[[str], Awaitable[KeyReader]], numbers: MutableMapping[str, int]
     ) -> None:
         """
-        Take what reads and verifies documents.
+        Set the functions that read and verify documents.
 
         Args:
             open_bucket: Opens a bucket by name.
@@ -65,11 +65,11 @@ class SecretReader:
 
     def open(self, name: str) -> OpenedSecret:
         """
-        A secret with its value. Call it in a thread; on the event loop, ExpressionLimitError demands one.
+        Return a secret with its value. Call it in a thread; on the event loop it raises ExpressionLimitError.
 
         Raises:
-            SecretNotSealedError: It is not sealed to this node.
-            BusError: It cannot be read now, or does not verify.
+            SecretNotSealedError: The secret is not sealed to this node.
+            BusError: The secret cannot be read now, or cannot be verified.
         """
         if self._loop is None:
             raise ExpressionError(
@@ -88,7 +88,7 @@ class SecretReader:
         wrap = await self._wrap(check_secret_name(name))
         value = await self._document(value_key(name, wrap.revision), SealedValue)
         if value is None:
-            # it was replaced between the two reads
+            # The secret was replaced between the two reads.
             wrap = await self._wrap(name)
             value = await self._document(value_key(name, wrap.revision), SealedValue)
         if value is None:

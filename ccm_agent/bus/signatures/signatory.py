@@ -1,8 +1,8 @@
 """
-Signing of everything that an operator sends and writes, with the key in the operator's credentials.
+Signs everything that an operator sends and writes, with the key in the operator's credentials.
 
-The results are headers to send along. Bodies do not change. Each signature names its bases: what the signed bytes were made from.
-What the broker delivered and nothing verified cannot be one (`ccm_agent.bus.signatures.verified`).
+The results are headers; bodies do not change. Each signature requires its bases, from which the signed bytes were made.
+Unverified data from the broker cannot be a base (`ccm_agent.bus.signatures.verified`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ It is far more than the minutes by which clocks of servers differ.
 
 
 NOTE_DETAIL = "note"
-"""Of a deletion, in `Claims.details`: SHA-256 (hex) of the note that goes with it."""
+"""A detail of a deletion in `Claims.details`: SHA-256 (hex) of the note that belongs to it."""
 
 
 class Signatory:
@@ -37,11 +37,11 @@ class Signatory:
 
     def __init__(self, key: SigningKey, now_ms: Callable[[], int]) -> None:
         """
-        Take a key.
+        Create a signatory for a key.
 
         Args:
-            key: The operator's.
-            now_ms: The time in milliseconds since 1970.
+            key: The operator's key.
+            now_ms: Returns the time in milliseconds since 1970.
         """
         self.public_key = key.public_key
         self._key = key
@@ -52,7 +52,7 @@ class Signatory:
         return self._key.derive(purpose)
 
     def request(self, subject: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
-        """Headers for a request that is sent now."""
+        """Return headers for a request that is sent now."""
         now = self._now_ms()
         signature = self._sign(
             SignatureKind.REQUEST, subject, body, base, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
@@ -71,12 +71,12 @@ class Signatory:
         expires_ms: int,
     ) -> dict[str, str]:
         """
-        Headers for a request that the broker stores, and sends when it is due.
+        Return headers for a request that the broker stores and sends when it is due.
 
         Args:
             subject: The request's subject when it is due.
             body: The request.
-            base: What it was made from.
+            base: The bases of the request.
             name: The schedule's name.
             when, zone: The times of the schedule. They are signed, so that the broker cannot choose others.
             expires_ms: When the schedule expires, in milliseconds since 1970.
@@ -88,33 +88,35 @@ class Signatory:
         return {SIGNATURE_HEADER: signature}
 
     def document(self, bucket: str, key: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
-        """Headers for a document, which is valid until it is replaced or removed."""
+        """Return headers for a document, which is valid until it is replaced or removed."""
         return {SIGNATURE_HEADER: self._sign(SignatureKind.DOCUMENT, key_subject(bucket, key), body, base)}
 
     def rollout(self, subject: str, body: bytes, base: Sequence[Base], *, expires_ms: int) -> str:
-        """The signature of a rollout that is handed over; `expires_ms` is in milliseconds since 1970."""
+        """Return the signature of a rollout that is handed over; `expires_ms` is in milliseconds since 1970."""
         return self._sign(SignatureKind.ROLLOUT, subject, body, base, expires_ms=expires_ms)
 
     def timestamp(self, subject: str, body: bytes, base: Sequence[Base], *, issued_ms: int) -> str:
-        """The signature of a timestamp (`bus.signatures.timestamp`), which is also its number."""
+        """Return the signature of a timestamp (`bus.signatures.timestamp`); `issued_ms` is also its number."""
         return self._sign(SignatureKind.TIMESTAMP, subject, body, base, issued_ms=issued_ms, number=issued_ms)
 
     def record(self, subject: str, body: bytes, base: Sequence[Base]) -> str:
-        """The signature of the record of a run."""
+        """Return the signature of the record of a run."""
         return self._sign(SignatureKind.RECORD, subject, body, base)
 
     def order(self, subject: str, body: bytes, base: Sequence[Base]) -> str:
-        """The signature of an order about a rollout."""
+        """Return the signature of an order about a rollout."""
         return self._sign(SignatureKind.ORDER, subject, body, base)
 
     def object(self, subject: str, digest: str, base: Sequence[Base]) -> dict[str, str]:
-        """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
+        """Return headers for the description of an object; its digest (SHA-256, hex) is signed."""
         return {SIGNATURE_HEADER: self._sign(SignatureKind.OBJECT, subject, digest.encode(), base)}
 
     def deletion(
         self, bucket: str, key: str, base: Sequence[Base], number: int = 0, note: str = ""
     ) -> dict[str, str]:
-        """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents. The note is signed."""
+        """
+        Return headers for the removal of a document. With `number` 0, the time is used, as for documents. The note is signed.
+        """
         now = self._now_ms()
         details = {NOTE_DETAIL: hashlib.sha256(note.encode()).hexdigest()} if note else {}
         signature = self._sign(
@@ -154,6 +156,6 @@ class Signatory:
 
 
 def schedule_details(name: str, when: str, zone: str) -> dict[str, str]:
-    """What the signature of a schedule says about its times."""
+    """Return the details of a schedule's signature: its name and its times."""
     details = {"name": name, "when": when, "zone": zone}
     return {key: value for key, value in details.items() if value}

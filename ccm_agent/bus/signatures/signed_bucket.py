@@ -22,7 +22,7 @@ class SignableBucket(SignedStore, KeyHistory, Protocol):
 
 
 class SignedBucket(ForwardingReader):
-    """Reads a bucket and writes signed documents; each signature names what the document was made from."""
+    """Reads a bucket and writes signed documents; each signature requires the bases of the document."""
 
     def __init__(self, inner: SignableBucket, bucket: str, signatory: Signatory | None) -> None:
         """
@@ -30,8 +30,8 @@ class SignedBucket(ForwardingReader):
 
         Args:
             inner: The underlying bucket.
-            bucket: Its name.
-            signatory: Signs what is written; None writes without a signature.
+            bucket: The name of the bucket.
+            signatory: Signs written documents; None writes without a signature.
         """
         super().__init__(inner)
         self._stored = inner
@@ -39,7 +39,7 @@ class SignedBucket(ForwardingReader):
         self._signatory = signatory
 
     async def write(self, key: str, value: bytes, revision: int, base: Sequence[Base]) -> int:
-        """Sign and write a key; the revision is that of `KeyValue.update`. Returns the new one."""
+        """Sign and write a key. `revision` is that of `KeyValue.update`. Returns the new revision."""
         return await self._stored.update(key, value, revision, signature=self.signature(key, value, base))
 
     async def remove(self, key: str, base: Sequence[Base], *, number: int = 0, note: str = "") -> None:
@@ -52,7 +52,7 @@ class SignedBucket(ForwardingReader):
         await self._stored.delete(key, number=number, note=note, signature=signed)
 
     def signature(self, key: str, value: bytes, base: Sequence[Base]) -> str:
-        """The signature of a document of this bucket; "" without a key to sign with."""
+        """Return the signature of a document of this bucket; "" without a signing key."""
         if self._signatory is None:
             return ""
         return self._signatory.document(self._bucket, key, value, base)[SIGNATURE_HEADER]

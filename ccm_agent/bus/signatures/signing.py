@@ -1,5 +1,5 @@
 """
-Detached signatures of messages and documents. They are made and verified only here.
+Detached signatures of messages and documents. Only this module creates and verifies them.
 
 A signature is in one header, `Ccm-Signature`, and the body does not change, so programs without support for signatures can still
 read it. The header contains the claims and the ed25519 signature over them:
@@ -41,7 +41,7 @@ MAX_TIME_MS = 1 << 53
 """Not every JSON parser reads larger times and numbers exactly."""
 
 SKEW_MS = 300_000
-"""By how much clocks may differ: a signature may be issued so far in the future."""
+"""The allowed difference of clocks: a signature may be issued at most this far in the future."""
 
 _VERSION = "v1"
 _CONTEXT = b"ccm-signature-v1."
@@ -52,11 +52,11 @@ _DERIVATION = b"ccm-derivation-v1."
 _SEED_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN USER NKEY SEED-{3,}+\s*+(S[A-Z2-7]++)\s*+-{3,}+END")
 _PUBLIC_KEY = re.compile(r"[A-Z][A-Z2-7]{55}")
 _KEY_BYTES = 35
-"""One of prefix, 32 of key, two of checksum."""
+"""One byte of prefix, 32 of key and two of checksum."""
 
 
 class SignatureKind(StrEnum):
-    """The purpose of a signature. A signature of one kind is never valid as another kind."""
+    """The purpose of a signature. A signature of one kind is never valid for another kind."""
 
     REQUEST = "request"
     SCHEDULE = "schedule"
@@ -72,19 +72,19 @@ class SignatureKind(StrEnum):
     AUDIT = "audit"
     """An entry of an operator's audit trail."""
     STATE = "state"
-    """What a node stores about itself: its presence, record and facts, its entries of slots, and its registrations."""
+    """An entry of a node about itself: its presence, record and facts, its entries of slots, and its registrations."""
     RECORD = "record"
     """The record of a run."""
     ORDER = "order"
     """An order about a rollout, such as a pause."""
     NODE = "node"
-    """A node's certificate: the root key certifies the key that a node signs with."""
+    """A node's certificate: the root key certifies the key with which a node signs."""
     CERTIFIER = "certifier"
     """The root's permission for another key to sign certificates of nodes, and answers to nodes that join."""
     JOIN = "join"
     """A node's request to join or to renew its credentials."""
     JOIN_ANSWER = "join_answer"
-    """The answer to that."""
+    """The answer to a join request."""
 
 
 class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,12 +92,12 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The signed content of a signature header.
 
     Attributes:
-        kind: See Kind.
+        kind: See `SignatureKind`.
         key: The signer's public nkey.
-        subject: The subject that the message is sent on, or `$KV.<bucket>.<key>` of a document.
+        subject: The subject of the message, or `$KV.<bucket>.<key>` for a document.
         digest: SHA-256 (hex) of the body.
         issued: When it was signed, in milliseconds since 1970.
-        expires: When it expires, likewise; 0: valid as long as the key is trusted.
+        expires: When it expires, in milliseconds since 1970; 0: valid while the key is trusted.
         number: The number of a document, a deletion or a signers list.
         run: The run id of a request.
         details: More claims of one kind, such as the times of a schedule.
@@ -115,13 +115,13 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SignatureError(ProtocolError):
-    """A signature is missing, broken, expired, or made by a key that is not trusted for this."""
+    """A signature is missing, broken or expired, or its key is not trusted for this purpose."""
 
     code = "bus.signature"
 
 
 class SignatureTimeError(SignatureError):
-    """A signature is genuine, but not valid at this time: it has expired, was sent late, or a clock is wrong."""
+    """A signature is genuine but not valid at this time: it expired, was sent late, or a clock is wrong."""
 
     code = "bus.signature_time"
 
@@ -131,12 +131,12 @@ class SigningKey:
     A private key that signs.
 
     Attributes:
-        public_key: The public nkey that others know it by.
+        public_key: The public nkey, by which others identify it.
     """
 
     def __init__(self, seed: Secret) -> None:
         """
-        Take a key.
+        Create a key from its seed.
 
         Raises:
             InputError: The seed is not an nkey seed; the error does not show it.
@@ -161,7 +161,7 @@ class SigningKey:
         run: str = "",
         details: Mapping[str, str] | None = None,
     ) -> str:
-        """The header value for a body; see `Claims` for the arguments."""
+        """Return the header value for a body; see `Claims` for the arguments."""
         claims = Claims(
             kind=str(kind),
             key=self.public_key,
@@ -179,10 +179,10 @@ class SigningKey:
 
     def unseal(self, sealed: bytes) -> bytes:
         """
-        Open what was sealed to this key (`bus.signatures.sealing`).
+        Open data that was sealed to this key (`bus.signatures.sealing`).
 
         Raises:
-            SignatureError: It was sealed to another key, or was changed.
+            SignatureError: The data was sealed to another key, or was changed.
         """
         import nacl.exceptions
         import nacl.public
@@ -200,13 +200,13 @@ class SigningKey:
 
 
 def signing_key_in_credentials(text: str) -> SigningKey | None:
-    """The key in a credentials file, or in a file with a seed alone; None when there is none."""
+    """Return the key in a credentials file, or in a file with only a seed; None if there is none."""
     seed = seed_in_credentials(text)
     return None if seed is None else SigningKey(seed)
 
 
 def seed_in_credentials(text: str) -> Secret | None:
-    """The seed in a credentials file, or in a file with a seed alone; None when there is none."""
+    """Return the seed in a credentials file, or in a file with only a seed; None if there is none."""
     found = _SEED_IN_CREDS.search(text)
     seed = found[1] if found else text.strip()
     return Secret(seed) if re.fullmatch(r"S[A-Z2-7]{50,60}", seed) else None
@@ -214,10 +214,10 @@ def seed_in_credentials(text: str) -> Secret | None:
 
 def read_claims(header: str) -> Claims:
     """
-    The claims of a header. The signature is verified; the body is not compared yet.
+    Return the claims of a header. The signature is verified, but the body is not compared.
 
     Raises:
-        SignatureError: The header is malformed, or the signature is not the key's.
+        SignatureError: The header is malformed, or the signature was not made with the key.
     """
     if len(header) > HEADER_LIMIT:
         raise SignatureError(
@@ -243,17 +243,17 @@ def read_claims(header: str) -> Claims:
 
 def verify(header: str, kind: SignatureKind, subject: str, body: bytes, *, now_ms: int) -> Claims:
     """
-    The claims of a header that is valid for a body, on a subject, at a time.
+    Verify a header for a body, a subject and a time, and return its claims.
 
     Args:
-        header: Value of the header; "" when the message has none.
-        kind: What the signature must be for.
+        header: The value of the header; "" if the message has none.
+        kind: The required purpose of the signature.
         subject: The subject of the message, or of the document's key.
         body: The exact bytes.
         now_ms: The time, in milliseconds since 1970.
 
     Raises:
-        SignatureError: It is missing, malformed, for other content, not yet valid, or expired.
+        SignatureError: The signature is missing, malformed, for other content, not yet valid, or expired.
     """
     claims = verify_content(header, kind, subject, body)
     check_times(claims, subject, now_ms=now_ms)
@@ -265,10 +265,10 @@ def check_times(claims: Claims, subject: str, *, now_ms: int, late_ms: int = 0) 
     Check that a signature is valid at a time; the arguments are those of `verify`.
 
     Args:
-        late_ms: How long after its end a signature is still accepted, in milliseconds.
+        late_ms: How long after its expiry a signature is still accepted, in milliseconds.
 
     Raises:
-        SignatureTimeError: It is not valid yet, or has expired.
+        SignatureTimeError: The signature is not valid yet, or has expired.
     """
     if claims.issued > now_ms + SKEW_MS:
         raise SignatureTimeError(f"{subject}: it was signed in the future; check the clocks")
@@ -278,10 +278,10 @@ def check_times(claims: Claims, subject: str, *, now_ms: int, late_ms: int = 0) 
 
 def verify_content(header: str, kind: SignatureKind, subject: str, body: bytes) -> Claims:
     """
-    The claims of a header that is valid for a body, on a subject. The caller checks its times.
+    Verify a header for a body and a subject, and return its claims. The caller checks its times.
 
     Raises:
-        SignatureError: It is missing, malformed, or for other content.
+        SignatureError: The signature is missing, malformed, or for other content.
     """
     if not header:
         raise SignatureError(f"{subject}: it is not signed")
@@ -298,7 +298,7 @@ def check_content(claims: Claims, kind: SignatureKind, subject: str, body: bytes
     Check that a signature is for a body, on a subject.
 
     Raises:
-        SignatureError: It is for other content, another subject or another purpose.
+        SignatureError: The signature is for other content, another subject or another purpose.
     """
     if claims.kind != kind:
         raise SignatureError(f"{subject}: the signature is for a {claims.kind}, not for a {kind}")
@@ -309,7 +309,7 @@ def check_content(claims: Claims, kind: SignatureKind, subject: str, body: bytes
 
 
 def is_public_key(text: str) -> bool:
-    """The text is a public nkey with a correct checksum."""
+    """Whether the text is a public nkey with a correct checksum."""
     return public_key_bytes(text) is not None
 
 
@@ -332,7 +332,7 @@ def _is_signed(key: str, message: bytes, signature: bytes) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _verifier(key: str) -> Any:
-    """The decoded key; None if the text is not a key. It is cached, because the same nodes sign many times."""
+    """Return the decoded key; None if the text is not a key. It is cached, because the same nodes sign many times."""
     import nacl.signing
 
     raw = public_key_bytes(key)
@@ -340,7 +340,7 @@ def _verifier(key: str) -> Any:
 
 
 def public_key_bytes(key: str) -> bytes | None:
-    """The 32 bytes of a public nkey; None if the text is not one."""
+    """Return the 32 bytes of a public nkey; None if the text is not one."""
     if not _PUBLIC_KEY.fullmatch(key):
         return None
     try:

@@ -1,8 +1,8 @@
 """
-The snapshot: the numbers that documents had when a timestamp was signed, in pieces that the timestamp names by digest.
+The snapshot: the numbers of documents at the time of a timestamp, in pieces. The timestamp contains their digests.
 
-A node that is new, or lost its state, does not know which number of a document is the newest. It reads the pieces of its own keys
-only, and refuses a document with a lower number. A piece is under `snapshot.<i>` in CCM_TRUST.
+A node that is new, or lost its state, does not know the newest number of a document. It reads only the pieces for its own keys,
+and refuses a document with a lower number. A piece is stored under `snapshot.<i>` in CCM_TRUST.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 PIECES = ((500, 1), (8_000, 16), (1_000_000_000, 256))
-"""Up to so many documents, so many pieces: a piece has few hundred numbers, and is one message."""
+"""The number of pieces for up to this many documents. A piece contains a few hundred numbers and is one message."""
 
 
 def piece_key(place: int) -> str:
-    """The key of a piece in CCM_TRUST."""
+    """Return the key of a piece in CCM_TRUST."""
     return f"{SNAPSHOT_PREFIX}{place}"
 
 
 def place_of(name: str, pieces: int) -> int:
-    """The place of the piece that has the number of a document, `bucket/key`."""
+    """Return the index of the piece that contains the number of a document, `bucket/key`."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % pieces
 
 
 def digest_of(piece: bytes) -> str:
-    """What the timestamp says of a piece."""
+    """Return the digest of a piece, as the timestamp contains it."""
     return hashlib.sha256(piece).hexdigest()
 
 
 def split(numbers: Mapping[str, int]) -> list[bytes]:
-    """The pieces that hold these numbers; the same numbers give the same bytes."""
+    """Return the pieces with these numbers; the same numbers always give the same bytes."""
     pieces = next(pieces for most, pieces in PIECES if len(numbers) <= most)
     parts: list[dict[str, int]] = [{} for _ in range(pieces)]
     for name in sorted(numbers):
@@ -46,10 +46,10 @@ def split(numbers: Mapping[str, int]) -> list[bytes]:
 
 def read_piece(piece: bytes, digests: Sequence[str], place: int) -> dict[str, int]:
     """
-    The numbers in a piece.
+    Return the numbers in a piece.
 
     Raises:
-        ProtocolError: It is not the piece that the timestamp names.
+        ProtocolError: The piece does not match the timestamp.
     """
     key = piece_key(place)
     if digest_of(piece) != digests[place]:

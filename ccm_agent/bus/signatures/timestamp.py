@@ -1,9 +1,9 @@
 """
-The timestamp of the signers list: a short-lived signature, which says which list was the newest at a time.
+The timestamp of the signers list: a short-lived signature that confirms which list was the newest at a time.
 
-The root key signs the list and stays offline, so a list alone cannot say that no newer one exists. A signer with the right
-`timestamp` says it, again and again. A node whose list was not confirmed for longer than its `max_age_s` obeys plans
-only: the broker may withhold the list in which an operator was revoked. See docs/concepts/signatures.md.
+The root key signs the list and stays offline, so a list alone cannot prove that there is no newer one. A signer with the right
+`timestamp` confirms it repeatedly. If a node's list was not confirmed for longer than its `max_age_s`, the node executes only
+plans: the broker may withhold a list in which an operator was revoked. See docs/concepts/signatures.md.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 SNAPSHOT_PREFIX = "snapshot."
-"""In TRUST_BUCKET: keys that signers with the right `timestamp` write."""
+"""Prefix of keys in TRUST_BUCKET that signers with the right `timestamp` write."""
 
 TIMESTAMP_KEY = f"{SNAPSHOT_PREFIX}timestamp"
 TIMESTAMP_SUBJECT = key_subject(TRUST_BUCKET, TIMESTAMP_KEY)
 
 AHEAD_MS = 86_400_000
-"""A number that is further ahead of its signature's time is refused: numbers are times, and such a one could freeze a key."""
+"""A number further ahead of its signature's time is refused: numbers are times, and one in the future could freeze a key."""
 
 
 class Timestamp(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What one signer confirms.
+    The confirmation of one signer.
 
     Attributes:
-        issued: When, in milliseconds since 1970. It is also the number of the timestamp: an earlier one never replaces it.
+        issued: The time of the signature, in milliseconds since 1970. It is also the number of the timestamp: an earlier one
+            never replaces it.
         signers: The number of the newest signers list.
-        pieces: The digests (SHA-256, hex) of the pieces of the snapshot (`signatures.snapshot`), by place; empty: there is none.
-        restarted: When an administrator last made the snapshot from the stored documents alone, in milliseconds since 1970; 0:
-            never. Numbers of earlier snapshots do not count since.
+        pieces: The digests (SHA-256, hex) of the pieces of the snapshot (`signatures.snapshot`), by index; empty: there is no
+            snapshot.
+        restarted: When an administrator last created the snapshot from only the stored documents, in milliseconds since 1970; 0:
+            never. Numbers of earlier snapshots are then ignored.
     """
 
     issued: int
@@ -50,8 +52,8 @@ def read_timestamp(signed: SignedText, signers: SignersList, *, now_ms: int) -> 
     Decode a timestamp that a listed signer has signed.
 
     Raises:
-        SignatureError: No operator who may sign timestamps by this list has signed it.
-        ProtocolError: It is signed, but cannot be used.
+        SignatureError: The timestamp is not signed by an operator who may sign timestamps according to this list.
+        ProtocolError: The timestamp is signed, but cannot be used.
     """
     body = signed.body.encode()
     claims = verify(signed.signature, SignatureKind.TIMESTAMP, TIMESTAMP_SUBJECT, body, now_ms=now_ms)

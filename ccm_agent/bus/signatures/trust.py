@@ -54,10 +54,10 @@ from ccm_agent.model.wire import (
 TRUST_BUCKET = "CCM_TRUST"
 SIGNERS_KEY = "signers"
 GROUP_PREFIX = "group."
-"""Keys of groups in TRUST_BUCKET."""
+"""Prefix of keys of groups in TRUST_BUCKET."""
 
 BY_DETAIL = "by"
-"""In a certificate or answer that another key than the root's signed: the root's permission for this key."""
+"""A detail of a certificate or answer that a key other than the root's signed: the root's permission for this key."""
 
 _NODE_PREFIX = "node."
 _CERTIFIER = "certifier"
@@ -65,7 +65,7 @@ _FACTS = "CCM_FACTS"
 _ASSIGNMENTS = "CCM_ASSIGNMENTS"
 
 EVERYWHERE = ">"
-"""In a signer's scopes: every scope."""
+"""Every scope, in a signer's scopes."""
 
 SIGNERS_SUBJECT = key_subject(TRUST_BUCKET, SIGNERS_KEY)
 
@@ -77,7 +77,7 @@ _BLOCK = re.compile(r"(?<!-)-{3,}+BEGIN CCM TRUST-{3,}+\s*+([A-Za-z0-9+/=\s]++)-
 
 class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One operator's key, and the role of requests and documents signed with it.
+    One operator's key, and the permissions of requests and documents signed with it.
 
     Attributes:
         name: The operator.
@@ -85,13 +85,13 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         plan: Scopes in which the operator may plan and check; `>` (EVERYWHERE) is every scope.
         apply: Scopes in which the operator may also change nodes, by request or by assignment, and stop runs.
         exec: Scopes in which the operator may run single commands, and stop runs.
-        maintain: Scopes in which the operator may disable and enable nodes, and have them converge now.
-        data: May write hiera documents.
-        facts: May assign facts.
-        schedules: May create schedules.
-        join: May create join tokens, and say which nodes have used them.
-        admin: May create streams, remove nodes, register and remove services, and purge.
-        timestamp: May confirm that a signers list is the newest (`bus.signatures.timestamp`).
+        maintain: Scopes in which the operator may disable and enable nodes, and make them converge now.
+        data: Whether the operator may write Hiera documents.
+        facts: Whether the operator may assign facts.
+        schedules: Whether the operator may create schedules.
+        join: Whether the operator may create join tokens, and record which nodes have used them.
+        admin: Whether the operator may create streams, remove nodes, register and remove services, and purge.
+        timestamp: Whether the operator may confirm that a signers list is the newest (`bus.signatures.timestamp`).
         roles: Names that the node's policy can refer to.
         expires: When the entry expires, in seconds since 1970; 0: never.
     """
@@ -112,7 +112,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: int = 0
 
     def may_request(self, protocol: str, scope: str) -> bool:
-        """The operator may send a request of this protocol to this scope."""
+        """Whether the operator may send a request of this protocol to this scope."""
         if protocol in (MANIFEST_APPLY, RESOURCE_ENSURE):
             return _covers(self.apply, scope)
         if protocol == RESOURCE_EXEC:
@@ -126,22 +126,22 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return True
 
     def may_assign(self, scope: str) -> bool:
-        """The operator may write an assignment of this scope."""
+        """Whether the operator may write an assignment of this scope."""
         return _covers(self.apply, scope)
 
     def may_write(self, bucket: str, key: str) -> bool:
         """
-        The operator may write this document; buckets that are not named here hold data.
+        Return whether the operator may write this document. Buckets without a rule here contain data.
 
         Raises:
-            ProtocolError: The key is not one of an assignment, in the bucket of assignments.
+            ProtocolError: In the bucket of assignments, the key is not the key of an assignment.
         """
         if bucket == _FACTS:
             return self.facts
         if bucket == _ASSIGNMENTS:
             return self.may_assign(parse_assignment_key(key)[0])
         if bucket == SECRETS and key == SEALING_KEY:
-            # with a sealing key of their own, they could open what others store from then on
+            # With their own sealing key, they could open secrets that others store from then on.
             return self.admin
         if bucket == TRUST_BUCKET:
             return self.admin and key.startswith(GROUP_PREFIX)
@@ -155,15 +155,15 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The document that the root key signs.
 
     Attributes:
-        number: Grows with each change.
-        issued: When, in milliseconds since 1970.
+        number: The number, which increases with each change.
+        issued: The time of the signature, in milliseconds since 1970.
         signers: The operators.
-        revoked_nodes: Public keys of nodes whose certificates are void.
-        allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0: not
-            at all. For fleets that still have agents or controllers without support for signatures.
+        revoked_nodes: Public keys of nodes with revoked certificates.
+        allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0:
+            never. For fleets that still have agents or controllers without support for signatures.
         max_age_s: How long a node relies on this list after the last confirmation that it is the newest; 0: forever.
-        signed_state: All agents sign what they store about themselves, so decisions leave out what is not signed, except
-            while `allow_unsigned_until` lasts.
+        signed_state: Whether all agents sign the entries about themselves. If so, decisions ignore unsigned entries, except
+            until `allow_unsigned_until`.
     """
 
     number: int
@@ -175,14 +175,14 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     signed_state: bool = False
 
     def by_key(self, key: str, now_ms: int) -> Signer | None:
-        """The operator with this key; None if there is none, or if the entry has expired."""
+        """Return the operator with this key; None if there is none, or if the entry has expired."""
         for signer in self.signers:
             if signer.key == key:
                 return None if signer.expires and now_ms > signer.expires * 1000 else signer
         return None
 
     def allows_unsigned(self, now_ms: int) -> bool:
-        """Unsigned messages and documents are accepted at this time."""
+        """Whether unsigned messages and documents are accepted at this time."""
         return now_ms < self.allow_unsigned_until
 
 
@@ -199,7 +199,7 @@ class Trust(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         root: The root's public key.
-        signers: The signers list at the time when the credentials were made.
+        signers: The signers list when the credentials were created.
         certificate: For a node: the root's certificate that this key belongs to this node; a signature header of kind `node`.
         floors: For each `bucket/key`, the number of the document when the node was enrolled. Lower numbers are refused.
     """
@@ -210,7 +210,7 @@ class Trust(Struct, frozen=True, kw_only=True, omit_defaults=True):
     floors: dict[str, int] = {}
 
     def as_block(self) -> str:
-        """The block for a credentials file."""
+        """Return the block for a credentials file."""
         text = base64.b64encode(msgspec.json.encode(self)).decode()
         lines = "\n".join(textwrap.wrap(text, 76))
         return f"-----BEGIN CCM TRUST-----\n{lines}\n------END CCM TRUST------\n"
@@ -218,7 +218,7 @@ class Trust(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def trust_in_credentials(text: str, source: str = "") -> Trust | None:
     """
-    The trust block of a credentials file; None when it has none.
+    Return the trust block of a credentials file; None if it has none.
 
     Raises:
         InputError: The block cannot be read. An agent that ignored it would obey any client.
@@ -238,7 +238,7 @@ def trust_in_credentials(text: str, source: str = "") -> Trust | None:
 
 
 def sign_signers(root: SigningKey, signers: SignersList) -> SignedText:
-    """The signed list; UsageError if it could not be read back."""
+    """Return the signed list. Raises UsageError if the list could not be read back."""
     body = msgspec.json.encode(signers)
     signature = root.sign(
         SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=signers.issued, number=signers.number
@@ -252,8 +252,8 @@ def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> Sign
     Decode a signers list that the root signed.
 
     Raises:
-        SignatureError: The root has not signed it.
-        ProtocolError: It is signed, but cannot be used.
+        SignatureError: The list is not signed by the root.
+        ProtocolError: The list is signed, but cannot be used.
     """
     claims = verify(signature, SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, now_ms=now_ms)
     _require_root(claims, root, SIGNERS_SUBJECT)
@@ -275,7 +275,7 @@ def check_signers(signers: SignersList) -> None:
     Check that a list has one valid entry for each key.
 
     Raises:
-        UsageError: It is too long, has a key twice, or names a scope that does not exist.
+        UsageError: The list is too long, contains a key twice, or has an invalid scope.
     """
     if len(signers.signers) > SIGNERS_LIMIT:
         raise UsageError(
@@ -296,7 +296,7 @@ def check_signers(signers: SignersList) -> None:
 
 
 def allow_certifier(root: SigningKey, key: str, *, issued_ms: int, expires_ms: int) -> str:
-    """The root's permission for a key to certify nodes and to answer nodes that join, until a time."""
+    """Return the root's permission for a key to certify nodes and to answer joining nodes, until a time."""
     return root.sign(
         SignatureKind.CERTIFIER, _CERTIFIER, key.encode(), issued_ms=issued_ms, expires_ms=expires_ms
     )
@@ -306,11 +306,11 @@ def certify_node(
     signer: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0, by: str = ""
 ) -> str:
     """
-    A certificate that a key belongs to a node: a signature header of kind `node`.
+    Return a certificate that a key belongs to a node: a signature header of kind `node`.
 
     Args:
-        signer: The root key, or one that it allows to certify nodes.
-        by: The root's permission for `signer`; "": it is the root key.
+        signer: The root key, or a key that it allows to certify nodes.
+        by: The root's permission for `signer`; "" if `signer` is the root key.
     """
     return signer.sign(
         SignatureKind.NODE,
@@ -334,11 +334,11 @@ def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_
 
 def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims:
     """
-    What the root, or a key that it allows to certify nodes, says about a node's key. The caller judges the times: an event that
-    the node signed before its certificate expired stays genuine afterwards.
+    Return the claims of a node's certificate, which the root or a key that it allows has signed. The caller checks the times: an
+    event that the node signed before its certificate expired remains genuine.
 
     Raises:
-        SignatureError: Neither has certified this key for this node.
+        SignatureError: The certificate is not for this key and node, or is not signed by an allowed key.
     """
     subject = f"{_NODE_PREFIX}{check_node(node)}"
     claims = verify_content(certificate, SignatureKind.NODE, subject, key.encode())
@@ -349,10 +349,11 @@ def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims
 
 def read_certified(certificate: str, key: str, root: str) -> tuple[str, Claims]:
     """
-    As `read_certificate`, of a node that is not known before: its name and the claims. The signature is verified once.
+    Return the name and the claims in a certificate of a node that is not known in advance; otherwise like `read_certificate`.
+    The signature is verified once.
 
     Raises:
-        SignatureError: The certificate names no node, or not this key.
+        SignatureError: The certificate does not name a node, or names another key.
     """
     claims = read_claims(certificate)
     node = claims.subject.removeprefix(_NODE_PREFIX)
@@ -366,10 +367,11 @@ def read_certified(certificate: str, key: str, root: str) -> tuple[str, Claims]:
 
 def require_certifier(claims: Claims, root: str, subject: str) -> None:
     """
-    Check that the root allows the key of a certificate or answer to sign it. Both must expire before the permission does.
+    Check that the root allows the key of a certificate or answer to sign it. Certificate and answer must expire before the
+    permission does.
 
     Raises:
-        SignatureError: It does not.
+        SignatureError: The root does not allow it.
     """
     by = claims.details.get(BY_DETAIL, "")
     if not by:

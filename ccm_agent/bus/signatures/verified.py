@@ -1,10 +1,10 @@
 """
-What may be the base of something that an operator signs: values whose signature was verified, and what the operator wrote.
+The possible bases of an operator's signatures: values with a verified signature, and the operator's own input.
 
-Everything that the broker delivers is made by others. A program that computes a new document from it and signs the result would
-lend the operator's key to them. So `Signatory` demands the bases of each signature, and takes two kinds only: `Verified`, which a
-`Verifier` alone makes, and `Authored`, for what comes from the operator's own command line and files. `Unverified` values can be
-shown, with the reason.
+All data from the broker was made by others. If a program computed a new document from it and signed the result, it would lend
+them the operator's key. So `Signatory` requires the bases of each signature, and accepts only two kinds: `Verified`, which only
+a `Verifier` creates, and `Authored`, for input from the operator's own command line and files. `Unverified` values can be shown,
+with the reason.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ DAY_MS = 86_400_000
 """How far the number of a document may be ahead of the clock; numbers are times in milliseconds."""
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)
-"""Pages and lists read the same signatures again and again."""
+"""Pages and lists read the same signatures repeatedly."""
 
 
 class Verified(Struct, Generic[T], frozen=True, kw_only=True):
     """
-    A value that a signer signed who may write it. Only a `Verifier` makes one.
+    A value signed by a signer who may write it. Only a `Verifier` creates such values.
 
     Attributes:
         value: The value.
-        signer: The operator's name; "" if it is not signed, in unsigned operation.
-        key: The signer's public nkey; "" likewise.
-        issued_ms: When it was signed, in milliseconds since 1970; 0 likewise.
+        signer: The operator's name; "" in unsigned operation, if the value is not signed.
+        key: The signer's public nkey; "" in the same case.
+        issued_ms: When it was signed, in milliseconds since 1970; 0 in the same case.
         details: The details of the signature's claims.
     """
 
@@ -53,11 +53,11 @@ class Verified(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why it is not verified: "", because it is."""
+        """Why the value is not verified: always "", because it is verified."""
         return ""
 
     def derive(self, compute: Callable[[T], U]) -> Verified[U]:
-        """What is computed from this value alone, such as its decoded form."""
+        """Return a value computed only from this one, such as its decoded form."""
         return Verified(
             value=compute(self.value),
             signer=self.signer,
@@ -72,9 +72,9 @@ class Unverified(Struct, Generic[T], frozen=True, kw_only=True):
     A value that must not be the base of a signature.
 
     Attributes:
-        value: The value, for showing only.
+        value: The value, only for display.
         reason: Why it is not verified.
-        is_outdated: It was verified, and a newer one exists that the broker does not show.
+        is_outdated: Whether the value was verified, but a newer one exists that the broker does not return.
     """
 
     value: T
@@ -82,49 +82,49 @@ class Unverified(Struct, Generic[T], frozen=True, kw_only=True):
     is_outdated: bool = False
 
     def derive(self, compute: Callable[[T], U]) -> Unverified[U]:
-        """What is computed from this value; unverified, too."""
+        """Return a value computed from this one; also unverified."""
         return Unverified(value=compute(self.value), reason=self.reason, is_outdated=self.is_outdated)
 
 
 class Authored(Struct, frozen=True):
     """
-    The operator wrote it: nothing of it came from the broker.
+    Input of the operator, without any data from the broker.
 
-    Tests list the modules that may make one, each with the reason.
+    Tests list the modules that may create it, each with the reason.
 
     Attributes:
-        source: Where it came from.
+        source: The source of the input.
     """
 
     source: str
 
     @classmethod
     def from_arguments(cls) -> Authored:
-        """The operator's words: the command line, or a form of a page."""
+        """Return a base for the operator's own words: the command line, or a form on a page."""
         return cls("arguments")
 
     @classmethod
     def from_files(cls) -> Authored:
-        """The operator's own files, standard input or editor."""
+        """Return a base for the operator's own files, standard input or editor."""
         return cls("files")
 
     @classmethod
     def removal(cls) -> Authored:
-        """A deletion: it holds nothing but the key."""
+        """Return a base for a deletion, which contains only the key."""
         return cls("removal")
 
     @classmethod
     def confirmation(cls) -> Authored:
-        """The time, and the number of a signers list whose root signature was verified."""
+        """Return a base for the time and the number of a signers list with a verified root signature."""
         return cls("confirmation")
 
 
 Base = Verified[Any] | Authored
-"""What the base of a signature can be."""
+"""The possible bases of a signature."""
 
 
 class Verifier:
-    """Verifies what operators signed, with one signers list."""
+    """Verifies signatures of operators with one signers list."""
 
     def __init__(
         self,
@@ -135,13 +135,13 @@ class Verifier:
         doubt: str = "",
     ) -> None:
         """
-        Take a signers list.
+        Create a verifier for a signers list.
 
         Args:
-            signers: The newest one; None: none is known, and no signature is valid.
+            signers: The newest signers list; None: none is known, and no signature is valid.
             now_ms: Returns the time in milliseconds since 1970.
-            is_demanded: Whether signatures are demanded; False: unsigned operation, in which everything is taken.
-            doubt: Why the list cannot be relied on, so that nothing is verified; "": it can.
+            is_demanded: Whether signatures are required; False: unsigned operation, in which everything is accepted.
+            doubt: Why the list is not reliable, so that nothing is verified; "" if it is reliable.
         """
         self.signers = signers
         self.is_demanded = is_demanded
@@ -150,7 +150,9 @@ class Verifier:
 
     @property
     def accepts_unsigned(self) -> bool:
-        """What is not signed is taken now: the fleet does not use signatures, or the signers list allows it for a time."""
+        """
+        Whether unsigned values are accepted now: the fleet does not use signatures, or the signers list allows it for a time.
+        """
         return not self.is_demanded or (
             not self._doubt and self.signers is not None and self.signers.allows_unsigned(self._now_ms())
         )
@@ -165,12 +167,12 @@ class Verifier:
         refusal: Callable[[Signer, Claims], str],
     ) -> Verified[T] | Unverified[T]:
         """
-        Judge a signed value.
+        Verify a signed value.
 
         Args:
-            value: The value, computed from nothing but these arguments.
-            kind, subject, body, signature: As of `signing.verify`.
-            refusal: Returns why this signer may not write it, or why the claims do not fit it; "": all is well.
+            value: The value, computed only from these arguments.
+            kind, subject, body, signature: See `signing.verify`.
+            refusal: Returns why this signer may not write the value, or why the claims do not match it; "" if it is valid.
         """
         if not self.is_demanded:
             return Verified(value=value)
@@ -193,15 +195,15 @@ class Verifier:
         )
 
     def signer_of(self, verified: Verified[Any]) -> Signer | None:
-        """The signer's entry in the list; None in unsigned operation."""
+        """Return the signer's entry in the list; None in unsigned operation."""
         return self.signers.by_key(verified.key, self._now_ms()) if self.signers and verified.key else None
 
     def _judge(self, kind: SignatureKind, subject: str, body: bytes, signature: str) -> tuple[Claims, Signer]:
         """
-        Return what a signature says, and whose it is.
+        Return the claims of a signature, and its signer.
 
         Raises:
-            SignatureError: It is missing or not valid now, or its key is not in the list.
+            SignatureError: The signature is missing or not valid now, or its key is not in the list.
         """
         if not signature:
             raise SignatureError(f"{subject}: it is not signed")
