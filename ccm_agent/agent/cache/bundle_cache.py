@@ -1,9 +1,9 @@
 """
-Bundles on this node: those of requests and assignments by digest, and the last good one of each manifest source.
+Bundles on this node: bundles of requests and assignments by digest, and the last good bundle of each manifest source.
 
-A bundle of a request is unpacked once and kept for the next run of the same. Of a manifest source, the packed bytes are what is
-kept: they are checked against their digest and unpacked again by each process, so a power cut in the middle of unpacking leaves
-nothing that looks whole.
+A bundle of a request is unpacked once and kept for the next run with the same bundle. For a manifest source, the packed bytes
+are kept. Each process checks their digest and unpacks them again, so a power cut during unpacking cannot leave an incomplete
+folder that looks complete.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 PACKED_LIMIT_BYTES = 64 << 20
-"""What is fetched at most; it is held in memory while its digest is checked."""
+"""The size limit of a fetched bundle, which is in memory while its digest is checked."""
 
 KEPT = 8
-"""So many unpacked bundles stay on disk, the last used."""
+"""The number of unpacked bundles that stay on disk, the last used."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -41,15 +41,15 @@ class BundleCache:
     The unpacked bundles of one agent.
 
     Attributes:
-        current: Digests of what is applied again and again: those stay, however many others come.
+        current: Digests of bundles that are applied repeatedly; they are not removed when others are added.
     """
 
     def __init__(self, objects: Objects, folder: Path, limits: BundleLimits | None = None) -> None:
         """
         Args:
             objects: `CCM_MANIFESTS`.
-            folder: A folder of the bundles' own.
-            limits: How much a bundle may unpack to.
+            folder: The folder of the bundles; it contains nothing else.
+            limits: The limits of an unpacked bundle.
         """
         self.current: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
@@ -59,12 +59,12 @@ class BundleCache:
 
     async def unpacked(self, bundle: Bundle) -> str:
         """
-        The folder that holds a bundle, fetched if it is not here.
+        Return the folder of an unpacked bundle, which is fetched if necessary.
 
         Raises:
-            ProtocolError: What came is not what the digest says, or is not a bundle.
-            BusError: It cannot be fetched.
-            FileError: It cannot be kept.
+            ProtocolError: The content does not match the digest, or is not a bundle.
+            BusError: The bundle cannot be fetched.
+            FileError: The bundle cannot be stored.
         """
         if not _DIGEST.fullmatch(bundle.digest):
             raise ProtocolError(f"{bundle.digest!r}: not a SHA-256 digest, so the bundle cannot be fetched")
@@ -105,7 +105,7 @@ class BundleCache:
 
 
 def _touched(folder: Path) -> bool:
-    """Whether a folder is there; it counts as used now."""
+    """Whether a folder exists. If so, mark it as just used."""
     try:
         folder.touch(exist_ok=True) if folder.is_dir() else None
         return folder.is_dir()
@@ -115,13 +115,13 @@ def _touched(folder: Path) -> bool:
 
 class Origin(Struct, kw_only=True):
     """
-    What is known of the bytes that are kept.
+    The origin of the stored bytes.
 
     Attributes:
-        url: Where they came from, without what is secret in it.
-        digest: SHA-256 (hex) of them.
-        etag, last_modified: What the web server said with them.
-        signed: When they were signed, in milliseconds since 1970; 0: they were not.
+        url: Their URL, with secrets removed.
+        digest: Their SHA-256 (hex).
+        etag, last_modified: The web server's headers.
+        signed: When they were signed, in milliseconds since 1970; 0: they are not signed.
     """
 
     url: str
@@ -132,7 +132,7 @@ class Origin(Struct, kw_only=True):
 
 
 class Unpacked(Struct, frozen=True, kw_only=True):
-    """A packed manifest that lies ready: digest of the packed bytes, its folder, the manifest's path."""
+    """An unpacked manifest: the digest of the packed bytes, its folder, and the path of the manifest."""
 
     digest: str
     folder: str
@@ -141,19 +141,19 @@ class Unpacked(Struct, frozen=True, kw_only=True):
 
 class PackedManifest:
     """
-    The kept manifest of one source.
+    The stored manifest of one source.
 
     Attributes:
-        origin: Of what lies ready; None when nothing does.
-        unpacked: What lies ready.
+        origin: The origin of the unpacked manifest; None if there is none.
+        unpacked: The unpacked manifest; None if there is none.
     """
 
     def __init__(self, name: str, folder: Path, limits: BundleLimits | None = None) -> None:
         """
         Args:
-            name: What errors call it.
-            folder: A folder of this source's own.
-            limits: How much it may unpack to.
+            name: The name in error messages.
+            folder: The folder of this source; it contains nothing else.
+            limits: The limits of an unpacked bundle.
         """
         self.origin: Origin | None = None
         self.unpacked: Unpacked | None = None
@@ -163,20 +163,20 @@ class PackedManifest:
         self._limits = limits or BundleLimits()
 
     async def open(self) -> None:
-        """Make ready what an earlier process kept; what cannot be used is passed over."""
+        """Unpack the bytes that an earlier process stored; unusable ones are skipped."""
         await asyncio.to_thread(self._open)
 
     async def take(self, content: bytes, origin: Origin) -> Unpacked:
         """
-        Unpack new bytes and keep them. What was there before stays on disk until the next call, for a run may use it.
+        Unpack new bytes and store them. The previous ones stay on disk until the next call, because a run may be using them.
 
         Raises:
-            CcmError: They are not a packed manifest, or there is no room; what was there before stays.
+            CcmError: The bytes are not a packed manifest, or there is not enough space; the previous ones remain.
         """
         return await asyncio.to_thread(self._take, content, origin)
 
     async def note(self, origin: Origin) -> None:
-        """The same bytes have another ETag now."""
+        """Record a new ETag for the same bytes."""
         self.origin = origin
         try:
             await asyncio.to_thread(self._origin_file.write, origin)
@@ -194,7 +194,7 @@ class PackedManifest:
             return
         digest = hashlib.sha256(content).hexdigest()
         if origin is None or origin.digest != digest or origin.url != self._name:
-            # one of the two files is older: the bytes alone do not say where they came from
+            # One of the two files is older, and the bytes alone do not identify their origin.
             log.warning("a stored manifest is skipped", extra={"source": self._name})
             return
         try:
@@ -209,7 +209,7 @@ class PackedManifest:
         try:
             replace_file(self._folder / "packed.tar.gz", [content])
         except OSError as err:
-            # it can be applied all the same; a process that starts without a network will not have it
+            # It can still be applied, but a process that starts without a network will not have it.
             log.warning("a manifest cannot be stored", extra={"source": self._name, "reason": str(err)})
         else:
             self._store_origin(origin)

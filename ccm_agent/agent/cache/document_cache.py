@@ -1,9 +1,9 @@
 """
-Documents that outlive the broker and the web server: each is kept on disk, and used when the newest one cannot be read.
+Caches documents on disk, and uses them if the newest one cannot be read from the broker or the web server.
 
-Only reads go through here. A document with a wrong stamp is never kept; the last good one is used, and the refusal is
-published. The same holds for a key that was deleted: the configuration or a request names the document, so the key is missing
-by accident. (Where the absence of a key has a meaning, as with assigned facts, it is not read through this cache.)
+Only reads use this cache. A document with an invalid stamp is never stored; the last good one is used, and the refusal is
+published. A deleted key is handled the same way: the configuration or a request names the document, so the key is missing by
+accident. (If the absence of a key has a meaning, as with assigned facts, the key is not read through this cache.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 _LASTING = (ProtocolError, BusDeniedError, RevisionGoneError)
-"""Why a document cannot be read until an operator does something."""
+"""Errors that remain until an operator acts."""
 
 
 class _StoredEntry(Struct, kw_only=True):
@@ -48,7 +48,7 @@ class _StoredEntry(Struct, kw_only=True):
 
 
 class CachedBucket(ForwardingReader):
-    """A bucket, as `KeyReader`, that answers from disk while the broker does not."""
+    """A bucket, as `KeyReader`, that answers from disk while the broker is unavailable."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class CachedBucket(ForwardingReader):
         """
         Args:
             inner: The bucket on the broker.
-            bucket: Its name.
+            bucket: The name of the bucket.
             stamps: Numbers of documents.
-            folder: Where documents are kept.
-            on_refused: Called with a document that is refused or gone, and the reason; once until that changes.
-            demand_stamps: A document without a stamp is refused, too. None: where signatures are demanded now, and under a key
-                that held a stamped one where no signature could tell it from a copy.
+            folder: The folder of the stored documents.
+            on_refused: Called with a document that is refused or missing, and the reason; once until that changes.
+            demand_stamps: Whether a document without a stamp is also refused. None: only if signatures are currently required,
+                or if the key had a stamped document and no signature can distinguish the new one from a copy.
         """
         super().__init__(inner)
         self._bucket = bucket
@@ -77,7 +77,7 @@ class CachedBucket(ForwardingReader):
         self._pins = folder / "pinned" / encode_token(bucket)
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
-        # when it was written, too: a rebuilt broker counts from 1 again
+        # Also the time of the write, because a rebuilt broker counts from 1 again.
         self._kept: dict[str, tuple[int, datetime]] = {}
         self._reported: dict[str, str] = {}
         self._used_pins: set[str] | None = None
@@ -85,7 +85,9 @@ class CachedBucket(ForwardingReader):
         self._dropping = asyncio.Lock()
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """See `KeyReader.get`; the last good entry while the newest one cannot be had or is gone, None if there was none."""
+        """
+        See `KeyReader.get`. Returns the last good entry if the newest one is unavailable or missing; None if there was none.
+        """
         path = self._folder / encode_token(self._bucket) / f"{encode_token(key)}.json"
         entry: KeyValueEntry | None = None
         trouble: BusError | None = None
@@ -116,7 +118,7 @@ class CachedBucket(ForwardingReader):
         return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
 
     def _report(self, key: str, trouble: BusError) -> None:
-        # not that the broker is away, which ends by itself
+        # Do not report that the broker is unavailable, because that ends without an operator.
         if isinstance(trouble, _LASTING) and self._reported.get(key) != str(trouble):
             self._reported[key] = str(trouble)
             self._on_refused(f"{self._bucket}/{key}", str(trouble))
@@ -128,7 +130,7 @@ class CachedBucket(ForwardingReader):
         elif self._refuses_plain:
             raise plain_refused(self._bucket, entry.key, "this node accepts documents of `ccmctl` only")
         elif self._demand_stamps is None and self._revision_guard.suspects_copy(self._bucket, entry.key):
-            # no node can make a stamp, but any can have words that stand elsewhere put here (ADR 12)
+            # No node can create a stamp, but any node can cause content from elsewhere to be copied here (ADR 12).
             raise plain_refused(
                 self._bucket,
                 entry.key,
@@ -144,7 +146,7 @@ class CachedBucket(ForwardingReader):
             self._kept[entry.key] = (entry.revision, entry.created)
 
     async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
-        """See `KeyReader.as_of`; what was read once is not asked for again, for the past does not change."""
+        """See `KeyReader.as_of`. A stored result is not requested again, because earlier revisions do not change."""
         await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
         kept = await asyncio.to_thread(StateFile(path, _StoredEntry).load)
@@ -168,24 +170,24 @@ class CachedBucket(ForwardingReader):
         self._numbers.update({(revision, key): number for key, number in numbers.items()})
 
     def _is_pinned(self, key: str, revision: int, value: bytes) -> bool:
-        """It is the document that was assigned, as far as that is known."""
+        """Whether it is the assigned document, as far as known."""
         wanted = self._numbers.get((revision, key))
         stamped = read_stamp(value)
         return wanted is None or (stamped.number if stamped is not None else 0) == wanted
 
     def forget_pins(self, used: Collection[int]) -> None:
-        """Use nothing that is kept of the past, but for these revisions of the bucket; `drop_unused` takes it from the disk."""
+        """Keep only earlier revisions of the bucket that are used; `drop_unused` removes the others from the disk."""
         names = {f"{revision}" for revision in used}
         self._used_pins = names if self._used_pins is None else self._used_pins & names
         self._numbers = {pin: number for pin, number in self._numbers.items() if pin[0] in used}
 
     @property
     def has_unused(self) -> bool:
-        """Something may be on disk that is no longer used."""
+        """Whether unused files may be on disk."""
         return self._used_pins is not None
 
     async def drop_unused(self) -> None:
-        """Remove from the disk what is no longer used."""
+        """Remove unused files from the disk."""
         async with self._dropping:
             if self._used_pins is not None:
                 used, self._used_pins = self._used_pins, None
@@ -212,7 +214,7 @@ def _drop_others(folder: Path, names: set[str]) -> None:
 
 
 class CachedBuckets:
-    """Opens buckets for hiera; the last good documents are used while the broker is away."""
+    """Opens buckets for Hiera; the last good documents are used while the broker is unavailable."""
 
     def __init__(
         self,
@@ -227,7 +229,7 @@ class CachedBuckets:
         See `CachedBucket` for the arguments.
 
         Args:
-            bucket: A bucket of the broker by name.
+            bucket: Returns a bucket of the broker, given its name.
         """
         self._bucket = bucket
         self._revision_guard = revision_guard
@@ -237,7 +239,7 @@ class CachedBuckets:
         self._open: dict[str, CachedBucket] = {}
 
     async def open(self, name: str) -> CachedBucket:
-        """A bucket by name."""
+        """Return a bucket by name."""
         if name not in self._open:
             self._open[name] = CachedBucket(
                 self._bucket(name),
@@ -251,15 +253,16 @@ class CachedBuckets:
 
     async def fetch_pinned(self, url: str, pins: dict[str, int], numbers: Mapping[str, int]) -> None:
         """
-        See that a document as it was is on this disk, if it is one that is pinned.
+        Ensure that the pinned revision of a document is on disk, if the document is pinned.
 
         Args:
-            url: Where it is.
-            pins: Revisions by bucket.
-            numbers: The numbers of pinned documents, by key; another document is refused. None is known of keys without one.
+            url: The URL of the document.
+            pins: The pinned revisions by bucket.
+            numbers: The numbers of pinned documents, by key; a document with another number is refused. Other keys are not
+                checked.
 
         Raises:
-            BusError: It cannot be had.
+            BusError: The document cannot be read.
         """
         name, key = parse_kv_url(url) or ("", "")
         if pins.get(name):
@@ -268,22 +271,22 @@ class CachedBuckets:
             await bucket.as_of(key, pins[name])
 
     async def forget_pins(self, name: str, used: Collection[int]) -> None:
-        """Use nothing that is kept of a bucket's past, but for these revisions."""
+        """Keep only these earlier revisions of a bucket."""
         (await self.open(name)).forget_pins(used)
 
     @property
     def has_unused(self) -> bool:
-        """Something may be on disk that is no longer used."""
+        """Whether unused files may be on disk."""
         return any(each.has_unused for each in self._open.values())
 
     async def drop_unused(self) -> None:
-        """Remove from the disk what is no longer used."""
+        """Remove unused files from the disk."""
         for each in list(self._open.values()):
             await each.drop_unused()
 
 
 FETCH_S = 60.0
-"""A server that sends a byte now and then must not keep a run from beginning."""
+"""The time limit of a fetch. A server that sends a byte now and then must not prevent a run from starting."""
 
 
 class _StoredDownload(Struct, kw_only=True):
@@ -295,19 +298,19 @@ class _StoredDownload(Struct, kw_only=True):
 
 
 class CachedDownload:
-    """A `Download` for small documents, which answers from disk while the server does not; `save` it passes on."""
+    """A `Download` for small documents that answers from disk while the server is unavailable; `save` is passed on."""
 
     def __init__(self, inner: Download, folder: Path) -> None:
         """
         Args:
-            inner: The web.
-            folder: Where documents are kept.
+            inner: Downloads from the web.
+            folder: The folder of the stored documents.
         """
         self._inner = inner
         self._folder = folder
 
     async def fetch(self, transfer: Transfer) -> Transferred:
-        """See `Download.fetch`; the last good document while the newest one cannot be had, and for what has not changed."""
+        """See `Download.fetch`. Returns the last good document if the newest one is unavailable or has not changed."""
         name = mask_url(transfer.url)
         path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
         kept = await asyncio.to_thread(StateFile(path, _StoredDownload).load)

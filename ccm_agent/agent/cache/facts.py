@@ -1,9 +1,9 @@
 """
-The facts of this node: those that it gathers, those that an operator assigned, and the scopes that follow from them.
+The facts of this node: gathered facts, facts that an operator assigned, and the facts that determine its scopes.
 
 Facts are gathered in a thread, and not more often than the configuration allows. Assigned facts take precedence. They are in
 `CCM_FACTS` under the node's name, and are read when a notification arrives, after each connection, and on an interval. The last
-good ones are kept on disk: a node without a broker keeps its role.
+good ones are stored on disk, so a node without a broker keeps its role.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 BUCKET = "CCM_FACTS"
 
 ROUTED_LIMIT = 200
-"""Each is a subscription that the broker keeps for this node."""
+"""The maximum number of routed facts. Each is a subscription on the broker."""
 
 
 class _StoredFacts(Struct, kw_only=True):
@@ -41,13 +41,13 @@ class _StoredFacts(Struct, kw_only=True):
 
 class AssignedFacts:
     """
-    What is assigned to one node.
+    The assigned facts of one node.
 
     Attributes:
         node: The node's identity.
         facts: The assigned facts, as last read.
-        revision: Revision that they were read at; 0: from disk, or none.
-        refusal: Why the document in the bucket is not obeyed; "" when it is.
+        revision: The revision of the document that was read; 0 if the facts are from disk, or if there are none.
+        refusal: Why the document in the bucket is refused; "" if it is accepted.
     """
 
     def __init__(self, node: str, bucket: KeyReader, revision_guard: RevisionGuard, path: Path) -> None:
@@ -56,7 +56,7 @@ class AssignedFacts:
             node: The node's identity, which is the key.
             bucket: `CCM_FACTS`.
             stamps: Numbers of documents.
-            path: Where the last good facts are kept.
+            path: The file of the last good facts.
         """
         self.node = node
         self.facts: dict[str, Any] = {}
@@ -67,7 +67,7 @@ class AssignedFacts:
         self._file = StateFile(path, _StoredFacts)
 
     def open(self) -> None:
-        """Take what an earlier process knew. Blocking."""
+        """Read the facts that an earlier process stored. Blocking."""
         kept = self._file.load()
         if kept is not None and kept.node == self.node:
             self.facts = kept.facts
@@ -80,11 +80,11 @@ class AssignedFacts:
             at_least: A revision that is known to be stored, from a notification.
 
         Returns:
-            Whether the facts are others than before.
+            Whether the facts have changed.
 
         Raises:
-            BusError: The broker is away, or does not let us.
-            ProtocolError: The document is refused; the facts stay as they were.
+            BusError: The broker is unavailable, or does not allow the read.
+            ProtocolError: The document is refused; the facts do not change.
         """
         entry = await self._bucket.newest(self.node, at_least)
         try:
@@ -121,12 +121,12 @@ def routed_facts(
     assigned: Mapping[str, Any], facts: Mapping[str, Any], paths: tuple[str, ...]
 ) -> dict[str, str | int | bool]:
     """
-    The facts that requests can be addressed to, by dotted path.
+    Return the facts that requests can be addressed to, by dotted path.
 
     Args:
-        assigned: Assigned facts; all text, integers and booleans in them are routed.
+        assigned: The assigned facts; all text, integers and booleans in them are routed.
         facts: All facts of the node.
-        paths: Further facts, as the configuration names them.
+        paths: Further facts that the configuration names.
     """
     routed = dict(_flat(assigned, ""))
     for path in paths:
@@ -168,10 +168,10 @@ Gather = Callable[[], Mapping[str, Any]]
 
 class FactCache:
     """
-    Facts of one agent.
+    The facts of one agent.
 
     Attributes:
-        assigned: Those that operators assigned.
+        assigned: The facts that operators assigned.
     """
 
     def __init__(
@@ -184,11 +184,11 @@ class FactCache:
     ) -> None:
         """
         Args:
-            gather: Reads them.
+            gather: Reads the facts.
             assigned: The assigned facts.
             clock: What time it is.
-            settings: The configuration as it is now: how often facts are gathered, and which of them are routed.
-            metrics: Counts what it took; None where metrics are off.
+            settings: Returns the current configuration, which defines how often facts are gathered and which of them are routed.
+            metrics: Records the duration of gathering; None if metrics are off.
         """
         self.assigned = assigned
         self._gather = gather
@@ -201,14 +201,14 @@ class FactCache:
         self._merged: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]] | None = None
 
     async def latest(self) -> Mapping[str, Any]:
-        """The facts as they were gathered last; they are gathered only if they never were."""
+        """Return the last gathered facts; they are gathered only if they never were."""
         return await self._younger_than(float("inf"))
 
     async def current(self) -> Mapping[str, Any]:
         """
-        The facts, gathered again when they are older than the configuration allows.
+        Return the facts. They are gathered again if they are older than the configuration allows.
 
-        When that fails, the last good ones are used, and the failure is logged.
+        If that fails, the last good facts are used, and the failure is logged.
         """
         return await self._younger_than(self._settings().facts_interval_s)
 
@@ -220,7 +220,7 @@ class FactCache:
         return self._merge()
 
     async def routed(self) -> dict[str, str | int | bool]:
-        """The facts that requests can be addressed to: assigned ones, and gathered ones that the configuration names."""
+        """Return the facts that requests can be addressed to: assigned facts, and gathered facts that the configuration names."""
         paths = self._settings().routed_facts
         return routed_facts(self.assigned.facts, await self.latest() if paths else {}, paths)
 

@@ -1,9 +1,10 @@
 """
-Events from the spool to the stream, and the events about the agent itself: that it started, what it refused, how much it lost.
+Publishes events from the spool to the stream, and creates the events about the agent itself, such as starts, refusals and lost
+events.
 
-One event is in flight, in order, until it is acknowledged. A publish that failed is tried again with the same message id, until
-it succeeds, because the stream is the record. Only an event that can never be sent (the broker or the protocol refuses the
-message itself) is discarded after some tries, and counted: it would block all events behind it.
+Events are published one at a time, in order, and each waits for its acknowledgement. A failed publish is repeated with the same
+message id until it succeeds, because the stream is the record. Only an event that can never be sent (the broker or the protocol
+refuses the message itself) is discarded after some attempts, and counted, because it would block all later events.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ from ccm_agent.storage.spool_segment import Kind, Spooled, new_message_id
 log = logging.getLogger(__name__)
 
 REFUSED_TRIES = 3
-"""How often a message that the protocol refuses is tried, before it is given up."""
+"""The number of attempts for a message that the protocol refuses, before it is discarded."""
 
 LONGEST_PAUSE = 30
-"""The pause after a failure doubles up to this many times its first length."""
+"""The pause after a failure doubles up to this many times its initial length."""
 
 
 class EventPublisher:
     """
-    Empties one spool.
+    Publishes the events of one spool.
 
     Attributes:
         sent: Events acknowledged since the start.
-        trouble: Why the last publish failed; "" when it did not.
+        trouble: Why the last publish failed; "" if it succeeded.
     """
 
     def __init__(
@@ -80,13 +81,13 @@ class EventPublisher:
     ) -> None:
         """
         Args:
-            spool: What to send.
-            events: Where to.
-            link: The connection; nothing is tried while it is away.
+            spool: The events to send.
+            events: Publishes to the stream.
+            link: The connection; nothing is sent while it is down.
             retry_s: First pause after a failure.
             on_lost: Called with the number of discarded events once the broker is connected, so that it can be published.
-            sign: Makes the signature of an event; "" where there is no key. Events that no later event has to vouch for are
-                signed when they are sent: the key may be another one by then than when they were spooled.
+            sign: Returns the signature of an event; "" without a key. Summaries and events about the agent are signed when they
+                are sent, because the key may have changed since they were spooled.
         """
         self.sent = 0
         self.trouble = ""
@@ -127,10 +128,10 @@ class EventPublisher:
 
     async def _publish(self, event: Spooled, *, is_retry: bool) -> None:
         """
-        Have the stream store an event.
+        Publish an event, and wait until the stream has stored it.
 
-        That it has the message id already is what a lost acknowledgement leads to, and is well. It cannot be so when an event
-        is sent for the first time: then another sender has used the id, and the event is sent under a new one.
+        If the stream already has the message id after a retry, an acknowledgement was lost, and the event is stored. At the
+        first attempt, another sender must have used the id, so the event is sent under a new one.
         """
         message_id, headers = event.message_id or event.event_id, self._build_headers(event)
         published = await self._events.publish(event.subject, message_id, event.body, headers)
@@ -143,7 +144,9 @@ class EventPublisher:
         await self._events.publish(event.subject, new_message_id(), event.body, headers)
 
     def _build_headers(self, event: Spooled) -> dict[str, str]:
-        """Its place in the chain, and the signature of summaries and events about the agent: the same in each attempt."""
+        """
+        Return the position in the chain, and the signature of summaries and events about the agent: the same in each attempt.
+        """
         if self._headers[0] != event.seq:
             headers = {CHAIN_HEADER: event.chain} if event.chain else {}
             if event.chain and event.kind in (Kind.SUMMARY, Kind.AGENT) and (signature := self._sign(event)):
@@ -171,14 +174,14 @@ class EventPublisher:
 
 
 REFUSALS_A_MINUTE = 10
-"""Refusals are published, but a client that causes nothing else must not fill the spool with them."""
+"""The maximum number of published refusals per minute. A client that causes only refusals must not fill the spool."""
 
 MESSAGE_LIMIT = 2000
-"""In characters; what is refused comes from outside."""
+"""In characters. The text of a refused request comes from outside."""
 
 
 class AgentEventPublisher:
-    """The events of one agent about itself, on their way by its spool."""
+    """The events of one agent about itself, sent through its spool."""
 
     def __init__(self, node: str, version: str, machine: str, spool: Spool, clock: Clock) -> None:
         self._node = node
@@ -190,16 +193,21 @@ class AgentEventPublisher:
         self._refusals: deque[float] = deque(maxlen=REFUSALS_A_MINUTE)
 
     def started(self, key: NodeKey) -> None:
-        """The agent is here. Its certificate goes along, for readers of old events to find when it has another key."""
+        """
+        Publish that the agent has started. The certificate is included, so that readers of old events find it after the key
+        changes.
+        """
         details = {"version": self._version, "machine": self._machine, **_key_details(key)}
         self._append(AGENT_STARTUP, f"agent {self._version} started", details)
 
     def stopped(self) -> None:
-        """The agent goes."""
+        """Publish that the agent stops."""
         self._append(AGENT_SHUTDOWN, f"agent {self._version} stopped", {"version": self._version})
 
     def refused(self, what: str, why: str, run: str = "") -> None:
-        """A request or a document is not obeyed; of a scheduled request also which run the node takes no part in."""
+        """
+        Publish that a request or a document is refused. For a scheduled request, `run` is the run that the node does not join.
+        """
         now = self._clock.monotonic()
         if len(self._refusals) == REFUSALS_A_MINUTE and now - self._refusals[0] < 60:
             return
@@ -211,38 +219,39 @@ class AgentEventPublisher:
         )
 
     def decided(self, message: str, details: dict[str, Any]) -> str:
-        """A request was accepted or not; the link of this event in the node's chain."""
+        """Publish the decision about a request, and return the link of this event in the node's chain."""
         self._append(AGENT_DECISION, message, details)
         return self._spool.last_link
 
     def lost(self, count: int) -> None:
-        """Events were given up; the spool does not count them any more."""
+        """Publish that events were discarded; the spool resets its count."""
         details = {"events": count, "places": self._spool.lost_places}
         self._spool.reported(count)
         self._append(AGENT_LOST_EVENTS, f"{count} events were dropped: the spool was full", details)
 
     def key_changed(self, key: NodeKey) -> None:
-        """The node signs with another key, or with another certificate, from here on."""
+        """Publish that the node signs with another key, or with another certificate, from now on."""
         if key.public_key:
             self._append(AGENT_KEY, f"events are signed with {key.public_key}", _key_details(key))
 
     def drifted(self, source: str, run: str, count: int, resources: Sequence[str]) -> None:
-        """A run corrected what was changed outside of manifests: so many resources, of which the first are named."""
+        """Publish that a run corrected drift: the number of resources, and the names of the first ones."""
         details = {"run": run, "manifest": source, "count": count, "resources": list(resources)}
         self._append(AGENT_DRIFT, f"{source}: {count} resources had drifted, corrected", details)
 
     def duplicated(self, is_so: bool, message: str) -> None:
-        """Another agent uses our name, or has ceased to."""
+        """Publish that another agent uses our name, or has stopped using it."""
         details = {"machine": self._machine, "started": self._started, "duplicate": is_so}
         self._append(AGENT_DUPLICATE, message, details)
 
     def maintenance(self, disabled: Disabled | None, by: str, why: str) -> None:
         """
-        An operator disabled or enabled the node.
+        Publish that an operator disabled or enabled the node.
 
         Args:
-            disabled: Until when and why; None: it is enabled again.
-            by, why: Who enabled it; "": it was done on the host, or its time has come.
+            disabled: Until when and why the node is disabled; None if it is enabled again.
+            by, why: The operator who enabled it, and the reason; "" if it was enabled on the host, or automatically when its
+                time ended.
         """
         if disabled is not None:
             self._append(AGENT_DISABLED, disabled.sentence, msgspec.to_builtins(disabled))
@@ -252,7 +261,7 @@ class AgentEventPublisher:
         self._append(AGENT_ENABLED, f"{message}: {why}" if why else message, details)
 
     def locked(self, locks: Sequence[ResourceLock]) -> None:
-        """An operator locked resources, all until the same time and for the same reason."""
+        """Publish that an operator locked resources, all until the same time and for the same reason."""
         names = [one.resource for one in locks]
         self._append(
             AGENT_LOCKED,
@@ -261,13 +270,13 @@ class AgentEventPublisher:
         )
 
     def unlocked(self, resources: Sequence[str], by: str, why: str) -> None:
-        """An operator unlocked resources."""
+        """Publish that an operator unlocked resources."""
         words = f"{_named(resources)} unlocked by {by}"
         details = {"resources": list(resources), "by": by, "why": why}
         self._append(AGENT_UNLOCKED, f"{words}: {why}" if why else words, details)
 
     def converges(self, by: str, why: str) -> None:
-        """An operator asked the node to converge now."""
+        """Publish that an operator requested the node to converge now."""
         words = f"converges now, requested by {by}"
         self._append(AGENT_CONVERGE, f"{words}: {why}" if why else words, {"by": by, "why": why})
 
@@ -294,7 +303,7 @@ def _key_details(key: NodeKey) -> dict[str, str]:
 
 class ProgressSender:
     """
-    Publishes where a run is, for the controllers that follow it; the stream does not store that.
+    Publishes the progress of a run, for the controllers that follow it. The stream does not store it.
 
     Attributes:
         node: The node's identity.
@@ -305,7 +314,7 @@ class ProgressSender:
         self._events = events
 
     async def announce(self, progress: Progress) -> None:
-        """Publish it once; a broker that is away misses it."""
+        """Publish the progress once; without a connection it is lost."""
         subject = event_subject(SESSION_PROGRESS, self.node, progress.run)
         try:
             await self._events.announce(subject, encode_message(progress))
@@ -314,12 +323,12 @@ class ProgressSender:
 
 
 class Author:
-    """The key of one agent."""
+    """Signs with the key of one agent."""
 
     def __init__(
         self, key: NodeKey, record: NodeRecord, agent_events: AgentEventPublisher, clock: Clock
     ) -> None:
-        """Read the key, and name it in the node's record. Blocking."""
+        """Read the key, and set it in the node's record. Blocking."""
         self._key = key
         self._record = record
         self._agent_events = agent_events
@@ -328,20 +337,23 @@ class Author:
         self._name()
 
     def sign(self, event: Spooled) -> str:
-        """The signature of an event that is sent now; "" without a key."""
+        """Return the signature of an event that is sent now; "" without a key."""
         issued_ms = int(self._clock.now().timestamp() * 1000)
         return self._key.sign(event.subject, event.body, event.chain, issued_ms)
 
     def sign_answer(self, subject: str, body: bytes) -> str:
-        """The signature of an answer, which has no place in the chain: it is in no stream. "" without a key."""
+        """
+        Return the signature of an answer; "" without a key. Answers have no position in the chain, because they are not in a
+        stream.
+        """
         return self._key.sign(subject, body, "", int(self._clock.now().timestamp() * 1000))
 
     def report_start(self) -> None:
-        """Publish that the agent started, and with which key it signs."""
+        """Publish that the agent has started, with its signing key."""
         self._agent_events.started(self._key)
 
     async def renew(self) -> None:
-        """Read the key again; when it is another one, the record names it and an event says so."""
+        """Read the key again. If it has changed, update the record and publish an event."""
         if await asyncio.to_thread(self._key.read, self._record.node):
             self._name()
             self._agent_events.key_changed(self._key)
@@ -352,6 +364,6 @@ class Author:
 
 
 def _named(resources: Sequence[str]) -> str:
-    """The first resource, and how many more."""
+    """Return the first resource, and the number of further ones."""
     more = f" and {len(resources) - 1} more" if len(resources) > 1 else ""
     return f"{resources[0]}{more}"

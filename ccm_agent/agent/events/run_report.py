@@ -1,8 +1,8 @@
 """
-What a run says on the bus: its start, what changed, its summary, and now and then where it is.
+Reports a run on the bus: its start, its changes, its summary, and its progress.
 
-A stable resource is only counted, so that cost grows with change and not with size. Each event has its number within the run;
-the last of them, the summary, says how many there are, so a reader knows what it has missed.
+A stable resource is only counted, so that cost grows with changes and not with size. Each event has a number within the run. The
+last event, the summary, contains the number of events, so a reader can detect missing ones.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ log = logging.getLogger(__name__)
 INTERRUPTED = "interrupted"
 
 Shorten = Callable[[TransactionEvent], TransactionEvent]
-"""The form of an event that may be published: `content` a digest, `environment` names."""
+"""Returns the form of an event that may be published: `content` as a digest, `environment` as names."""
 
 
 Judge = Callable[[TransactionEvent], bool | None]
-"""Whether a change corrected drift; None when that cannot be said."""
+"""Returns whether a change corrected drift; None if unknown."""
 
 
 class RunFrame(Struct, frozen=True, kw_only=True):
-    """What all events of a run say alike; the fields are those of the session's start."""
+    """The common fields of all events of a run; they are those of the session's start."""
 
     run: str
     node: str
@@ -65,15 +65,15 @@ class RunFrame(Struct, frozen=True, kw_only=True):
 
 class Checkpoint(Struct, kw_only=True):
     """
-    How far a run has come.
+    The state of a run that the next process continues.
 
     Attributes:
-        run: Its id.
-        number: Number of the last event that was reported.
-        began: When it began.
-        digest: Of its manifest.
-        data_revisions: As reported at its start.
-        done: The result of each resource so far, in order, stable ones too; without properties, state and diff.
+        run: The run's id.
+        number: The number of the last reported event.
+        began: When the run began.
+        digest: The digest of its manifest.
+        data_revisions: The revisions of data, as reported at the start.
+        done: The result of each resource so far, in order, including stable ones; without properties, state and diff.
     """
 
     run: str
@@ -89,11 +89,11 @@ class RunReport:
     The events of one run, numbered, spooled and counted.
 
     Attributes:
-        frame: What they say alike.
-        has_started: The start was reported.
-        is_closed: The summary was reported; nothing follows it.
-        progress: Where the run is.
-        judge: See `Judge`; None: corrections of drift are not of interest.
+        frame: The common fields of the events.
+        has_started: Whether the start was reported.
+        is_closed: Whether the summary was reported; no events follow it.
+        progress: The progress of the run.
+        judge: See `Judge`; None: corrections of drift are not tracked.
     """
 
     def __init__(
@@ -111,15 +111,15 @@ class RunReport:
     ) -> None:
         """
         Args:
-            frame: What the events say alike.
-            spool: Where they go.
+            frame: The common fields of the events.
+            spool: Stores the events.
             clock: What time it is.
             shorten: See `Shorten`.
-            is_full: Stable resources are reported too.
-            is_quiet: Nothing is reported unless a resource was not stable, or the run failed.
+            is_full: Whether stable resources are also reported.
+            is_quiet: Whether a run is reported only if a resource was not stable or the run failed.
             judge: See `Judge`.
             on_end: Called with the summary, before it is reported.
-            warnings: Returns what the node could not keep of the run.
+            warnings: Returns warnings about data of the run that the node could not store.
         """
         self.frame = frame
         self.has_started = False
@@ -144,7 +144,7 @@ class RunReport:
         self._done: list[TransactionEvent] = []
 
     def resume(self, before: Checkpoint) -> None:
-        """Continue from what an earlier process of this run reported and counted; before anything else."""
+        """Continue from the checkpoint of an earlier process. Call this before all other methods."""
         self.has_started = self._goes_on = True
         self.frame = msgspec.structs.replace(self.frame, digest=self.frame.digest or before.digest)
         self._revisions = before.data_revisions
@@ -155,7 +155,7 @@ class RunReport:
             self._count(event)
 
     def checkpoint(self) -> Checkpoint:
-        """What the next process needs to continue the run."""
+        """Return the data that the next process needs to continue the run."""
         return Checkpoint(
             run=self.frame.run,
             number=self._number,
@@ -166,7 +166,7 @@ class RunReport:
         )
 
     def start(self, engine: SessionStart | None = None) -> None:
-        """Report the start of the run, with what the engine knows of it."""
+        """Report the start of the run, with the data from the engine."""
         if engine and not self.frame.digest:
             self.frame = msgspec.structs.replace(self.frame, digest=engine.digest)
         frame = self.frame
@@ -187,7 +187,7 @@ class RunReport:
             self._report_start()
 
     async def resource(self, event: TransactionEvent) -> None:
-        """Report a resource that was not stable; a change or a failure is safe on disk when this returns."""
+        """Report a resource that was not stable. A change or a failure is safely on disk after this returns."""
         self._count(event)
         corrective = self.judge(event) if self.judge else None
         if corrective is not None:
@@ -208,19 +208,19 @@ class RunReport:
         await self._spool.settle(flush=event.changed or event.failed)
 
     def on_resource(self, resource: str, position: int, total: int) -> None:
-        """A resource starts."""
+        """Record that a resource starts."""
         self.progress.resource, self.progress.position, self.progress.total = resource, position, total
         self._resource_at = self._clock.monotonic()
 
     def progress_now(self) -> Progress:
-        """Where the run is."""
+        """Return the progress of the run."""
         now = self._clock.monotonic()
         self.progress.run_s = round(now - self._began_at, 1)
         self.progress.resource_s = round(now - self._resource_at, 1)
         return self.progress
 
     def totals(self) -> SessionSummary:
-        """A summary of the events so far, for a run that the engine does not summarize itself."""
+        """Return a summary of the events so far, for a run that the engine does not summarize."""
         totals = self._totals
         totals.unique_resources = totals.total_resources
         totals.state = end_state(totals)
@@ -238,9 +238,9 @@ class RunReport:
         Report the end of the run.
 
         Args:
-            engine: The engine's summary; without one the run failed as a whole, or was stopped before it began.
-            reason, code: Why it did.
-            stopped_by: The operator who stopped it before it began; "": it failed.
+            engine: The engine's summary; None if the run failed as a whole, or was stopped before it began.
+            reason, code: The reason of the failure or stop.
+            stopped_by: The operator who stopped it before it began; "" if it failed.
         """
         if not self.has_started:
             self.start()
@@ -255,10 +255,10 @@ class RunReport:
             protocol=SESSION_SUMMARY,
             event_id=new_id(),
             timestamp=now,
-            # of a run that two processes carried out the engine knows the second part
+            # If two processes executed a run, the engine knows only the second part.
             start_time=(None if self._goes_on else base.start_time) or self._began,
             end_time=base.end_time or now,
-            # by the monotonic clock: the wall clock may have been set meanwhile
+            # By the monotonic clock, because the wall clock may have been changed meanwhile.
             total_duration=round((self._clock.monotonic() - self._began_at) * 1e9),
             node=self.frame.node,
             run=self.frame.run,

@@ -1,15 +1,18 @@
 """
-Scheduled requests that were due while this node was away: the node takes the last one of each schedule, once, if it catches up.
+Scheduled requests that were due while this node was offline. If a schedule catches up, the node executes its last missed
+request, once.
 
-The broker keeps the last due request of each subject. One schedule of an action and scope sends where all requests arrive;
-every further one has a subject of its own, which the index of schedules names. So each schedule has its own last due request.
+The broker keeps the last due request of each subject. The first schedule of an action and scope uses the common subject of its
+requests. Each further schedule has a subject of its own, which the index of schedules names. So each schedule has its own last
+due request.
 
-What was seen of each subject is on disk, for a ledger forgets within a day and a schedule may come once a month. It is seen by
-the broker's time of it, so neither a replica that lags nor a stream that was made again brings an old one back. What was due
-before the node had the scope does not concern it: a node that becomes a web server today has not missed last night's run.
+The last request seen on each subject is stored on disk, because the request log covers only a day and a schedule may be monthly.
+Requests are compared by the broker's time, so neither a lagging replica nor a recreated stream can bring back an old one.
+Requests that were due before the node had the scope are ignored: a node that becomes a web server today has not missed last
+night's run.
 
-Apart from that it remembers the latest due request of each subject, permanently and whatever the schedule says. A node or an
-operator can have a stored due request delivered again with all its headers, and a ledger knows a run for a day only.
+In addition, the latest due request of each subject is remembered permanently, for all schedules. A node or an operator can make
+the broker deliver a stored due request again with all its headers, and the request log remembers a run only for a day.
 """
 
 from __future__ import annotations
@@ -37,18 +40,18 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 SCHEDULED = (MANIFEST_APPLY, MANIFEST_PLAN)
-"""What `ccmctl schedule add` makes schedules of."""
+"""The actions that `ccmctl schedule add` can schedule."""
 
 
 STALE_S = 86_400.0
-"""A scheduled request that is older is not a timely one; no request log needs to remember one for longer."""
+"""An older scheduled request is no longer timely. No request log needs to remember it for longer."""
 
 
 LATE_S = 600.0
-"""A due request is delivered within seconds; one that is older than this is not on its way for the first time."""
+"""A due request is delivered within seconds. If it is older than this, it is not its first delivery."""
 
 LATEST_LIMIT = 10_000
-"""So many subjects are remembered, those of the latest requests; a node has a few scopes at a time."""
+"""The maximum number of remembered subjects, those with the latest requests; a node has only a few scopes at a time."""
 
 
 class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,8 +59,8 @@ class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The last due request of a subject that this node has seen.
 
     Attributes:
-        time: When it was due, by the broker's clock; None: there was none when the node looked.
-        sequence: Its place in the stream, for people.
+        time: When it was due, by the broker's clock; None if there was no due request when the node checked.
+        sequence: Its sequence in the stream, for display.
     """
 
     time: datetime | None = None
@@ -66,12 +69,12 @@ class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class _StoredTimes(Struct, kw_only=True):
     """
-    What is stored on disk.
+    The content of the file.
 
     Attributes:
-        node: Whose it is.
-        seen: By subject, for what a schedule is caught up with; of the scopes that the node has.
-        latest: By subject, the latest due request that the node was given; of all scopes that it ever had.
+        node: The node's identity.
+        seen: By subject, the last request seen, for catching up; only for the node's current scopes.
+        latest: By subject, the latest due request that was delivered; for all scopes that the node has ever had.
     """
 
     node: str
@@ -84,7 +87,7 @@ class _Flag(Struct):
 
 
 class MissedSchedules:
-    """What one agent has missed, and takes when it is back."""
+    """The scheduled requests that one agent has missed and executes when it is back."""
 
     def __init__(
         self,
@@ -99,14 +102,14 @@ class MissedSchedules:
     ) -> None:
         """
         Args:
-            node: This node.
-            requests: Where the last due request of a subject is asked for.
+            node: The node's identity.
+            requests: Reads the last due request of a subject.
             link: The connection.
-            path: Where it is kept what was seen.
-            scopes: The node's scopes as they are now.
-            on_request: Takes a request, as if it had been delivered now; `heard` follows when it was handled.
+            path: The file of the requests seen.
+            scopes: Returns the node's current scopes.
+            on_request: Handles a request as if it had been delivered now; `heard` is called afterwards.
             clock: What time it is.
-            is_known: The ledger knows a run, so the request is answered and not carried out again.
+            is_known: Returns whether the request log contains a run. If so, the request is answered and not executed again.
         """
         self._clock = clock
         self._is_known = is_known
@@ -126,35 +129,37 @@ class MissedSchedules:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is left to read, and what was seen is on disk."""
+        """Whether nothing is left to read and the requests seen are on disk."""
         return not self._is_due and not self._is_looking and self._file.is_saved(self._now())
 
     def open(self) -> None:
-        """Take what an earlier process saw. Blocking."""
+        """Read the file of an earlier process. Blocking."""
         kept = self._file.load()
         if kept is not None and kept.node == self._node:
             self._seen, self._latest = dict(kept.seen), dict(kept.latest)
         self._file.mark_saved(self._now())
 
     def expect(self) -> None:
-        """The broker was away, or the node has other scopes: there may be something, as soon as `settled` is called."""
+        """
+        Expect missed requests as soon as `settled` is called, because the broker was unavailable or the node has other scopes.
+        """
         self._is_due = True
 
     def settled(self) -> None:
-        """The node's scopes are right as of now."""
+        """Note that the node's scopes are now correct."""
         if self._is_due:
             self._wake.set()
 
     def identify_run(self, incoming: IncomingRequest) -> tuple[str, datetime]:
         """
-        Run id and due time of a scheduled request.
+        Return run id and due time of a scheduled request.
 
-        Who may read due messages can have an old one delivered again, to all nodes; by its id a ledger knows it for a day.
-        After that only one that this node has missed is taken, and never one that is not above the latest of its subject.
-        The broker's time of it is compared, because a rebuilt broker counts from 1 again.
+        Anyone who may read due messages can make the broker deliver an old one to all nodes again. The request log recognizes
+        its id for a day. After that, only a request that this node has missed is accepted, and only if it is later than the
+        latest one on its subject. The broker's times are compared, because a rebuilt broker counts from 1 again.
 
         Raises:
-            ProtocolError: The broker's headers are not there, or it is old and was not missed, or was superseded.
+            ProtocolError: The broker's headers are missing, or the request is old and was not missed, or it was superseded.
         """
         run, due = scheduled_run_id(incoming)
         age_s = (self._clock.now() - due).total_seconds()
@@ -173,7 +178,9 @@ class MissedSchedules:
         return run, due
 
     def _is_above_latest(self, incoming: IncomingRequest, age_s: float) -> bool:
-        """It is later than what came on its subject before, or the latest itself, which may come twice within minutes."""
+        """
+        Whether the request is later than the previous ones on its subject, or is the latest one delivered twice within minutes.
+        """
         latest, seen = self._latest.get(incoming.subject), _read_seen(incoming)
         if latest is None or _is_above(seen, latest):
             return True
@@ -184,7 +191,7 @@ class MissedSchedules:
         return was is not None and _wants(incoming) and _is_newer(_read_seen(incoming), was)
 
     def heard(self, incoming: IncomingRequest) -> None:
-        """A scheduled request was handled, however it had come and whatever became of it."""
+        """Record that a scheduled request was handled, regardless of its source and its result."""
         if not incoming.scheduled:
             return
         seen, was = _read_seen(incoming), self._seen.get(incoming.subject)
@@ -204,12 +211,12 @@ class MissedSchedules:
             self._latest.pop(next(iter(self._latest)))
 
     async def run(self) -> None:
-        """Take what was missed, until cancelled."""
+        """Execute missed requests until cancelled."""
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                # a look takes as long as the broker does; what was handled is on disk before
+                # A read takes as long as the broker needs, so save first.
                 await self._save()
                 await self._turn()
                 await self._save()
@@ -223,7 +230,7 @@ class MissedSchedules:
         try:
             await self._look()
         except BusError as err:
-            # the next reading of the facts is the next try
+            # Try again the next time that facts are read.
             self._is_due = True
             if str(err) != self._trouble:
                 log.info("due requests cannot be read now", extra={"reason": str(err)})
@@ -239,7 +246,7 @@ class MissedSchedules:
         own = await self._own_subjects(scopes)
         for subject in own:
             if _find_shared_subject(subject) in self._seen:
-                # the node had this scope when it looked last, so it has missed what a schedule that is new to it sent since
+                # The node had this scope at the last check, so it has missed the requests of a schedule that is new to it.
                 self._seen.setdefault(subject, Seen())
         subjects = [*shared, *own]
         for subject in subjects:
@@ -251,12 +258,12 @@ class MissedSchedules:
                 )
                 continue
             self._judge(subject, incoming)
-        # a node that loses a scope and gets it again starts from the beginning
+        # A node that loses a scope and gets it back starts from the beginning.
         for subject in self._seen.keys() - set(subjects):
             del self._seen[subject]
 
     async def _own_subjects(self, scopes: list[str]) -> list[str]:
-        """The subjects of schedules that have one of their own; those that are known where the index cannot be read."""
+        """Return the subjects of schedules with a subject of their own. If the index cannot be read, return the known ones."""
         try:
             return await self._requests.own_subjects(scopes)
         except (BusDeniedError, ProtocolError) as err:
@@ -273,10 +280,10 @@ class MissedSchedules:
         if was is None or not _wants(incoming):
             self._seen[subject] = seen
             if seen.time is not None and (self._clock.now() - seen.time).total_seconds() > LATE_S:
-                # this node does not take it, so a second delivery does not make the node take it
+                # This node does not execute the request, and a second delivery must not change that.
                 self._raise_latest(subject, seen)
         elif (latest := self._latest.get(subject)) is not None and not _is_above(seen, latest):
-            # it was taken, or refused, before the index dropped this schedule and named it again
+            # The request was executed or refused before the index removed this schedule and added it again.
             self._seen[subject] = seen
         elif _is_newer(seen, was):
             log.info("a due request was missed", extra={"subject": subject, "due": str(seen.time)})
@@ -290,7 +297,7 @@ class MissedSchedules:
 
 
 def _find_shared_subject(subject: str) -> str:
-    """Where all requests arrive of the kind and scope of a subject."""
+    """Return the common subject for requests of the same kind and scope."""
     protocol, scope, _ = parse_scheduled(subject)
     return request_subject(protocol, scope)
 
@@ -310,7 +317,7 @@ def _read_seen(incoming: IncomingRequest) -> Seen:
 
 
 def _is_above(seen: Seen, was: Seen) -> bool:
-    """It is later; of one moment, by its place in the stream."""
+    """Whether a request is later; for equal times, the sequence in the stream decides."""
     return _is_newer(seen, was) or (seen.time == was.time and seen.sequence > was.sequence)
 
 

@@ -1,8 +1,8 @@
 """
-What operators ask of a node besides runs: to be disabled or enabled, and to converge now.
+Operators' commands to a node other than runs: disable, enable, lock, unlock and converge now.
 
-A node does each of them once, however often the request is delivered. Convergence takes long, so its request is accepted at
-once; while it goes on the node reports that it is alive, and its answer follows at the end.
+A node executes each command once, even if the request is delivered several times. Convergence takes long, so its request is
+accepted immediately. Meanwhile the node reports progress, and the final answer follows at the end.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TEXT_LIMIT = 500
-"""Characters of a reason or a name, which stand in the node's record and in each refusal."""
+"""Maximum characters of a reason or a name, which are in the node's record and in each refusal."""
 
 LOCK_GRACE_S = 3600.0
-"""How far the clocks of an operator and a node may differ at the longest lock."""
+"""The allowed difference between the clocks of an operator and a node, for the longest lock."""
 
 WAITING_LIMIT = 8
-"""So many requests wait for the next convergence at most."""
+"""The maximum number of requests that wait for the next convergence."""
 
 RESULTS_LIMIT = 200
-"""So many results are in an answer, which is one message."""
+"""The maximum number of results in an answer, which is one message."""
 
 NodeCommand = Callable[[Request, Principal], Awaitable[dict[str, Any] | None]]
-"""Does what a request asks: the body of the answer, or None when the answer follows later. Refusals are raised."""
+"""Executes a request. Returns the body of the answer, or None if the answer follows later. Refusals are raised."""
 
 
 _WORST = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED, NodeState.CHANGED)
@@ -61,11 +61,11 @@ _WORST = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED, NodeState.CHAN
 
 def convergence_end(body: Mapping[str, Any]) -> tuple[str, str]:
     """
-    How a node has converged, for a rollout, from the body of its answer.
+    Return the result of a node's convergence, for a rollout, from the body of its answer.
 
     Returns:
-        The end state and the reason; "" when the body is that of another command. A source that refused is a failure: the node
-        does not converge on it.
+        The end state and the reason; "" if the body is from another command. A refused source is a failure: the node does not
+        converge on it.
     """
     if "ended" not in body:
         return "", ""
@@ -79,10 +79,10 @@ def convergence_end(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class SendAnswer(Protocol):
-    """Sends the answer to a request, and remembers that the request was handled."""
+    """Sends the answer to a request, and records that the request was handled."""
 
     async def __call__(self, run: str, body: dict[str, Any], refusal: CcmError | None) -> None:
-        """Send it; with a refusal the request was not carried out."""
+        """Send the answer; with a refusal, the request was not executed."""
         ...
 
 
@@ -91,10 +91,10 @@ class NodeCommands:
     The commands of one agent.
 
     Args:
-        admission: Whether the node is disabled, and which resources are locked.
-        events: Publishes what operators asked for.
-        progress: Publishes that a convergence goes on.
-        converge: Converges now on everything that the node converges on.
+        admission: The node's disabled state and its locked resources.
+        events: Publishes the operators' commands.
+        progress: Publishes that a convergence is in progress.
+        converge: Converges now on all manifests and assignments.
         clock: What time it is.
     """
 
@@ -121,7 +121,7 @@ class NodeCommands:
 
     async def run(self, answer: SendAnswer, every_s: float = PROGRESS_INTERVAL_S) -> None:
         """
-        Converge whenever that was asked for, until cancelled. What is asked meanwhile is served by the next time.
+        Converge at each request, until cancelled. Requests that arrive during a convergence are served by the next one.
 
         Args:
             answer: Sends an answer.
@@ -189,7 +189,7 @@ class NodeCommands:
         self._wake.set()
 
     async def _converged(self, every_s: float) -> tuple[dict[str, Any], CcmError | None]:
-        """Converge, and report that this goes on; the body of the answers, and why it was refused."""
+        """Converge and report progress. Returns the body of the answers, and the reason of a refusal."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self._guarded(), name="agent:converge")
             began_s = self._clock.monotonic()
@@ -208,7 +208,7 @@ class NodeCommands:
 
     async def _report(self, run_s: float) -> None:
         for run in self._served:
-            # with the time, because a controller takes an identical report for a replayed one
+            # Includes the time, because a controller treats an identical report as replayed.
             await self._progress.announce(
                 Progress(protocol=SESSION_PROGRESS, run=run, node=self._progress.node, run_s=run_s)
             )
@@ -220,7 +220,7 @@ def _maintenance(request: Request) -> MaintenanceRequest:
 
 
 def _told(one: ConvergenceResult) -> dict[str, Any]:
-    """A result as an answer holds it; the failed resources are in the events of the run."""
+    """Return a result in the form of an answer; failed resources are in the events of the run."""
     short = msgspec.structs.replace(one, name=_cut(one.name), reason=_cut(one.reason), resources=[])
     told: dict[str, Any] = msgspec.to_builtins(short)
     return told

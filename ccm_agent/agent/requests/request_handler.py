@@ -1,8 +1,8 @@
 """
-Requests from the controller: which of them concern this node, what is answered, and what is put into the queue.
+Handles requests from the controller: selects those for this node, answers them, and queues runs.
 
-A request is written into the ledger before it is answered, so that it is carried out once however often it is delivered. On a
-scope that many share, a node that the selector does not mean stays silent unless it is named.
+A request is written into the request log before it is answered, so that it is executed only once even if it is delivered several
+times. On a shared scope, a node that the selector does not match does not answer unless the request names it.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ KINDS: dict[str, type[Request]] = {
 
 class RequestTargets:
     """
-    Which requests select this node.
+    Decides which requests select this node.
 
     Args:
         node: The node's identity.
-        facts: Its facts.
-        matches: Whether targets and expression of a request select a node with these facts.
+        facts: The node's facts.
+        matches: Returns whether targets and expression of a request select a node with these facts.
     """
 
     def __init__(self, node: str, facts: FactCache, matches: Matches) -> None:
@@ -90,9 +90,9 @@ class RequestTargets:
 
     async def is_meant(self, incoming: IncomingRequest) -> bool:
         """
-        Whether the scope that a request was signed for is one of this node's, by its facts as they are now.
+        Return whether the signed scope of a request is one of this node's scopes according to its current facts.
 
-        The subscriptions do not prove it: the holder of the broker can deliver any message to any subscription.
+        The subscriptions do not prove this: an attacker who controls the broker can deliver any message to any subscription.
         """
         facts = await self._facts.routed()
         if incoming.scope in scopes_of(self._node, facts):
@@ -101,7 +101,7 @@ class RequestTargets:
         return False
 
     async def matches(self, request: Request) -> bool:
-        """Whether the selectors of a request select this node; SelectorError when they cannot be read."""
+        """Whether the selectors of a request select this node. Raises SelectorError if they are invalid."""
         if not request.targets and not request.where:
             return True
         facts = await self._facts.latest()
@@ -114,12 +114,12 @@ class RequestHandler:
     Handles the requests of one agent, one after the other.
 
     Args:
-        authenticator: Which requests are obeyed.
-        targets: Which of them select this node.
-        decisions: Gets what is decided about each.
-        missed: The scheduled requests that this node has seen.
-        runs: Takes on the runs.
-        commands: Carries out the rest.
+        authenticator: Verifies the sender and the rights of requests.
+        targets: Decides which of them select this node.
+        decisions: Records the decision about each request.
+        missed: Records the scheduled requests that this node has seen.
+        runs: Accepts the runs.
+        commands: Executes all other requests.
     """
 
     def __init__(
@@ -141,17 +141,17 @@ class RequestHandler:
 
     async def handle(self, incoming: IncomingRequest) -> None:
         """
-        Do with a request what is to be done, and answer it if it is ours.
+        Handle a request, and answer it if it is for this node.
 
         Raises:
-            ProtocolError: It breaks the rules of the protocol, or nothing proves who sent it; nothing was answered. An
-                answer would let a forged request say of a node's part in a true run that it was refused.
+            ProtocolError: The request violates the protocol, or its sender is not proven. It was not answered: with an answer, a
+                forged request could make this node appear to have refused its part in a genuine run.
         """
         request, due = self._read(incoming)
         is_called = self._targets.is_called(incoming, request)
         known = self._runs.find(request.run)
         if request.named and not is_called and known is not None:
-            return  # it was sent again to other nodes; this one has answered
+            return  # it was sent again for other nodes; this one has answered
         try:
             principal = await self._authenticator.request(incoming)
         except WrongClockError as err:
@@ -192,7 +192,7 @@ class RequestHandler:
             await self._runs.refuse(incoming, request, Refusal("request.unknown", reason))
 
     def build_job(self, entry: RequestLogEntry) -> QueuedRun | None:
-        """The job of a request that stood in the ledger when the agent started; None when it cannot be read any more."""
+        """Return the job of a request that was in the request log when the agent started; None if it can no longer be read."""
         try:
             request = decode_foreign(entry.body, KINDS[entry.protocol])
         except (KeyError, msgspec.DecodeError):
@@ -214,14 +214,16 @@ class RequestHandler:
         is_known: bool,
     ) -> None:
         """
-        Refuse what a listed operator signed for another time. The answer is signed, so the run ends so on this node.
+        Refuse a request that a listed operator signed for a different time. The answer is signed, so it ends the run on this
+        node.
 
-        Not if the request is known: the holder of the broker can deliver an old one again, while its run is in progress.
+        A known request is not refused: an attacker who controls the broker can deliver an old request again while its run is in
+        progress.
         """
         refused = Refusal(err.code, str(err))
         self._decisions.unauthorized(request.run, incoming, refused)
         self._limited.warning("a request is refused", extra={"subject": incoming.subject, "error": str(err)})
-        if not incoming.scheduled:  # of a schedule `refuse` publishes it
+        if not incoming.scheduled:  # for a scheduled request, `refuse` publishes it
             self._runs.report_refusal(incoming, str(err))
         if (
             not is_known
@@ -242,10 +244,10 @@ class RequestHandler:
 
 def decode_request(incoming: IncomingRequest) -> Request:
     """
-    The body of a request, as the kind that its protocol names.
+    Decode the body of a request according to its protocol.
 
     Raises:
-        ProtocolError: It is not one.
+        ProtocolError: The body is not a valid request.
     """
     try:
         return decode_foreign(incoming.body, KINDS.get(incoming.protocol, Request))

@@ -1,4 +1,4 @@
-"""What becomes of the requests that this node obeys: runs in the queue, commands that are carried out, and the answers."""
+"""Executes accepted requests: queues runs, executes commands, and answers."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ QUESTIONS = {
     NODE_FACTS: "facts",
     NODE_STATUS: "status",
 }
-"""Requests that become no runs, and what the node's policy calls them."""
+"""Requests that do not start runs, with their action in the node's policy."""
 
 NAME_LIMIT = 200
-"""Characters of a name in an answer; the name of a run comes from its request."""
+"""Maximum characters of a name in an answer; the name of a run comes from its request."""
 
 
 class AnswerSender:
@@ -68,11 +68,11 @@ class AnswerSender:
     Sends the answers of one node.
 
     Args:
-        record: Names the node.
-        run_queue: The run that others wait for.
-        decisions: Gets what is decided.
+        record: Contains the node's name.
+        run_queue: Contains the run for which others wait.
+        decisions: Records the decisions.
         author: Signs answers.
-        events: Publishes them.
+        events: Publishes the answers.
         clock: What time it is.
     """
 
@@ -106,11 +106,11 @@ class AnswerSender:
         is_decision: bool = True,
     ) -> None:
         """
-        Answer a request; an answer that is lost is sent again when the request comes again.
+        Answer a request. A lost answer is sent again when the request is delivered again.
 
         Args:
             run, state, reason, code, position, outcome, body: See `Answer`.
-            is_decision: It is new, so it belongs into the audit trail.
+            is_decision: Whether the answer is a new decision, which belongs in the audit trail.
         """
         if is_decision:
             self._decisions.decided(run, state, reason=reason, code=code)
@@ -131,27 +131,27 @@ class AnswerSender:
             ahead=_ahead(ahead) if ahead is not None else None,
         )
         subject, body_text = event_subject(SESSION_ANSWER, self._record.node, run), encode_message(answer)
-        # what ends the node's part in a run is signed; that it continues needs no proof
+        # An answer that ends the node's part in a run is signed; other answers need no proof.
         signature = self._author.sign_answer(subject, body_text) if state in FINAL_ANSWERS else ""
         try:
             await self._events.announce(
                 subject, body_text, {SIGNATURE_HEADER: signature} if signature else None
             )
         except BusError as err:
-            # the request comes again, with our name in it, and is then answered from the ledger
+            # The request is sent again with our name in it, and is then answered from the request log.
             self._limited.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
 
 
 class RequestedRuns:
     """
-    Takes on the runs that operators request, or refuses them.
+    Accepts or refuses the runs that operators request.
 
     Args:
-        request_log: The requests that this node has taken on.
-        run_queue: The runs that wait.
-        admission: Whether a run may start now.
+        request_log: The requests that this node has accepted.
+        run_queue: The waiting runs.
+        admission: Decides whether a run may start now.
         answers: Answers the requests.
-        events: Publishes refusals that no controller hears.
+        events: Publishes refusals that no controller receives.
         clock: What time it is.
     """
 
@@ -172,15 +172,15 @@ class RequestedRuns:
         self._clock = clock
 
     def find(self, run: str) -> RequestLogEntry | None:
-        """What is known of a run; None when it never was here, or more than a day ago."""
+        """Return the entry of a run; None if it never reached this node, or more than a day ago."""
         return self._request_log.find(run)
 
     def forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
-        """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
+        """Return why the node's policy refuses a request. An unknown kind of request is refused elsewhere."""
         asked, policy = find_action(incoming), self._admission.policy
         if asked is None:
             return None
-        # an import shows as much as a plan does
+        # An import shows as much information as a plan.
         is_import = incoming.protocol == RESOURCE_IMPORT
         refusal = policy.refusal(principal, "plan", "plan") if is_import else None
         return refusal or policy.refusal(principal, *asked)
@@ -188,7 +188,7 @@ class RequestedRuns:
     async def take_on(
         self, incoming: IncomingRequest, request: Request, due: datetime | None, principal: Principal
     ) -> None:
-        """Write down a request that becomes a run, put the run into the queue, and answer."""
+        """Record a request that starts a run, queue the run, and answer."""
         job = build_run(incoming.protocol, request, find_deadline(request, due), principal)
         if incoming.scheduled:
             job = replace(job, way="schedule", origin=schedule_name(incoming))
@@ -218,7 +218,7 @@ class RequestedRuns:
         await self._answers.send(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
 
     async def not_started(self, job: QueuedRun, refusal: Refusal) -> None:
-        """A job that waited does not begin: its deadline has passed (EXPIRED), or it may not begin now."""
+        """Report that a waiting job does not start, because its deadline has passed (EXPIRED) or it may not start now."""
         if job.own is not None:
             job.own.finish(None)
             return
@@ -231,7 +231,7 @@ class RequestedRuns:
         await self._answers.send(job.run, state, reason=str(refusal), code=refusal.code)
 
     async def answer_again(self, known: RequestLogEntry) -> None:
-        """A request that was handled before, or is being carried out: the request log answers."""
+        """Answer a request that was handled before or is being executed, from the request log."""
         if known.outcome in (NodeState.REFUSED, NodeState.SUPERSEDED, NodeState.EXPIRED):
             await self._answers.send(
                 known.run, known.outcome, reason=known.reason, code=known.code, is_decision=False
@@ -254,18 +254,18 @@ class RequestedRuns:
         self, incoming: IncomingRequest, request: Request, refusal: Refusal, *, is_decision: bool = True
     ) -> None:
         """
-        Answer that a request is not carried out.
+        Answer that a request is refused.
 
         Args:
             incoming, request: The request.
-            refusal: Why.
+            refusal: The reason.
             is_decision: See `AnswerSender.send`.
         """
         if incoming.protocol in ACTIONS:
             self._write_down(incoming, request)
             self._request_log.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
             if incoming.scheduled:
-                # Answers are in no stream, and no controller hears this one.
+                # Answers are not in a stream, and no controller receives this one.
                 self._events.refused(incoming.subject, str(refusal), request.run)
         await self._answers.send(
             request.run,
@@ -294,15 +294,15 @@ class RequestedRuns:
 
 class CommandHandler:
     """
-    Carries out what operators ask besides runs: commands, questions, and the stop of a run.
+    Executes operators' requests other than runs: commands, questions, and the stop of a run.
 
     Args:
-        executor: Carries out the current run.
-        run_queue: The runs that wait.
-        request_log: The requests that this node has taken on.
+        executor: Executes the current run.
+        run_queue: The waiting runs.
+        request_log: The requests that this node has accepted.
         answers: Answers the requests.
-        commands: By protocol id.
-        bodies: Of the answers to questions, by protocol id.
+        commands: The commands by protocol id.
+        bodies: Functions that return the bodies of answers to questions, by protocol id.
     """
 
     def __init__(
@@ -326,12 +326,12 @@ class CommandHandler:
         self, protocol: str, request: Request, principal: Principal, *, is_called: bool
     ) -> bool:
         """
-        Carry out a request and answer it; False when it is of no kind that is known here.
+        Execute a request and answer it. Returns False if its kind is unknown.
 
         Args:
             protocol, request: The request.
-            principal: Who sent it.
-            is_called: It names this node.
+            principal: The sender.
+            is_called: Whether the request names this node.
         """
         if protocol == RUN_STOP:
             await self._stop(request, principal, is_called=is_called)
@@ -345,7 +345,7 @@ class CommandHandler:
         return True
 
     async def close(self, run: str, body: dict[str, Any], refusal: CcmError | None = None) -> None:
-        """Answer a command, which was carried out or refused, and treat it as handled from here on."""
+        """Answer a command that was executed or refused, and treat it as handled from now on."""
         if refusal is not None:
             self._request_log.end(run, NodeState.REFUSED, str(refusal), refusal.code)
             await self._answers.send(run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
@@ -385,7 +385,7 @@ class CommandHandler:
         elif not self._executor.stop(run, principal.title, is_kill=is_kill):
             known = self._request_log.find(run)
             if known is None:
-                # a stop that overtook its run: the run is not started when it comes
+                # The stop arrived before its run. The run is not started when it arrives.
                 reason = f"stopped by {principal.title} before it arrived"
                 self._request_log.end(run, NodeState.STOPPED, reason, UNRECEIVED_CODE)
                 if not is_called:
@@ -400,21 +400,22 @@ class CommandHandler:
 
 
 def _ahead(job: QueuedRun) -> RunAhead:
-    """What an operator whose run is queued behind this one has to know of it."""
+    """Return the information about this run for an operator whose run is queued behind it."""
     name, requester = (text[:NAME_LIMIT] for text in (job.name, job.principal.title))
     return RunAhead(run=job.run, action=job.action, name=name, requester=requester)
 
 
 def _format_outcome(known: RequestLogEntry) -> str:
-    """The end state for an answer. Older controllers ignore an answer with a word they do not know, and know no `stopped`."""
+    """Return the end state for an answer. Older controllers ignore an answer with an unknown word, and do not know `stopped`."""
     return NodeState.FAILED if known.outcome == NodeState.STOPPED else known.outcome
 
 
 def find_action(incoming: IncomingRequest) -> tuple[str, str] | None:
     """
-    The action of a request for the node's policy, and its mode ("" when it becomes no run).
+    Return the action of a request for the node's policy, and its mode ("" if it does not start a run).
 
-    It depends on the protocol and on whether it was scheduled; nothing in the body has a say. None for an unknown protocol.
+    The result depends only on the protocol and on whether the request was scheduled, not on the body. None for an unknown
+    protocol.
     """
     mode = ACTIONS.get(incoming.protocol, "")
     if mode:

@@ -1,8 +1,8 @@
 """
 Reports the resources of the host, for `ccmctl import`.
 
-Finding them can take seconds, so a request is accepted at once and answered later, in parts. An import changes nothing on the
-host, so a request that is repeated because an answer was lost is answered again.
+Finding them can take seconds, so a request is accepted immediately and answered later, in parts. An import does not change the
+host, so a request that is repeated after a lost answer is answered again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FindResources = Callable[[Sequence[str], Sequence[str], Grant | None], Awaitable
 
 
 class _Waiting(Struct, frozen=True):
-    """A request that is not answered yet."""
+    """A request that has not been answered."""
 
     run: str
     types: tuple[str, ...]

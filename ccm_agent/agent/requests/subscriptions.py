@@ -1,8 +1,8 @@
 """
-What this node listens to, and the requests that arrive there.
+The node's subscriptions, and the queue of its requests.
 
-It listens to `all`, to itself, and to one scope for each routed fact, and subscribes again when those facts change. Requests
-wait in a queue and are handled one after the other, in order of arrival.
+The node subscribes to the scope `all`, its own scope, and one scope for each routed fact. It subscribes again when those facts
+change. Requests wait in a queue and are handled one after the other, in order of arrival.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ccm_agent.model.ports import BrokerConnection, IncomingRequest, KeyReader, 
 log = logging.getLogger(__name__)
 
 CLOCK_AGAIN_S = 10.0
-"""How often an agent whose clock is behind looks whether it is right."""
+"""How often an agent with a slow clock checks whether the clock is correct."""
 
 
 class NodeScopes:
     """
-    Keeps the scopes of one node (`NodePresence.scopes`) current, and requests to them subscribed.
+    Keeps the scopes of one node (`NodePresence.scopes`) and its subscriptions to requests current.
 
     Args:
-        presence: Publishes the facts that the scopes follow from.
+        presence: Publishes the facts that determine the scopes.
         facts: The facts.
         requests: Subscribes to scopes.
-        queue: Gets the requests.
-        events: Publishes what is refused.
+        queue: Receives the requests.
+        events: Publishes refusals.
         settings: The configuration as it is now.
     """
 
@@ -62,7 +62,7 @@ class NodeScopes:
         self._settings = settings
 
     async def update(self) -> bool:
-        """Subscribe to the scopes that follow from the facts; False when they are the same as before."""
+        """Subscribe to the scopes that the facts determine. Returns False if they have not changed."""
         record, facts = self._presence.record, await self._facts.routed()
         scopes = scopes_of(record.node, facts)
         if scopes == self._presence.scopes:
@@ -78,7 +78,7 @@ class NodeScopes:
         return True
 
     def pause_s(self) -> float:
-        """How long until the facts are read again."""
+        """Return the time until facts are read again."""
         interval_s = self._settings().read_interval_s
         if self._presence.record.wrong_clock:
             interval_s = min(interval_s, CLOCK_AGAIN_S)
@@ -87,10 +87,10 @@ class NodeScopes:
 
 class Subscriptions:
     """
-    Reads what decides about requests to one agent: the signers list, assigned facts, and the scopes that follow from them.
+    Reads the data that decides about requests to one agent: the signers list, assigned facts, and the resulting scopes.
 
     Attributes:
-        is_current: The last reading of the facts succeeded, so the scopes are those of now.
+        is_current: Whether the last read of the facts succeeded, so that the scopes are current.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Subscriptions:
     ) -> None:
         """
         Args:
-            scopes, signers, assigned: What is kept current.
+            scopes, signers, assigned: The data that is kept current.
             link: The connection.
-            missed: Scheduled requests to these scopes, which may have been missed.
-            read_assignments: Reads the assignments of these scopes; it only queues.
+            missed: Finds missed scheduled requests to these scopes.
+            read_assignments: Starts a read of the assignments of these scopes; it must not block.
         """
         self.is_current = False
         self._scopes = scopes
@@ -120,7 +120,7 @@ class Subscriptions:
         self._limited = LimitedLog(log)
 
     async def open(self) -> None:
-        """Subscribe to the scopes that follow from what was known before; the first reading may change them."""
+        """Subscribe to the scopes of the stored facts; the first read may change them."""
         await self._subscribe()
         await self._assigned.begin(self.look_again)
         await self._signers.begin(self.look_again)
@@ -128,11 +128,11 @@ class Subscriptions:
         self.look_again()
 
     def look_again(self) -> None:
-        """Read again soon: assigned or gathered facts may have changed."""
+        """Read again soon, because assigned or gathered facts may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Read the facts again at a notification, at each connection, and on an interval, until cancelled."""
+        """Read facts at each notification, after each connection and on an interval, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._scopes.pause_s()):
@@ -148,11 +148,11 @@ class Subscriptions:
             except BusError as err:
                 self._limited.info("assigned facts cannot be read now", extra={"reason": str(err)})
                 if self._link.connected and self._assigned.forget_notification():
-                    # that revision may be of an earlier broker: read what this one has
+                    # That revision may be from an earlier broker, so read the current one.
                     self._wake.set()
             self._signers.report_limits()
             if self._link.connected:
-                # which assignments apply follows from the scopes, so they are read after those
+                # Scopes determine which assignments apply, so assignments are read after them.
                 self._read_assignments()
                 if self.is_current:
                     self._missed.settled()
@@ -160,7 +160,7 @@ class Subscriptions:
     async def _read(self) -> None:
         if not self._link.connected:
             return
-        # before anything that must be signed
+        # Before documents that must be signed.
         await self._signers.read()
         await self._assigned.read()
 
@@ -176,7 +176,7 @@ class AssignedReader:
     Args:
         assigned: The assigned facts.
         bucket: `CCM_FACTS`.
-        on_refused: Called with a document that is refused, and the reason.
+        on_refused: Called with the key of a refused document, and the reason.
     """
 
     def __init__(
@@ -199,10 +199,10 @@ class AssignedReader:
 
     async def read(self) -> None:
         """
-        Read the facts; a document that is refused changes nothing.
+        Read the facts. A refused document changes nothing.
 
         Raises:
-            BusError: The broker is away, or does not let us.
+            BusError: The broker is unavailable, or does not allow the read.
         """
         assigned = self._assigned
         try:
@@ -213,17 +213,17 @@ class AssignedReader:
             self._on_refused(f"{BUCKET}/{assigned.node}", str(err))
 
     def forget_notification(self) -> bool:
-        """Do not wait for a revision that a notification named; False when none did."""
+        """Stop waiting for a revision that a notification named. Returns False if there was none."""
         was, self._at_least = self._at_least, 0
         return bool(was)
 
 
 INBOX_LIMIT = 1000
-"""So many requests may wait to be looked at; the controller sends what was dropped again."""
+"""The maximum number of waiting requests; the controller sends dropped requests again."""
 
 
 class RequestQueue:
-    """The requests of one agent that wait to be handled; the oldest are dropped when there are too many."""
+    """The waiting requests of one agent. If there are too many, the oldest are dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[IncomingRequest] = deque(maxlen=INBOX_LIMIT)
@@ -233,19 +233,19 @@ class RequestQueue:
 
     @property
     def is_empty(self) -> bool:
-        """All requests are handled, or being handled."""
+        """Whether all requests have been handled or are being handled."""
         return not self._waiting
 
     def put(self, incoming: IncomingRequest) -> None:
-        """A request has come."""
+        """Add a request."""
         if self._is_closed:
-            # it comes again in a second, when the next process may be up; a refusal would be final
+            # The request is sent again in a second, when the next process may be running; a refusal would be final.
             return
         self._waiting.append(incoming)
         self._has_mail.set()
 
     def close(self) -> None:
-        """Take no further messages; waiting ones are still handled."""
+        """Stop accepting messages; waiting requests are still handled."""
         self._is_closed = True
 
     async def run(
@@ -258,9 +258,9 @@ class RequestQueue:
         Handle requests until cancelled.
 
         Args:
-            handle: Does with a request what is to be done; ProtocolError when it breaks the protocol's rules.
-            on_refused: Called with the subject of a request that broke them, and the reason.
-            on_handled: Called with each request afterwards, whether it was refused or not.
+            handle: Handles a request; raises ProtocolError if it violates the protocol.
+            on_refused: Called with the subject of a request that violates the protocol, and the reason.
+            on_handled: Called with each request afterwards, including refused ones.
         """
         while True:
             await self._has_mail.wait()
@@ -297,9 +297,9 @@ class SignersReader:
     Keeps an authenticator's signers list up to date with the bucket.
 
     Args:
-        authenticator: Has the list.
-        bucket: Where it is stored.
-        presence: Publishes what keeps this node from requests and documents.
+        authenticator: Contains the list.
+        bucket: The bucket of the list.
+        presence: Publishes why this node refuses requests and documents.
     """
 
     def __init__(self, authenticator: Authenticator, bucket: KeyReader, presence: NodePresence) -> None:
@@ -310,7 +310,7 @@ class SignersReader:
         self._trouble = ""
 
     async def begin(self, on_change: Callable[[], None]) -> None:
-        """Hear of changes; a node without a root key has no list to read."""
+        """Subscribe to changes; a node without a root key has no list to read."""
         if not self._authenticator.root:
             return
 
@@ -319,7 +319,7 @@ class SignersReader:
             on_change()
 
         def confirmed(_key: str, _revision: int) -> None:
-            # the nodes of a fleet need not read it in the same moment, but for those that wait for it
+            # The nodes of a fleet need not read it at the same moment, except those that wait for it.
             self._authenticator.freshness.notified()
             if self._authenticator.staleness:
                 on_change()
@@ -334,7 +334,9 @@ class SignersReader:
             )
 
     async def read(self) -> None:
-        """Read the list and its timestamp; what cannot be read or used is logged once, and both stay as they are."""
+        """
+        Read the list and its timestamp. If they cannot be read or used, the error is logged once, and both remain unchanged.
+        """
         if not self._authenticator.root:
             return
         troubles = []
@@ -353,7 +355,7 @@ class SignersReader:
         return await self._authenticator.read_list(bucket, self._at_least)
 
     def report_limits(self) -> None:
-        """Put into the node's record what keeps it from requests and documents."""
+        """Set in the node's record why it refuses requests and documents."""
         record = self._presence.record
         was, record.wrong_clock = record.wrong_clock, self._authenticator.wrong_clock
         self._report_change(
@@ -371,7 +373,7 @@ class SignersReader:
         )
 
     def _report_change(self, was: str, reason: str, begun: str, ended: str) -> None:
-        """Log a limit that began, changed or ended (""), and put it into the next heartbeat."""
+        """Log a limit that began, changed or ended (""), and include it in the next heartbeat."""
         if reason == was:
             return
         if reason:

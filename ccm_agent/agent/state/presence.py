@@ -1,8 +1,8 @@
 """
-What `CCM_NODES` holds about this node, and when it is written: a heartbeat, a small record, and all its facts.
+The node's entries in `CCM_NODES`: a heartbeat, a small record, and all its facts.
 
-The heartbeat expires by itself; record and facts are written only when they changed. A heartbeat that was overwritten between
-two of ours means a second agent with our name (ADR 22).
+The heartbeat expires automatically; record and facts are written only if they have changed. If another heartbeat was written
+between two of ours, there is a second agent with our name (ADR 22).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 BUCKET = "CCM_NODES"
 
 CONFLICTS = 2
-"""So many heartbeats in a row were overwritten: a single one may be our own, whose acknowledgement was lost."""
+"""The number of consecutive overwritten heartbeats for a conflict. A single one may be our own with a lost acknowledgement."""
 
 PEACEFUL = 2
-"""So many heartbeats in a row that were not overwritten end the suspicion: those of two agents may miss each other at times."""
+"""The number of consecutive intact heartbeats that end a conflict: heartbeats of two agents may sometimes not collide."""
 
 INVENTORY_WRITES = 500.0
 """The writes per second to `CCM_NODES` above which nodes send fewer heartbeats: 30,000 nodes with one each minute."""
@@ -45,17 +45,17 @@ FASTEST_STRETCH = 2.0
 
 RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
-"""What did not change is written again after this time: an operator may have removed a node that is alive."""
+"""Unchanged entries are written again after this time, because an operator may have removed a node that is alive."""
 
 WARNINGS = ("identity", "policy", "assignments")
-"""What a record's `conflict` may be about, the worse first."""
+"""The kinds of warnings in a record's `conflict`, the most severe first."""
 
 FACTS_LIMIT_BYTES = 900_000
-"""A broker takes messages of 1 MiB; facts above this are published without their largest families."""
+"""A broker accepts messages of 1 MiB. Larger facts are published without their largest families."""
 
 
 class LastRun(Struct, frozen=True):
-    """What an earlier process of this node left: the newest run that had ended."""
+    """The newest run that had ended, according to an earlier process of this node."""
 
     node: str = ""
     last_run: str = ""
@@ -68,10 +68,10 @@ class NodePresence:
     The three keys of one node.
 
     Attributes:
-        is_duplicate: Another agent of this name lives.
+        is_duplicate: Whether another agent with this name is alive.
         is_requested: Set when a heartbeat should be sent now.
         record: This node's record.
-        scopes: The scopes that requests to this node are sent to.
+        scopes: The scopes of requests to this node.
         stretch: The multiple of the configured interval at which this node sends heartbeats; 1 unless the fleet is very large.
     """
 
@@ -102,13 +102,16 @@ class NodePresence:
         self._are_facts_doubtful = False
 
     def ended(self, run: str, state: str, time: datetime | None = None) -> None:
-        """The newest run of this node has ended, now or (`time`) before this process; then the record may hold a newer one."""
+        """
+        Record that the newest run has ended, now or, with `time`, before this process. In that case a newer run in the record is
+        kept.
+        """
         record = self.record
         if time is None or record.last_time is None or record.last_time <= time:
             record.last_run, record.last_state, record.last_time = run, state, time or self._clock.now()
 
     def recall(self, left: Mapping[str, Any]) -> None:
-        """Take the last run from the status that an earlier process left; what is not one of this node's says nothing."""
+        """Read the last run from the status of an earlier process; invalid values are ignored."""
         try:
             found = msgspec.convert(left, LastRun)
         except msgspec.ValidationError:
@@ -122,26 +125,26 @@ class NodePresence:
             )
 
     def set_warning(self, about: str, sentence: str) -> None:
-        """Report what is wrong with this node's identity, policy or assignments; "" withdraws it."""
+        """Set the warning about this node's identity, policy or assignments; "" withdraws it."""
         self._warnings[about] = sentence
         self.record.conflict = "; ".join(self._warnings[one] for one in WARNINGS if self._warnings.get(one))
 
     def request_heartbeat(self) -> None:
-        """The record has news that should not wait for the next heartbeat."""
+        """Request a heartbeat, because the record has a change that should not wait."""
         self.is_requested.set()
 
     async def beat(self, run: str) -> bool:
         """
-        Give a sign of life.
+        Send a heartbeat.
 
         Args:
-            run: The current run; "" when there is none.
+            run: The current run; "" if there is none.
 
         Returns:
-            Whether it became known, or ceased to be so, that another agent of this name lives.
+            Whether `is_duplicate` has changed.
 
         Raises:
-            BusError: The broker is away, or does not let us.
+            BusError: The broker is unavailable, or does not allow the write.
         """
         record = self.record
         now = self._clock.now()
@@ -157,7 +160,7 @@ class NodePresence:
         key, body = f"presence.{record.node}", encode_message(presence)
         age_s = self._clock.monotonic() - self._beat_at
         if not self._revision or age_s >= self._ttl_s:
-            # nothing to compare with: the stored heartbeat may be from before our restart, or has expired
+            # There is nothing to compare with: the stored heartbeat may be from before our restart, or has expired.
             await self._put(key, body)
             return False
         before = self._revision
@@ -165,12 +168,13 @@ class NodePresence:
             self._revision = await self._bucket.update(key, body, before, ttl_s=self._ttl_s)
         except RevisionError:
             if not self._conflicts:
-                # an operator removed a node that is alive, or a second agent wrote its own record: the other keys are doubtful
+                # An operator removed a node that is alive, or a second agent wrote its own record, so the other keys may be
+                # wrong.
                 self.reconnected()
             self._conflicts, self._peaceful = self._conflicts + 1, 0
             await self._put(key, body)
         except BusError:
-            # it may have been stored all the same, and would then look like that of another agent
+            # It may have been stored nevertheless, and would then look like that of another agent.
             self._revision = 0
             raise
         else:
@@ -185,12 +189,12 @@ class NodePresence:
         return was != self.is_duplicate
 
     def reconnected(self) -> None:
-        """The broker may have lost what it stored, or be another one: the keys there are doubtful."""
+        """Treat the stored keys as unknown: the broker may have lost them, or may be a different one."""
         self._written_record = b""
         self._are_facts_doubtful = bool(self._written_facts)
 
     async def write_record(self) -> bool:
-        """Write the node's record if it changed, or has not been written for an hour; whether it did."""
+        """Write the node's record if it has changed, or was not written for an hour. Returns whether it was written."""
         body = encode_message(self.record)
         now = self._clock.monotonic()
         if body == self._written_record and now - self._record_at < RECORD_AGE_S:
@@ -201,11 +205,12 @@ class NodePresence:
 
     async def write_facts(self, facts: Mapping[str, Any], *, is_regular: bool = False) -> bool:
         """
-        Write all facts if they changed in what matters; whether it did.
+        Write all facts if they have changed, ignoring volatile facts. Returns whether they were written.
 
         Args:
             facts: All facts.
-            is_regular: It is not a moment at which all nodes of a fleet write, so doubtful and day-old facts are written too.
+            is_regular: Whether this is a regular heartbeat, when not all nodes of a fleet write at the same time. Then uncertain
+                and day-old facts are also written.
         """
         digest = facts_digest(facts)
         now = self._clock.monotonic()
@@ -228,7 +233,7 @@ class NodePresence:
         return body
 
     async def remove_presence(self) -> None:
-        """Remove the heartbeat: this node goes off, and controllers see it at once."""
+        """Remove the heartbeat, so that controllers see immediately that this node goes offline."""
         await self._bucket.delete(f"presence.{self.record.node}")
 
     @property
@@ -256,5 +261,5 @@ def next_stretch(stretch: float, writes: float) -> float:
 
 
 def facts_digest(facts: Mapping[str, Any]) -> str:
-    """A digest of the facts without those that change all the time, such as free memory."""
+    """Return a digest of the facts without those that change constantly, such as free memory."""
     return hashlib.sha256(encode_message(lasting(facts), order="deterministic")).hexdigest()

@@ -1,13 +1,14 @@
 """
-The requests that this node has taken on, so that each is carried out once however often it is delivered.
+The log of requests that this node has accepted. It ensures that each request is executed once, even if it is delivered several
+times.
 
-A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves
-until they have ended. A run that has no end here when the agent starts was waiting, or was interrupted.
+A request is written before it is answered; its end state follows. Run ids are kept for a day, and the requests until they have
+ended. A run without an end at the start of the agent was waiting or was interrupted.
 
-A refusal is remembered too, also one for a full queue: the controller has counted the node as refused, and would not watch a run
-that began later. A stop of an unknown run is recorded as that run's end, because it may overtake its run.
+A refusal is also recorded, including one for a full queue: the controller has counted the node as refused, and would not watch a
+run that began later. A stop of an unknown run is recorded as that run's end, because it may arrive before its run.
 
-What was decided about each request is also published, for the audit trail (ADR 84).
+The decision about each request is also published, for the audit trail (ADR 84).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ OFF_S = 3600.0
 """
 A run that ended before the process started is remembered for at least this long.
 
-A scheduled run that was on record a moment before a kill may not be in `due.json` yet. It is looked for when the node is back,
-and must be known then, however long the node was off.
+A scheduled run that was recorded just before a kill may not be in `due.json` yet. The node looks for missed runs when it is
+back, and must recognize this one, even if it was off for a long time.
 """
 
 
@@ -72,11 +73,11 @@ class _Ended(Struct, tag="e", array_like=True):
 
 class _Last(Struct, tag="l", array_like=True, frozen=True):
     """
-    The newest run of the node that has ended, also one that no request started.
+    The newest run of the node that has ended, including runs that the node started itself.
 
     Attributes:
-        run: Its id.
-        state: Its end state.
+        run: The run's id.
+        state: The run's end state.
         at: When it ended, in seconds since 1970.
     """
 
@@ -92,17 +93,17 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 
 class RequestLogEntry(Struct, kw_only=True):
     """
-    What is known of one run.
+    The entry of one run.
 
     Attributes:
-        run: Its id.
-        at: When it was taken on, and from its end on when it ended, in seconds since 1970.
-        protocol, subject, body: The request as it came; empty once the run has ended.
-        principal: Who sent it.
-        scheduled: It was due by a schedule.
-        has_begun: It was being carried out.
-        outcome: Its end state, a word of `NodeState`; "" while it waits or runs.
-        reason, code: Why it ended so.
+        run: The run's id.
+        at: When it was accepted or, after its end, when it ended, in seconds since 1970.
+        protocol, subject, body: The request as received; empty after the run has ended.
+        principal: The sender.
+        scheduled: Whether a schedule triggered it.
+        has_begun: Whether its execution had started.
+        outcome: The end state, a word of `NodeState`; "" while the run waits or is in progress.
+        reason, code: The reason of the end state.
     """
 
     run: str
@@ -120,17 +121,17 @@ class RequestLogEntry(Struct, kw_only=True):
 
 class RequestLog:
     """
-    The runs of one agent. All but `open` and `compact` are for the event loop and never block for long.
+    The runs of one agent. All methods except `open` and `compact` are for the event loop and do not block for long.
 
     Attributes:
-        last_run: The newest run that has ended; None: it is not known.
+        last_run: The newest run that has ended; None if unknown.
     """
 
     def __init__(self, path: Path, *, keep_s: float, clock: Clock) -> None:
         """
         Args:
-            path: The ledger's file.
-            keep_s: How long a run that ended is remembered.
+            path: The file of the log.
+            keep_s: How long an ended run is remembered.
             clock: What time it is.
         """
         self.last_run: _Last | None = None
@@ -143,10 +144,10 @@ class RequestLog:
 
     def open(self) -> list[RequestLogEntry]:
         """
-        Read the file, and give the runs that have not ended, in the order in which they were taken on. Blocking.
+        Read the file, and return the runs that have not ended, in the order in which they were accepted. Blocking.
 
         Raises:
-            FileError: It cannot be used.
+            FileError: The file cannot be used.
         """
         read = self._journal.open()
         if read.damaged_bytes:
@@ -162,11 +163,11 @@ class RequestLog:
         return [entry for entry in self._entries.values() if not entry.outcome]
 
     def find(self, run: str) -> RequestLogEntry | None:
-        """What is known of a run; None when it never was here, or more than a day ago."""
+        """Return the entry of a run; None if it never reached this node, or more than a day ago."""
         return self._entries.get(run)
 
     def knows(self, run: str) -> bool:
-        """It was here, within the last day."""
+        """Whether the run reached this node within the last day."""
         return run in self._entries
 
     def take(
@@ -179,25 +180,25 @@ class RequestLog:
         principal: Principal | None = None,
         scheduled: bool = False,
     ) -> None:
-        """A request is taken on; from here on it is not forgotten by a kill."""
+        """Record an accepted request. It survives a kill after this returns."""
         self._write(_Taken(run, self._now(), protocol, subject, body, principal, scheduled))
 
     def begin(self, run: str) -> None:
-        """A run is being carried out from here on."""
+        """Record that a run has started."""
         self._write(_Begun(run))
 
     def end(self, run: str, outcome: str, reason: str = "", code: str = "") -> None:
-        """A run has ended."""
+        """Record that a run has ended."""
         self._write(_Ended(run, self._now(), outcome, json_safe(reason), code))
         self._forget()
 
     def note_last(self, run: str, state: str) -> None:
-        """A run of the node ends now; from here on a kill does not hide it."""
+        """Record that a run ends now, so that a kill does not hide it."""
         self._write(_Last(run, state, self._now()))
 
     @property
     def wants_compaction(self) -> bool:
-        """Most of the file is about what is forgotten or over."""
+        """Whether most of the file is about forgotten or ended runs."""
         return self._journal.size > COMPACT_BYTES and self._journal.size > 4 * self._live_bytes()
 
     async def compact(self) -> None:
@@ -218,7 +219,7 @@ class RequestLog:
             self._since_compaction = None
 
     def close(self) -> None:
-        """Close the file; nothing is lost by it."""
+        """Close the file. No data is lost."""
         self._journal.close()
 
     def _write(self, record: _Record) -> None:
@@ -226,7 +227,7 @@ class RequestLog:
         try:
             self._journal.append(payload)
         except FileError as err:
-            # what is asked of a node whose disk is full may be what frees it, so it is carried out all the same
+            # A request to a node with a full disk may be the one that frees space, so it is executed nevertheless.
             log.error("the ledger is kept in memory only", extra={"reason": str(err)})
         if self._since_compaction is not None:
             self._since_compaction.append(payload)
@@ -260,13 +261,15 @@ class RequestLog:
         entry.at, entry.outcome = record.at, record.outcome
         entry.reason, entry.code = record.reason, record.code
         entry.protocol, entry.subject, entry.body = "", "", b""
-        # on the steady clock: a wall clock that is set would make all forgotten at once, or nothing for a long time
+        # Uses the monotonic clock: with the wall clock, a change of the time could drop all entries or keep them too long.
         age_s = max(self._now() - record.at, 0)
         rest_s = max(self._keep_s - age_s, min(OFF_S, self._keep_s))
         self._forgotten_at[record.run] = self._clock.monotonic() + rest_s
 
     def _forget(self) -> None:
-        """Drop what ended more than a day ago. Entries are roughly in order of age, so the first young one ends the search."""
+        """
+        Drop runs that ended more than a day ago. Entries are roughly ordered by age, so the first young one ends the search.
+        """
         now = self._clock.monotonic()
         while self._entries:
             run, entry = next(iter(self._entries.items()))
@@ -302,7 +305,7 @@ class RequestLog:
 
 
 def _written(path: Path, records: bytes) -> Journal:
-    """A file of records in place of another, open. Blocking."""
+    """Replace a file with these records and return it open. Blocking."""
     replace_file(path, [records])
     journal = Journal(path)
     journal.open()
@@ -312,7 +315,7 @@ def _written(path: Path, records: bytes) -> Journal:
 _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
 
 REFUSALS_A_MINUTE = 30
-"""A node that a thousand requests reach within a minute stores at most this many refusals."""
+"""The maximum number of refusals per minute that a node stores, even if it receives a thousand requests."""
 
 _REMEMBERED = 1000
 _REASON_LIMIT = 500
@@ -320,7 +323,7 @@ _NAME_LIMIT = 200
 
 
 class DecisionPlace(Struct, frozen=True):
-    """The last decision: its number, and its link."""
+    """The last decision: its number and its link."""
 
     number: int = 0
     link: str = NONE
@@ -336,21 +339,21 @@ class _Asked(Struct):
 
 class DecisionLog:
     """
-    What one agent decided about each request, for the audit trail.
+    The decisions of one agent about requests, for the audit trail.
 
-    A decision is an event about the agent, on its way by the spool like all events; the broker stores it a second time in the
-    audit stream, where no operator can remove it. Decisions have numbers of their own, and each names the link of the one before
-    it: the audit stream has only these events of the node, so the chain of all events (`bus.chain`) would show gaps there.
+    A decision is an event about the agent, sent through the spool like all events. The broker also stores it in the audit
+    stream, where no operator can remove it. Decisions have their own numbers, and each contains the link of the previous
+    decision: the audit stream has only some of the node's events, so the chain of all events (`bus.chain`) would show gaps there.
 
-    Questions (ping, facts, status) and repeated answers are not decisions. Above a limit refusals are counted, and the next
-    decision names their number: a client that has requests refused again and again does not fill the spool.
+    Questions (ping, facts, status) and repeated answers are not decisions. Above a limit, refusals are only counted, and the
+    next decision contains their number. So a client with many refused requests cannot fill the spool.
     """
 
     def __init__(self, path: Path, events: AgentEventPublisher, clock: Clock) -> None:
         """
         Args:
-            path: Where the place of the last decision is kept.
-            events: Publishes them.
+            path: The file with the position of the last decision.
+            events: Publishes the decisions.
             clock: What time it is.
         """
         self._file = StateFile(path, DecisionPlace)
@@ -363,16 +366,16 @@ class DecisionLog:
         self._is_new = asyncio.Event()
 
     def open(self) -> None:
-        """Read where the earlier process ended. Blocking."""
+        """Read the last position of an earlier process. Blocking."""
         self._last = self._file.load()
         if self._last is not None:
             self._file.mark_saved(self._last)
 
     async def run(self) -> None:
         """
-        Keep the place of the last decision until cancelled.
+        Save the position of the last decision at each change, until cancelled.
 
-        It is not waited for, because it costs a flush of the disk. After a kill in between, a number comes twice.
+        Decisions do not wait for it, because it flushes the disk. If the agent is killed before that, a number is used twice.
         """
         while True:
             await self._is_new.wait()
@@ -380,23 +383,26 @@ class DecisionLog:
             await self.save()
 
     async def save(self) -> None:
-        """Keep the place of the last decision."""
+        """Save the position of the last decision."""
         if self._last is not None:
             await self._file.save(self._last)
 
     def asked(self, run: str, incoming: IncomingRequest, principal: Principal) -> None:
-        """A request came; an unverified name of its author is one that the request claims."""
+        """Note a new request. If its author is not verified, the name is the one that the request claims."""
         if incoming.protocol in _QUESTIONS:
             return
         self._remember(run, _describe(incoming, principal))
 
     def unauthorized(self, run: str, incoming: IncomingRequest, refusal: Refusal) -> None:
-        """A request is refused for its signer's role; the run id may be that of another request, which goes on."""
+        """
+        Record that a request was refused because of its signer's role. Its run id may be that of another request, which
+        continues.
+        """
         author = Principal(key=_signer(incoming))
         self._decide(run, _describe(incoming, author), AnswerState.REFUSED, str(refusal), refusal.code)
 
     def recalled(self, entry: RequestLogEntry) -> None:
-        """A request was accepted by an earlier process, which recorded that."""
+        """Note a request that an earlier process accepted and recorded."""
         principal = entry.principal
         asked = _Asked(action=_action(entry.protocol), principal=principal, is_scheduled=entry.scheduled)
         self._remember(entry.run, asked)
@@ -407,7 +413,7 @@ class DecisionLog:
             del self._asked[next(iter(self._asked))]
 
     def decided(self, run: str, state: str, *, reason: str = "", code: str = "") -> None:
-        """The node answers a request, or changes its answer."""
+        """Record that the node answers a request, or changes its answer."""
         asked = self._asked.get(run)
         if asked is None or asked.decided == state:
             return
@@ -464,7 +470,7 @@ def _describe(incoming: IncomingRequest, principal: Principal) -> _Asked:
 
 
 def _signer(incoming: IncomingRequest) -> str:
-    """The key that signed a request; "" if nothing proves one."""
+    """Return the key that signed a request; "" if none is proven."""
     try:
         return read_claims(incoming.headers.get(SIGNATURE_HEADER, "")).key
     except SignatureError:

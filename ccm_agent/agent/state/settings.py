@@ -1,8 +1,9 @@
 """
-The agent's configuration: Choria CCM's `config.yaml`, accepted unchanged, and what is ours beside it.
+The agent's configuration: all keys of Choria CCM's `config.yaml`, and our own.
 
-`AgentConfig` is the document as written, `Settings` what the agent works with: durations in seconds, defaults filled in.
-Tests make Settings directly, with windows as short as they like; what a person writes is held to the minimums here.
+`AgentConfig` is the document as written. `Settings` is the form that the agent uses, with durations in seconds and with
+defaults. Tests create `Settings` directly, with any durations; configuration files are checked against the minimums in this
+module.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ DEFAULT_CONTEXT = "CCM"
 """The NATS context of the `nats` program that Choria CCM's agent uses by default."""
 
 POLICY_FILE = "policy.yaml"
-"""Beside the agent's configuration, unless `policy_file` names another."""
+"""The default policy file, next to the agent's configuration."""
 
 MINIMUM_INTERVAL_S = 30.0
-"""Choria CCM refuses to converge more often."""
+"""The minimum interval of convergence, as in Choria CCM."""
 
 MINIMUM_HEARTBEAT_S = 5.0
-"""Presence costs the broker a write; more often than this adds nothing."""
+"""The minimum interval of heartbeats. Each costs the broker a write, and a shorter interval has no benefit."""
 
 SETTLED_INTERVALS = 2
-"""After so many intervals each node has registered again: it has started to converge, and had the time to finish."""
+"""After this many intervals, each node has registered again: it has started to converge and had time to finish."""
 
 MISSED_HEARTBEATS = 3
-"""A presence expires after so many heartbeats."""
+"""The number of heartbeats after which a presence expires."""
 
 Duration = Annotated[str, Meta(extra_json_schema={"format": "duration"})]
 """A duration as `parse_duration` reads it: 30s, 5m, 1h30m."""
@@ -49,7 +50,7 @@ Refuse = Callable[..., None]  # adds an error: its message, then the keys to the
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How the broker is recognised, and we by it."""
+    """The TLS certificates of the connection to the broker."""
 
     ca: Annotated[str, Meta(description="File with the certificates of authorities to trust.")] = ""
     cert: Annotated[str, Meta(description="File with the client certificate of this agent.")] = ""
@@ -57,7 +58,7 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
 
 class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the broker is and who we are to it; all of it may come from a context of the `nats` program instead."""
+    """The broker's address and our credentials; a context of the `nats` program can provide all of them instead."""
 
     context: Annotated[str, Meta(description="A context of the `nats` program.")] = ""
     url: Annotated[str, Meta(description="Servers, separated by commas: `nats://a:4222,nats://b:4222`.")] = ""
@@ -76,7 +77,7 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The document. The keys above the line are Choria CCM's."""
+    """The document. The keys before the comment `ours` are Choria CCM's."""
 
     interval: Annotated[
         Duration, Meta(description="Time between applies of the manifests, at least 30s.")
@@ -218,11 +219,13 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):
     """
-    The broker, secrets still in their files.
+    The broker's settings; secrets are still in their files.
 
-    Attributes: context: Name of a context of the `nats` program; "" when `url` says where. is_default_context: The
-        configuration names no context: where the default one does not exist, the agent runs without a broker. servers: URLs.
-        insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
+    Attributes:
+        context: Name of a context of the `nats` program; "" if `url` names the servers.
+        is_default_context: Whether the context is only the default. If it does not exist, the agent runs without a broker.
+        servers: URLs.
+        insecure: Whether to accept a broker that requires no credentials or offers no TLS, on any host.
     """
 
     context: str = ""
@@ -238,7 +241,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What the agent works with; durations in seconds, sizes in bytes. Names are those of AgentConfig."""
+    """The settings of the agent; durations in seconds, sizes in bytes. Names are those of AgentConfig."""
 
     state_dir: str
     identity: str = ""
@@ -268,7 +271,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     unsigned_objects: bool = False
     policy_file: str = ""
     is_policy_required: bool = False
-    """The configuration names the policy's file, so it must be there."""
+    """Whether the configuration names the policy's file, so it must exist."""
     queue_limit: int = 16
     spool_limit_bytes: int = 256 << 20
     spool_segment_bytes: int = 4 << 20
@@ -282,24 +285,24 @@ class Settings(Struct, frozen=True, kw_only=True):
     slot_renew_s: float = RENEW_S
     slot_hold_s: float = HOLD_S
     retry_s: float = 1
-    """Pause after a publish that failed; it doubles up to thirty times this."""
+    """Pause after a failed publish; it doubles up to thirty times this value."""
     log_level: str = "info"
     log_format: str = "text"
 
     @property
     def accepted_unsigned(self) -> tuple[str, ...]:
-        """What is accepted without a signature even where signatures are demanded: "data", "objects"."""
+        """The kinds that are accepted without a signature even if signatures are required: "data", "objects"."""
         data, objects = self.stamped_data is False, self.unsigned_objects
         return tuple(name for name, accepted in (("data", data), ("objects", objects)) if accepted)
 
 
 def read_config(path: Path) -> Settings:
     """
-    The settings of a configuration file.
+    Read the settings from a configuration file.
 
     Raises:
-        FileError: It cannot be read.
-        DocumentError: It is not what it should be, with file, line and the nearest right key.
+        FileError: The file cannot be read.
+        DocumentError: The configuration is invalid. The error has the file, the line and the nearest valid key.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -316,13 +319,13 @@ def read_config(path: Path) -> Settings:
 
 def parse_config(text: str, source: str = "") -> Settings:
     """
-    The settings of a configuration document.
+    Parse the settings in a configuration document.
 
     Raises:
-        DocumentError: As `read_config`.
+        DocumentError: See `read_config`.
     """
     if text.strip() and all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
-        # the file as a package installs it: the administrator has not configured the agent yet
+        # This is the file as a package installs it: the administrator has not configured the agent yet.
         message = "this file contains only comments; set nats.url, or write {} to run without a broker"
         raise DocumentError(message, place=Place(source))
     document = decode_document(text if text.strip() else "{}", source)
@@ -370,7 +373,7 @@ def parse_config(text: str, source: str = "") -> Settings:
         external_data_url=config.external_data_url,
         cache_dir=absolute("cache_dir") or f"{state_dir}/sources",
         monitor_port=config.monitor_port,
-        # an empty one would be every address of the host
+        # An empty address would mean every address of the host.
         monitor_address=config.monitor_address or "127.0.0.1",
         registration=config.registration,
         registration_stream=stream("registration_stream"),
@@ -410,7 +413,7 @@ def parse_config(text: str, source: str = "") -> Settings:
 
 
 def _convert(document: object, text: str, source: str, errors: list[DocumentError]) -> AgentConfig | None:
-    """The configuration; None if a key is unknown or has a wrong value. Each of them is added to the errors."""
+    """Return the configuration; None if a key is unknown or has an invalid value. Each such error is added to `errors`."""
     try:
         return convert_as(document, AgentConfig, source, text)
     except DocumentError as err:
@@ -430,14 +433,14 @@ def _convert(document: object, text: str, source: str, errors: list[DocumentErro
 
 
 def _all_of(errors: list[DocumentError]) -> DocumentError:
-    """The first error of the file, with the others."""
+    """Return the first error of the file, which contains the others."""
     first, *others = sorted(errors, key=lambda one: one.place.line if one.place is not None else 0)
     first.others = tuple(others)
     return first
 
 
 def with_context(settings: Settings, context: str) -> Settings:
-    """The settings with another context of the `nats` program, if one is named: the command line wins over the file."""
+    """Return the settings with another context of the `nats` program, if one is named: the command line takes precedence."""
     return (
         replace(settings, broker=replace(settings.broker, context=context, servers=()))
         if context
@@ -447,10 +450,10 @@ def with_context(settings: Settings, context: str) -> Settings:
 
 def read_secret(path: str) -> Secret:
     """
-    A password or token from its file, without the final newline.
+    Read a password or token from its file, without the final newline.
 
     Raises:
-        FileError: It cannot be read, or is empty.
+        FileError: The file cannot be read, or is empty.
     """
     try:
         text = Path(path).read_text(encoding="utf-8").strip()

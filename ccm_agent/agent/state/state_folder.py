@@ -1,9 +1,9 @@
 """
-The state folder: which node it belongs to, one agent per folder, and when its log of requests began.
+The state folder: the node's identity, the lock for one agent per folder, and the start of its request log.
 
-The node's name is the configured one, else the host's FQDN on the first start; it is kept on disk from then on, because a
-resolver that answers differently tomorrow must not make another node of this one. Two agents with one folder would write into
-each other's spool and request log, so an agent locks the folder.
+The node's name is the configured one, or the host's FQDN at the first start. It is then stored on disk, because a different
+answer of the resolver must not turn this node into another one. Two agents with one folder would write into each other's spool
+and request log, so an agent locks the folder.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ MACHINE_ID = Path("/etc/machine-id")
 _FILE = "identity"
 
 STATUS_FILE = "status.json"
-"""What the agent reported about itself when it last wrote it (`node.status`)."""
+"""The last status that the agent wrote (`node.status`)."""
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What the agent left there; empty when it left nothing. Blocking."""
+    """Return the status that the agent wrote; empty if there is none. Blocking."""
     return StateFile(folder / STATUS_FILE, dict[str, Any]).load() or {}
 
 
 def determine_identity(configured: str, state_dir: Path) -> str:
     """
-    This node's identity, kept in the state folder from now on. Blocking.
+    Return this node's identity, and store it in the state folder. Blocking.
 
     Args:
-        configured: What the configuration says; "" takes what is on disk, else the FQDN.
-        state_dir: The agent's state folder; made if need be.
+        configured: The configured identity; "" uses the stored identity or, without one, the FQDN.
+        state_dir: The agent's state folder; created if necessary.
 
     Raises:
-        UsageError: It cannot be part of a subject.
+        UsageError: The identity cannot be part of a subject.
         FileError: The state folder cannot be used.
     """
     path = state_dir / _FILE
@@ -63,7 +63,7 @@ def determine_identity(configured: str, state_dir: Path) -> str:
 
 
 def saved_identity(state_dir: Path) -> str:
-    """The identity that is kept in a state folder; "" when none is. Blocking."""
+    """Return the identity stored in a state folder; "" if there is none. Blocking."""
     try:
         return (state_dir / _FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -72,10 +72,10 @@ def saved_identity(state_dir: Path) -> str:
 
 def check_configured(identity: str) -> None:
     """
-    See that a configured identity could be one; "" leaves it to the host.
+    Check that a configured identity is valid; "" means the host's name.
 
     Raises:
-        UsageError: It cannot be part of a subject.
+        UsageError: The identity cannot be part of a subject.
     """
     if identity:
         check_node(identity)
@@ -83,9 +83,10 @@ def check_configured(identity: str) -> None:
 
 def machine_id(state_dir: Path, source: Path = MACHINE_ID) -> str:
     """
-    A text that is this host's alone; not the id itself, which machine-id(5) asks to keep to oneself. Blocking.
+    Return a text that is unique to this host. It is not the machine id itself, which machine-id(5) requires to be kept
+    confidential. Blocking.
 
-    A host without one gets a random id, kept in the state folder.
+    A host without a machine id gets a random id, which is stored in the state folder.
     """
     try:
         raw = source.read_text(encoding="ascii").strip()
@@ -109,9 +110,9 @@ def _made_up_id(state_dir: Path) -> str:
 
 
 def fully_qualified() -> str:
-    """This host's name; UsageError if it has none but `localhost`. Blocking."""
+    """Return this host's name. Raises UsageError if it is only `localhost`. Blocking."""
     name = socket.getfqdn().rstrip(".").lower()
-    # a host without a domain may be called `localhost.localdomain`, as every other is
+    # A host without a domain may be called `localhost.localdomain`, like every other such host.
     if name.partition(".")[0] in ("localhost", ""):
         name = socket.gethostname().rstrip(".").lower()
     if name.partition(".")[0] in ("localhost", ""):
@@ -124,9 +125,9 @@ FILE = "agent.lock"
 
 def lock_owner(folder: Path) -> int:
     """
-    The process that has a state folder; 0 when none has. Blocking.
+    Return the process that has locked a state folder; 0 if there is none. Blocking.
 
-    It takes no lock to find out: an agent that starts in that moment would be refused by it. Source: proc(5), /proc/locks.
+    This does not take the lock, because an agent that starts at that moment would then fail. Source: proc(5), /proc/locks.
     """
     try:
         path = folder / FILE
@@ -142,13 +143,13 @@ def lock_owner(folder: Path) -> int:
 
 
 class StateLock:
-    """A lock on a state folder; it ends with the process, whatever ends that."""
+    """A lock on a state folder. It ends with the process, however the process ends."""
 
     def __init__(self, folder: Path, *others: Path) -> None:
         """
         Args:
             folder: The state folder.
-            others: Further folders of which what lies there is obeyed; they need not be there yet.
+            others: Further folders with files that control the agent; they need not exist yet.
         """
         self._path = folder / FILE
         self._others = others
@@ -156,11 +157,11 @@ class StateLock:
 
     def take(self) -> None:
         """
-        Lock the folder, which is made if need be. Blocking, but never waits.
+        Lock the folder, which is created if necessary. Blocking, but never waits.
 
         Raises:
-            LockError: Another agent has it.
-            FileError: It cannot be used, or other users may write there.
+            LockError: Another agent has locked it.
+            FileError: The folder cannot be used, or other users can write to it.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -184,14 +185,14 @@ class StateLock:
             ) from err
 
     def release(self) -> None:
-        """Unlock it."""
+        """Unlock the folder."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def _refuse_shared(folder: Path) -> None:
-    """What lies in it is obeyed, bundles that were unpacked before among it: who may write there commands this agent."""
+    """Refuse a folder that other users can write to. Its files, such as unpacked bundles, control this agent."""
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()):
         raise FileError(
@@ -212,11 +213,11 @@ _BEGAN = "began.json"
 
 def state_began(folder: Path, now_ms: int) -> int:
     """
-    When the log of requests in a state folder began, in milliseconds since 1970; 0 for one of an earlier version. Blocking.
+    Return when the request log in a state folder began, in milliseconds since 1970; 0 for a log of an earlier version. Blocking.
 
-    A signed request is valid for an hour, and by the log it is carried out once. A node without the log does not know what it
-    carried out: the holder of the broker could deliver a request again. Call it before the log is opened: a folder without one
-    begins now.
+    A signed request is valid for an hour, and the log ensures that it is executed once. A node without the log does not know
+    which requests it has executed, so an attacker who controls the broker could deliver a request again. Call this before the
+    log is opened: in a folder without a log, the start is now.
     """
     file = StateFile(folder / _BEGAN, int)
     if (folder / LEDGER).exists():
@@ -224,6 +225,6 @@ def state_began(folder: Path, now_ms: int) -> int:
     try:
         file.write(now_ms)
     except FileError as err:
-        # the next start reads the log as one of an earlier version; this process does not
+        # The next start treats the log as one of an earlier version; this process does not.
         log.warning("the time when the state began cannot be saved", extra={"reason": str(err)})
     return now_ms

@@ -1,10 +1,11 @@
 """
-Which requests and documents this node obeys: their signatures, checked against the signers list.
+Decides which requests and documents this node accepts, by checking their signatures against the signers list.
 
-A node whose credentials or configuration name a root key, or signers, obeys nothing that is unsigned. The list may change over
-the broker; each new one must be signed by the root and have a higher number, and the highest is kept on disk, so neither a
-restart nor an old copy makes a node obey an older list. A node without a root key is in unsigned operation, and says so. A node
-whose list no administrator has confirmed for too long obeys plans only (`signers_guard`).
+If a node's credentials or configuration contain a root key or signers, the node accepts only signed requests and documents. The
+list can be updated over the broker. Each new list must be signed by the root and have a higher number. The list with the highest
+number is stored on disk, so neither a restart nor an old copy can bring back an older list. A node without a root key is in
+unsigned operation, and logs a warning. If no administrator has confirmed a node's list for too long, the node accepts only plans
+(`signers_guard`).
 """
 
 from __future__ import annotations
@@ -61,42 +62,42 @@ log = logging.getLogger(__name__)
 
 
 class NotAuthorizedError(CcmError):
-    """A signature is valid, but its signer may not do this."""
+    """A signature is valid, but its signer lacks the permission."""
 
     code = "request.not_authorized"
 
 
 class EarlierRequestError(NotAuthorizedError):
-    """A request was signed before the node's state began, so the node does not know whether it carried it out."""
+    """A request was signed before the node's state began, so the node does not know whether it has executed the request."""
 
     code = "request.before_state"
 
 
 class WrongClockError(NotAuthorizedError):
-    """A listed operator signed the request, and it is not valid at the time of this node's clock."""
+    """A listed operator signed the request, but it is not valid at the time of this node's clock."""
 
     code = "request.clock"
 
 
 BEFORE_STATE_MS = 10_000
-"""So long before the node's state began a request may be signed, because clocks differ."""
+"""A request may be signed this long before the node's state began, because clocks differ."""
 
 QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
-"""Requests that may be carried out twice."""
+"""Requests that may be executed twice."""
 
 
 class StaleSignersError(NotAuthorizedError):
-    """The node's signers list is too old to be relied on, so it obeys plans only."""
+    """The node's signers list is too old to be reliable, so the node accepts only plans."""
 
     code = "request.stale_signers"
 
 
 WHILE_STALE = (*QUESTIONS, MANIFEST_PLAN, MANIFEST_CHECK, RUN_STOP)
-"""Requests that a node obeys whatever the age of its signers list: they change nothing, or end a change."""
+"""Requests that a node accepts regardless of the age of its signers list: they change nothing, or end a change."""
 
 
 class _StoredSigners(Struct, kw_only=True):
-    """The newest signers list, as the root signed it."""
+    """The newest signers list, with the root's signature."""
 
     root: str
     signers: SignedText
@@ -104,24 +105,24 @@ class _StoredSigners(Struct, kw_only=True):
 
 class Authenticator:
     """
-    What one agent knows about keys.
+    The trusted keys of one agent.
 
     Attributes:
-        root: The root's public key; "" when none is known.
+        root: The root's public key; "" if none is known.
         signers: The newest signers list.
-        freshness: How old that list is.
-        began_ms: When the node's state began, in milliseconds since 1970; 0: it is not known.
+        freshness: The age of that list.
+        began_ms: When the node's state began, in milliseconds since 1970; 0 if unknown.
     """
 
     def __init__(self, trust: Trust | None, clock: Clock, path: Path, fixed: Sequence[Signer] = ()) -> None:
         """
-        Take what the credentials and the configuration say; `open` adds what an earlier process has learned.
+        Use the keys in the credentials and the configuration; `open` adds those that an earlier process stored.
 
         Args:
-            trust: The trust block of the credentials; None: there is none.
+            trust: The trust block of the credentials; None if there is none.
             clock: What time it is.
-            path: Where the newest signers list is kept.
-            fixed: Signers that the configuration names, whatever the list says.
+            path: The file of the newest signers list.
+            fixed: Signers in the configuration, trusted in addition to the list.
         """
         self.root = trust.root if trust is not None else ""
         self.signers = SignersList(number=0, issued=0)
@@ -137,20 +138,22 @@ class Authenticator:
 
     @property
     def is_demanded(self) -> bool:
-        """This node obeys signed requests and documents only."""
+        """Whether this node accepts only signed requests and documents."""
         return bool(self.root or self._fixed)
 
     @property
     def takes_unsigned(self) -> bool:
-        """What is not signed is obeyed now: no keys are known, or the signers list allows it for a time."""
+        """
+        Whether unsigned requests and documents are accepted now: no keys are known, or the signers list allows it for a time.
+        """
         return not self.is_demanded or self.signers.allows_unsigned(self.earliest_ms)
 
     def check_number(self, name: str, number: int) -> None:
         """
-        Check that the number of a document is not far ahead of the clock: no later document would be above it.
+        Check that the number of a document is not far ahead of the clock. Otherwise no later document would have a higher number.
 
         Raises:
-            ProtocolError: It is, and signatures are demanded.
+            ProtocolError: The number is far ahead, and signatures are required.
         """
         if self.is_demanded and number > self._now_ms() + DAY_MS:
             raise ProtocolError(
@@ -160,12 +163,12 @@ class Authenticator:
 
     @property
     def earliest_ms(self) -> int:
-        """The time, in milliseconds since 1970: that of the clock, and not before the root signed the newest signers list."""
+        """The current time in milliseconds since 1970, but not before the root signed the newest signers list."""
         return max(self._now_ms(), self.signers.issued)
 
     @property
     def wrong_clock(self) -> str:
-        """Why this node's clock is known to be behind, so that nothing new is taken; "" while nothing shows it."""
+        """Return why this node's clock is known to be slow, so that it refuses new requests and documents; "" if it is not."""
         if not self.root or self.signers.issued <= self._now_ms() + SKEW_MS:
             return ""
         signed = datetime.fromtimestamp(self.signers.issued / 1000, UTC)
@@ -173,32 +176,32 @@ class Authenticator:
 
     @property
     def staleness(self) -> str:
-        """Why this node accepts only plans: its signers list may be outdated. "" when it may rely on it."""
+        """Return why this node accepts only plans, because its signers list may be outdated; "" if the list is reliable."""
         return self.freshness.problem(self.signers, self._now_ms()) if self.root else ""
 
     def make_state_reader(self) -> StateReader | None:
-        """What verifies entries of other nodes; None when this node knows no root key."""
+        """Return the verifier of other nodes' entries; None if this node knows no root key."""
         return StateReader(self.root, self.signers, self._now_ms) if self.root else None
 
     @property
     def has_timestamps(self) -> bool:
-        """Timestamps are renewed in this fleet: its signers list has a maximum age."""
+        """Whether timestamps are renewed in this fleet, because its signers list has a maximum age."""
         return bool(self.root and self.signers.max_age_s)
 
     @property
     def lacks_timestamp(self) -> str:
-        """Why nothing can be taken that was never seen: there is no recent timestamp. "" when there is one."""
+        """Return why unknown documents cannot be accepted, because there is no recent timestamp; "" if there is one."""
         return self.freshness.lack(self.signers, self._now_ms()) if self.has_timestamps else ""
 
     def open(self) -> None:
         """
-        Take the newest signers list that is known: from the credentials, or as an earlier process kept it. Blocking.
+        Read the newest known signers list, from the credentials or from the file of an earlier process. Blocking.
 
-        A list of the future is taken, too: it shows that the clock is behind (`wrong_clock`), and with an earlier list the node
-        would obey an operator who was revoked since.
+        A list with a future time is also accepted. It shows that the clock is slow (`wrong_clock`), and with an earlier list the
+        node would accept requests of an operator who has been revoked since.
 
         Raises:
-            InputError: The list in the credentials is not one that the root has signed.
+            InputError: The list in the credentials is not signed by the root.
         """
         self._times.open()
         self.freshness.open()
@@ -225,10 +228,10 @@ class Authenticator:
 
     async def read_list(self, bucket: KeyReader, at_least: int = 0) -> bool:
         """
-        Take the signers list in the bucket, if it is newer; whether it was.
+        Read the signers list in the bucket, and use it if it is newer. Returns whether it was newer.
 
         Raises:
-            BusError: The broker is away, or what is stored there is not a list that the root has signed, or not the newest one.
+            BusError: The broker is unavailable, or the stored list is not signed by the root or is not the newest.
         """
         if not self.root:
             return False
@@ -252,10 +255,10 @@ class Authenticator:
 
     async def read_timestamp(self, bucket: KeyReader) -> bool:
         """
-        Take the timestamp in the bucket, if it is due and newer; whether it was.
+        Read the timestamp in the bucket if a read is due, and use it if it is newer. Returns whether it was newer.
 
         Raises:
-            BusError: The broker is away, or what is stored there is not a timestamp that a listed signer has signed.
+            BusError: The broker is unavailable, or the stored timestamp is not signed by a listed signer.
         """
         if not self.freshness.is_due(self.signers, self._now_ms()):
             return False
@@ -265,18 +268,18 @@ class Authenticator:
         signed = SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
         is_new = await self.freshness.take(read_timestamp(signed, self.signers, now_ms=self._now_ms()))
         if self.freshness.newest.signers > self.signers.number:
-            # it may have been published since the list was read
+            # The list may have been published since it was read.
             await self.read_list(bucket)
         return is_new
 
     async def request(self, incoming: IncomingRequest) -> Principal:
         """
-        Who sent a request.
+        Return the sender of a request.
 
         Raises:
-            SignatureError: It is not signed, or not by a key that is trusted, or a schedule's time was not signed.
-            NotAuthorizedError: The signer may not ask this of this scope; a StaleSignersError if the signers list is too old, a
-                WrongClockError if the request is not valid at the time of this node's clock.
+            SignatureError: The request is not signed, or not with a trusted key, or a schedule's time was not signed.
+            NotAuthorizedError: The signer may not send this request to this scope; StaleSignersError if the signers list is too
+                old; WrongClockError if the request is not valid at the time of this node's clock.
         """
         if not self.is_demanded:
             return Principal()
@@ -292,7 +295,7 @@ class Authenticator:
         if why := self.wrong_clock:
             raise WrongClockError(f"{why}, and this node's clock shows {self._read_clock()}; correct it")
         claims, signer = found
-        # the right to make schedules is the right to apply anywhere, as on the broker
+        # The right to create schedules includes the right to apply anywhere, as on the broker.
         is_allowed = (
             signer.schedules if incoming.scheduled else signer.may_request(incoming.protocol, incoming.scope)
         )
@@ -309,7 +312,7 @@ class Authenticator:
             self._refuse_earlier(incoming, due.timestamp() * 1000 if due is not None else claims.issued)
         if due is not None:
             await self._times.take(claims, due, run)
-        # a plan runs the commands of its guards and health checks, so an outdated list does not give the right to them
+        # A plan runs the commands of its guards and health checks, so an outdated list does not give that right.
         return _principal(signer, is_plan_only=bool(why) or _is_plan_only(incoming, signer))
 
     def _wrong_clock(self, err: SignatureTimeError) -> WrongClockError:
@@ -332,19 +335,19 @@ class Authenticator:
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Principal:
         """
-        Who wrote a document.
+        Return the author of a document.
 
         Raises:
-            SignatureError: It is not signed, or not by a key that is trusted for this bucket and key.
+            SignatureError: The document is not signed, or not with a key that is trusted for this bucket and key.
         """
         return self._written(SignatureKind.DOCUMENT, bucket, entry)[0]
 
     def object(self, subject: str, digest: str, signature: str) -> int:
         """
-        When a trusted operator signed an object that this node converges on, in milliseconds; 0 in unsigned operation.
+        Return when a trusted operator signed an object that this node converges on, in milliseconds; 0 in unsigned operation.
 
         Raises:
-            SignatureError: It is not signed, or not by a signer who may assign to all nodes.
+            SignatureError: The object is not signed, or not by a signer who may assign to all nodes.
         """
         found = (
             self._verified(SignatureKind.OBJECT, subject, digest.encode(), signature)
@@ -363,10 +366,10 @@ class Authenticator:
 
     def refuse_new(self, name: str) -> None:
         """
-        See that this node may take something new.
+        Check that this node may accept a new document.
 
         Raises:
-            ProtocolError: Its signers list is too old: who signed it may have been revoked.
+            ProtocolError: The node's signers list is too old: the signer of the document may have been revoked.
         """
         if why := self.wrong_clock or self.staleness:
             raise ProtocolError(
@@ -375,10 +378,10 @@ class Authenticator:
 
     def deletion(self, bucket: str, entry: KeyValueEntry) -> int:
         """
-        The number of a signed deletion.
+        Return the number of a signed deletion.
 
         Raises:
-            SignatureError: As `document`.
+            SignatureError: See `document`.
         """
         return self._written(SignatureKind.DELETION, bucket, entry)[1]
 
@@ -396,12 +399,12 @@ class Authenticator:
         self, kind: SignatureKind, subject: str, body: bytes, header: str
     ) -> tuple[Claims, Signer] | None:
         """
-        What a signature says and who made it; None while the signers list allows what nothing proves.
+        Return the claims of a signature and its signer; None if it is invalid and the signers list allows unsigned content.
 
-        A signature that does not count is worth as much then as none: its sender could have left it out.
+        In that case an invalid signature is treated like a missing one, because the sender could have omitted it.
 
         Raises:
-            SignatureError: It is missing or does not count; a SignatureTimeError if only its times are wrong.
+            SignatureError: The signature is missing or invalid; SignatureTimeError if only its times are wrong.
         """
         try:
             claims = verify_content(header, kind, subject, body)
@@ -440,7 +443,7 @@ def _find_signature(incoming: IncomingRequest) -> str:
 
 
 def _is_plan_only(incoming: IncomingRequest, signer: Signer) -> bool:
-    """The signer may plan in this scope, and not apply. That an operator may run commands there is a right of its own."""
+    """Whether the signer may plan but not apply in this scope. Running commands there is a separate right."""
     is_change = incoming.scheduled or incoming.protocol == RESOURCE_EXEC
     return not is_change and not signer.may_assign(incoming.scope)
 

@@ -1,12 +1,12 @@
 """
-Documents that this node takes: each belongs to its key, and its number grows.
+Decides which documents this node accepts: each must belong to its key, and its number must increase.
 
-A document names the key that it belongs to, and a number that grows. Otherwise, a user who can write one key could copy another
-node's document there, or bring an old one back. The highest number seen of each key is kept on disk, so that a restart does not
-make an old document new again. Who signed a document is checked in `authentication`.
+A document contains its key and an increasing number. Otherwise, a user who can write one key could copy another node's document
+there, or bring back an old one. The highest number seen for each key is stored on disk, so an old document is also refused after
+a restart. The signer of a document is checked in `authentication`.
 
-A node that was never given a document takes none with a lower number than the snapshot says. Without a recent timestamp it takes
-none at all: a broker that was put back to a backup could give it documents of that time.
+For documents that a node has never seen, the snapshot contains the lowest allowed numbers. Without a recent timestamp, the node
+accepts no such documents: a broker that was restored from a backup could deliver outdated ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RevisionGuard:
     The numbers seen so far.
 
     Attributes:
-        numbers: By `bucket/key`; hiera's sources change it in place.
+        numbers: The numbers by `bucket/key`; Hiera's sources change the mapping in place.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class RevisionGuard:
     ) -> None:
         """
         Args:
-            path: Where the numbers are kept; the numbers of deletions are kept beside it.
-            authenticator: Whose documents count.
-            snapshot: The lowest numbers of documents that were never seen; None: they may have any.
+            path: The file of the numbers; the numbers of deletions are stored next to it.
+            authenticator: Verifies the authors of documents.
+            snapshot: Returns the lowest numbers of documents that were never seen; None: any number is allowed.
         """
         self._snapshot = snapshot
         self._lowest: dict[str, int] = {}
@@ -55,7 +55,7 @@ class RevisionGuard:
         self._authenticator = authenticator
 
     def open(self) -> None:
-        """Read what an earlier process knew; a file that cannot be read counts as empty, and is logged. Blocking."""
+        """Read the file of an earlier process; a file that cannot be read is logged and treated as empty. Blocking."""
         self.numbers.update(self._numbers_file.load() or {})
         self._deletions.update(self._deletions_file.load() or {})
         self._digests.update(self._digests_file.load() or {})
@@ -65,11 +65,11 @@ class RevisionGuard:
 
     async def prepare(self, bucket: str, keys: Iterable[str]) -> None:
         """
-        Learn which numbers documents may have that were never seen; `check` compares them.
+        Read the lowest allowed numbers of documents that were never seen; `check` compares them.
 
         Raises:
-            ProtocolError: It cannot be known now, so they must not be taken.
-            BusError: The broker is away.
+            ProtocolError: The numbers are currently unknown, so the documents must not be accepted.
+            BusError: The broker is unavailable.
         """
         if self._snapshot is not None:
             names = [f"{bucket}/{key}" for key in keys]
@@ -79,11 +79,11 @@ class RevisionGuard:
 
     def check(self, bucket: str, entry: KeyValueEntry) -> Stamped:
         """
-        The document of an entry; its number is remembered once `seen` is called.
+        Return the document in an entry; its number is remembered once `seen` is called.
 
         Raises:
-            ProtocolError: It is none, belongs elsewhere, or is older than one that was seen. A SignatureError where
-                signatures are demanded and this one does not count.
+            ProtocolError: The entry is not a document, belongs under another key, or is older than one that was seen;
+                SignatureError if signatures are required and this one is invalid.
         """
         self.author(bucket, entry)
         try:
@@ -110,7 +110,7 @@ class RevisionGuard:
         return document
 
     def _take(self, bucket: str, entry: KeyValueEntry) -> None:
-        """Remember the bytes of a document; ProtocolError for others than before while nothing new is taken."""
+        """Remember the bytes of a document. Raises ProtocolError for different bytes while new documents are refused."""
         name, digest = f"{bucket}/{entry.key}", hashlib.sha256(entry.value).hexdigest()
         if self._digests.get(name) != digest:
             self._authenticator.refuse_new(name)
@@ -121,41 +121,41 @@ class RevisionGuard:
         Check a document as it was at a revision.
 
         Raises:
-            ProtocolError: Signatures are demanded, and this one does not count, or nothing new is taken now.
+            ProtocolError: Signatures are required and this one is invalid, or new documents are currently refused.
         """
         self.author(bucket, entry)
         self._authenticator.refuse_new(f"{bucket}/{entry.key}")
 
     def author(self, bucket: str, entry: KeyValueEntry) -> Principal:
         """
-        Who signed a document; an unverified principal in unsigned operation.
+        Return the signer of a document; an unverified principal in unsigned operation.
 
         Raises:
-            SignatureError: Signatures are demanded, and this one does not count.
+            SignatureError: Signatures are required, and this one is invalid.
         """
         return self._authenticator.document(bucket, entry)
 
     @property
     def refuses_plain(self) -> bool:
-        """A document that is not signed is refused now, so a plain one is, too."""
+        """Whether unsigned documents, and so also plain ones, are refused now."""
         return not self._authenticator.takes_unsigned
 
     def suspects_copy(self, bucket: str, key: str) -> bool:
         """
-        Whether a plain document under a key may be a copy that a node caused: a stamped one was seen there before.
+        Return whether a plain document under a key may be a copy caused by a node, because a stamped one was seen there before.
 
-        Where signatures are demanded, they decide alone: for as long as unsigned documents are allowed, plain ones are, too.
+        If signatures are required, only they decide: while unsigned documents are allowed, plain ones are allowed too.
         """
         return not self._authenticator.is_demanded and bool(self.numbers.get(f"{bucket}/{key}"))
 
     def check_absence(self, bucket: str, key: str, newest: KeyValueEntry | None) -> None:
         """
-        See that a document which is not there was deleted.
+        Check that a missing document was deleted.
 
         Args:
-            bucket: Its bucket.
-            key: Its key.
-            newest: What is stored under the key, an entry with an empty value; None: nothing at all.
+            bucket: The document's bucket.
+            key: The document's key.
+            newest: The entry stored under the key, with an empty value; None if there is no entry.
 
         Raises: ProtocolError: A document was obeyed before, and nothing proves that an operator deleted it: the bucket may have
             been purged or made again. What was obeyed last stays in force.
@@ -179,7 +179,7 @@ class RevisionGuard:
         self._deletions[name] = max(number, seen)
 
     def _newest(self, name: str) -> int:
-        """The lowest number that a document may have now."""
+        """Return the lowest number that a document may have now."""
         return max(
             self.numbers.get(name, 0),
             self._deletions.get(name, 0),
@@ -188,13 +188,13 @@ class RevisionGuard:
         )
 
     async def seen(self, document: Stamped) -> None:
-        """Remember a document's number; from now on an older one is refused."""
+        """Remember a document's number; older documents are refused from now on."""
         self.numbers[f"{document.bucket}/{document.key}"] = document.number
         await self.save()
 
     async def save(self) -> None:
         """Write the numbers to disk, if any has changed."""
-        # the deletions first: a number without its deletion would bring a deleted document back
+        # Save the deletions first: a number without its deletion would bring back a deleted document.
         if not self._deletions_file.is_saved(self._deletions):
             is_saved = await self._deletions_file.save(dict(self._deletions))
             if not is_saved:
@@ -206,13 +206,13 @@ class RevisionGuard:
 
 
 class SnapshotReader:
-    """Reads the pieces of the snapshot that hold the keys of one node."""
+    """Reads the pieces of the snapshot for the keys of one node."""
 
     def __init__(self, bucket: KeyReader, authenticator: Authenticator) -> None:
         """
         Args:
             bucket: `CCM_TRUST`.
-            authenticator: Knows the newest timestamp.
+            authenticator: Contains the newest timestamp.
         """
         self._bucket = bucket
         self._authenticator = authenticator
@@ -220,22 +220,22 @@ class SnapshotReader:
 
     async def lowest(self, names: Collection[str]) -> dict[str, int]:
         """
-        The lowest numbers that some documents may have; 0 for one that is not in the snapshot. Nothing in a fleet whose signers
-        list has no maximum age, and so no timestamps.
+        Return the lowest allowed numbers of some documents; 0 for a document that is not in the snapshot. The result is empty if
+        the fleet's signers list has no maximum age, because there are no timestamps then.
 
         Args:
             names: `bucket/key` of documents that were never seen.
 
         Raises:
-            ProtocolError: There is no recent timestamp, or a piece is not the one that it names.
-            BusError: The broker is away.
+            ProtocolError: There is no recent timestamp, or a piece does not match it.
+            BusError: The broker is unavailable.
         """
         if not names or not self._authenticator.has_timestamps:
             return {}
         try:
             return await self._read(names)
         except ProtocolError:
-            # it may have been renewed a moment ago
+            # The timestamp may have just been renewed.
             self._authenticator.freshness.notified()
             await self._authenticator.read_timestamp(self._bucket)
             return await self._read(names)
@@ -257,7 +257,7 @@ class SnapshotReader:
         if digest not in self._pieces:
             entry = await self._bucket.get(piece_key(place))
             piece = read_piece(entry.value if entry is not None else b"", digests, place)
-            # those of earlier timestamps are of no use
+            # Drop the pieces of earlier timestamps.
             self._pieces = {one: self._pieces[one] for one in digests if one in self._pieces}
             self._pieces[digest] = piece
         return self._pieces[digest]

@@ -1,12 +1,13 @@
 """
 Scheduled requests: their run id and time, and the times that this node has taken.
 
-The broker repeats one fixed body, so run id and time come from the headers it adds. The id is a KSUID of the time at which the
-message was stored and of the digest of its place: each node that receives it, now or later, knows the run by the same id.
+The broker repeats one fixed body, so run id and time come from the headers that it adds. The id is a KSUID of the time at which
+the message was stored and of the digest of its position. So each node that receives the message, now or later, derives the same
+run id.
 
-The broker keeps time, and may not choose it. A schedule's signature says when it is due. A due request is taken when its time
-fits that, and only once for each of those times, so the holder of the broker cannot run a schedule at another time or twice.
-What was taken last is kept on disk until the schedule's signature expires.
+The broker triggers schedules, but must not choose their times. A schedule's signature contains its times. A due request is
+accepted if its time matches one of them, and only once for each. So an attacker who controls the broker cannot run a schedule at
+another time or twice. The last accepted time is stored on disk until the schedule's signature expires.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ log = logging.getLogger(__name__)
 
 def scheduled_run_id(incoming: IncomingRequest) -> tuple[str, datetime]:
     """
-    Run id and due time of a scheduled request.
+    Return run id and due time of a scheduled request.
 
     Raises:
-        ProtocolError: The broker's headers are not there.
+        ProtocolError: The broker's headers are missing.
     """
     try:
         return due_run_id(incoming.headers)
@@ -46,7 +47,7 @@ def scheduled_run_id(incoming: IncomingRequest) -> tuple[str, datetime]:
 
 
 def schedule_name(incoming: IncomingRequest) -> str:
-    """The name of the schedule that a request is due to; "" if the broker's headers do not say it."""
+    """Return the name of the schedule that triggered a request; "" if the broker's headers do not contain it."""
     for name, value in incoming.headers.items():
         if name.lower() == "nats-scheduler":
             try:
@@ -57,7 +58,7 @@ def schedule_name(incoming: IncomingRequest) -> str:
 
 
 class _Taken(Struct, frozen=True, kw_only=True):
-    """The last time of one schedule that was taken: which of its times, by which run, and when its signature expires."""
+    """The last accepted time of one schedule: the scheduled time, its run, and when the schedule's signature expires."""
 
     slot: float
     run: str
@@ -65,26 +66,26 @@ class _Taken(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleTimes:
-    """The times at which signed schedules were taken."""
+    """The accepted times of signed schedules."""
 
     def __init__(self, path: Path) -> None:
         self._file = StateFile(path, dict[str, _Taken])
         self._taken: dict[str, _Taken] = {}
 
     def open(self) -> None:
-        """Read what an earlier process has taken. Blocking."""
+        """Read the times that an earlier process stored. Blocking."""
         self._taken = self._file.load() or {}
 
     async def take(self, claims: Claims, due: datetime, run: str) -> None:
         """
-        Take a due request once; the same run may come again, for the ledger knows it.
+        Accept a due request once. The same run may be delivered again, because the request log recognizes it.
 
         Raises:
-            SignatureError: Its time is not one of the schedule's, or was taken already.
+            SignatureError: The time is not one of the schedule's times, or was already used.
         """
         when, zone = claims.details.get("when", ""), claims.details.get("zone", "")
         try:
-            # in a thread, for time zones are files
+            # In a thread, because time zones are files.
             slot = (await asyncio.to_thread(schedule_slot, when, zone, due)).timestamp()
         except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
             raise SignatureError(

@@ -1,8 +1,8 @@
 """
-How old this node's signers list is: when an administrator last confirmed that no newer one exists.
+The age of this node's signers list: when an administrator last confirmed that there is no newer one.
 
-The newest timestamp is kept on disk. From then on the node takes no list that is older than the one that it names, so a broker
-that was put back to a backup cannot return a node to a list in which a revoked operator still is.
+The newest timestamp is stored on disk. From then on, the node refuses lists older than the one that it names. So a broker that
+was restored from a backup cannot return a node to a list that still contains a revoked operator.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.storage.state_file import StateFile
 
 READ_AGAIN = 4
-"""A timestamp is read at notifications, and without one when a list is this part of its maximum age old."""
+"""A timestamp is read at notifications. Without one, it is read when this fraction (1/n) of the list's maximum age has passed."""
 
 
 class _StoredTimestamp(Struct, frozen=True, kw_only=True):
-    """The newest timestamp that was verified, and the root key of its fleet."""
+    """The newest verified timestamp, and the root key of its fleet."""
 
     root: str
     timestamp: Timestamp
@@ -32,7 +32,7 @@ class _StoredTimestamp(Struct, frozen=True, kw_only=True):
 
 class SignersGuard:
     """
-    What one node knows about the age of its signers list.
+    The age of one node's signers list.
 
     Attributes:
         newest: The newest timestamp; its times are 0 if there was none.
@@ -41,7 +41,7 @@ class SignersGuard:
     def __init__(self, path: Path, root: str) -> None:
         """
         Args:
-            path: Where the newest timestamp is kept.
+            path: The file of the newest timestamp.
             root: The root's public key.
         """
         self.newest = Timestamp(issued=0, signers=0)
@@ -50,17 +50,17 @@ class SignersGuard:
         self._is_notified = True
 
     def open(self) -> None:
-        """Take the timestamp that an earlier process verified. Blocking."""
+        """Read the timestamp that an earlier process verified. Blocking."""
         kept = self._file.load()
         if kept is not None and kept.root == self._root:
             self.newest = kept.timestamp
 
     async def take(self, found: Timestamp) -> bool:
         """
-        Take a timestamp that was verified, if it is newer; whether it was.
+        Store a verified timestamp if it is newer, and return whether it was newer.
 
         Raises:
-            ProtocolError: It has no snapshot, and the one before has.
+            ProtocolError: The timestamp has no snapshot, but the previous one has.
         """
         self._is_notified = False
         if found.issued <= self.newest.issued or found.signers < self.newest.signers:
@@ -74,11 +74,11 @@ class SignersGuard:
         return True
 
     def notified(self) -> None:
-        """A timestamp was written."""
+        """Note that a timestamp was written."""
         self._is_notified = True
 
     def is_due(self, signers: SignersList, now_ms: int) -> bool:
-        """A timestamp should be read now."""
+        """Whether a timestamp should be read now."""
         age_ms = now_ms - self._confirmed(signers)
         return bool(signers.max_age_s) and (
             self._is_notified or age_ms > signers.max_age_s * 1000 // READ_AGAIN
@@ -86,9 +86,9 @@ class SignersGuard:
 
     def problem(self, signers: SignersList, now_ms: int) -> str:
         """
-        Why the node must not rely on its signers list now; "" when it may.
+        Return why the node must not rely on its signers list now; "" if it may.
 
-        The sentence stays the same while the problem does.
+        The sentence does not change while the problem remains the same.
         """
         if not signers.max_age_s:
             return ""
@@ -107,7 +107,7 @@ class SignersGuard:
         )
 
     def lack(self, signers: SignersList, now_ms: int) -> str:
-        """Why there is no timestamp within the maximum age of the list; "" when there is one."""
+        """Return why there is no timestamp within the maximum age of the list; "" if there is one."""
         if not self.newest.issued:
             return "no timestamp of the signers list was read yet, so outdated documents cannot be detected"
         if now_ms <= self.newest.issued + signers.max_age_s * 1000:
@@ -119,6 +119,6 @@ class SignersGuard:
         )
 
     def _confirmed(self, signers: SignersList) -> int:
-        """When the list was the newest one: a signature of the root says so at its time, and timestamps later."""
+        """Return when the list was last confirmed as the newest: at the root's signature, and later by timestamps."""
         is_of_list = self.newest.signers == signers.number
         return max(signers.issued, self.newest.issued if is_of_list else 0)

@@ -86,12 +86,12 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         apply: Scopes in which the operator may also change nodes, by request or by assignment, and stop runs.
         exec: Scopes in which the operator may run single commands, and stop runs.
         maintain: Scopes in which the operator may disable and enable nodes, and make them converge now.
-        data: Whether the operator may write Hiera documents.
-        facts: Whether the operator may assign facts.
-        schedules: Whether the operator may create schedules.
-        join: Whether the operator may create join tokens, and record which nodes have used them.
-        admin: Whether the operator may create streams, remove nodes, register and remove services, and purge.
-        timestamp: Whether the operator may confirm that a signers list is the newest (`bus.signatures.timestamp`).
+        data: Allows writing Hiera documents.
+        facts: Allows assigning facts.
+        schedules: Allows creating schedules.
+        join: Allows creating join tokens, and recording which nodes have used them.
+        admin: Allows creating streams, removing nodes, registering and removing services, and purging.
+        timestamp: Allows confirming that a signers list is the newest (`bus.signatures.timestamp`).
         roles: Names that the node's policy can refer to.
         expires: When the entry expires, in seconds since 1970; 0: never.
     """
