@@ -1,7 +1,7 @@
 """
-Joins this host to a fleet: asks the join service for credentials of the node's own key, and writes them.
+Joins this host to a fleet: requests credentials for the node's own key from the join service, and writes them.
 
-The connection uses the token's credentials and ends with the answer. Nothing is started.
+The connection uses the token's credentials and ends with the answer. No agent is started.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from ccm_agent.model.records.join import ANSWER_S, JoinAnswer, JoinState
 from ccm_agent.version import VERSION
 
 PATIENCE_S = 60.0
-"""How long the join service may be away."""
+"""How long the join service may be unavailable."""
 
 ASK_AGAIN_S = 5.0
-"""How often a node asks whether an operator has accepted it."""
+"""How often a node checks whether an operator has accepted it."""
 
 Told = Callable[[str], None]
 
@@ -62,7 +62,7 @@ class JoinedHost(Struct, frozen=True, kw_only=True):
         name: The node.
         expires: When its credentials expire, in seconds since 1970; 0: never.
         config: The agent's configuration.
-        is_new: It joined now; False: it had joined before.
+        is_new: Whether it joined now; False if it had joined before.
     """
 
     name: str
@@ -75,18 +75,18 @@ def join_fleet(
     text: str, name: str, places: JoinPlaces, on_waiting: Told, *, insecure: bool, wait_s: float
 ) -> JoinedHost:
     """
-    Join the fleet of a token. It can be repeated after an interruption at any step.
+    Join the fleet of a token. This can be repeated after an interruption at any step.
 
     Args:
         text: The token.
         name: The node's name; "": the configured one, or this host's.
-        places: Where the files are.
-        on_waiting: Receives the fingerprint of the node's key when an operator must accept it.
-        insecure: A broker that requires no credentials or offers no TLS is accepted.
+        places: The paths of the files.
+        on_waiting: Called with the fingerprint of the node's key if an operator must accept it.
+        insecure: Whether to accept a broker that requires no credentials or offers no TLS.
         wait_s: How long to wait for an operator.
 
     Raises:
-        CcmError: The node could not join. An error of the join service has the service's code.
+        CcmError: The node could not join. An error from the join service has the service's code.
     """
     token = read_token(text)
     name = choose_name(places, name)
@@ -111,7 +111,7 @@ def join_fleet(
     expires, is_new = (member.expires, False) if member is not None else (0, True)
     if member is None or member.is_expired(now):
         _check_expiry(token, now)
-        # a node that was off for too long keeps its key
+        # A node that was off for too long keeps its key.
         seed = member.seed if member is not None else node_seed(places)
         answer = asyncio.run(
             _ask(token, name, SigningKey(seed), on_waiting, insecure=insecure, wait_s=wait_s)
@@ -135,7 +135,7 @@ def _check_expiry(token: JoinToken, now: float) -> None:
 async def _ask(
     token: JoinToken, name: str, key: SigningKey, on_waiting: Told, *, insecure: bool, wait_s: float
 ) -> JoinAnswer:
-    """The answer with credentials."""
+    """Return the answer with credentials."""
     is_told = False
     until = time.monotonic() + PATIENCE_S
     async with _connected(token, insecure=insecure) as connection:
@@ -160,7 +160,7 @@ async def _ask(
 async def _ask_until(
     connection: Connection, token: JoinToken, name: str, key: SigningKey, until: float
 ) -> JoinAnswer:
-    """The first answer that is verified; the request is repeated until then."""
+    """Repeat the request until an answer is verified, and return the answer."""
     while True:
         request = sign_request(key, name, _now_ms(), VERSION, token=token)
         doubts: list[SignatureError] = []
@@ -184,7 +184,7 @@ async def _verified(
     root: str,
     doubts: list[SignatureError],
 ) -> JoinAnswer:
-    """The answer that the fleet signed; others, which anyone on the broker can send, are ignored."""
+    """Return the answer that the fleet signed. Other answers, which anyone on the broker can send, are ignored."""
     while True:
         message = await waiting.next(ANSWER_S)
         header = message.headers.get(SIGNATURE_HEADER, "")
@@ -196,7 +196,7 @@ async def _verified(
 
 @asynccontextmanager
 async def _connected(token: JoinToken, *, insecure: bool) -> AsyncIterator[Connection]:
-    """A connection with the token's credentials, which are on disk as long as it lasts."""
+    """Yield a connection with the token's credentials, which are on disk while it is open."""
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ccm-join-"))
     try:
         creds, ca = folder / "token.creds", folder / "ca.pem"
@@ -226,7 +226,7 @@ async def _connect(connection: Connection) -> None:
             raise _refused() from err
         raise
     except BusUnavailableError:
-        # it goes on trying in the background
+        # The connection retries in the background.
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await connection.wait_connected()

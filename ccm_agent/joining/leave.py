@@ -1,13 +1,14 @@
 """
-Takes this host out of its fleet: has the join service remove what is stored of the node, then removes what `ccm join` wrote.
+Removes this host from its fleet: the join service removes the stored data of the node, and then the files of `ccm join` are
+removed.
 
-    leave.json     what the fleet was told, before anything is removed here
+    leave.json     the request to the fleet and its result, before any file is removed
     node.creds     the credentials, with the key
     ca.pem         the broker's authority
-    config.yaml    what `ccm join` added to it; then `leave.json` is removed
+    config.yaml    the lines that `ccm join` added; then `leave.json` is removed
 
-After an interruption at any step, the command can be repeated. State stays: a person may need it, and a node that joins again
-under its name uses it.
+After an interruption at any step, the command can be repeated. The state directory is kept: an administrator may need it, and a
+node that joins again under its name uses it.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ from ccm_agent.storage.state_file import StateFile
 from ccm_agent.version import VERSION
 
 ANSWER_S = 5.0
-"""How long one attempt waits; the service repeats nothing."""
+"""How long one attempt waits; the service does not repeat answers."""
 
 VOID = frozenset({"join.certificate", "join.revoked", "join.name_taken"})
-"""Refusals that no further attempt changes: the credentials are void already."""
+"""Refusals that further attempts cannot change: the credentials are already invalid."""
 
 
 class LeftHost(Struct, frozen=True, kw_only=True):
     """
-    A host that belongs to no fleet any more.
+    A host that no longer belongs to a fleet.
 
     Attributes:
         name: The node.
-        was_member: It had credentials of a node, or `ccm join` had configured it.
-        is_told: The fleet removed what it stored of the node.
-        reason: Why it did not; "" if it did.
-        removed: Files that were removed or changed here now.
-        kept: What stays.
+        was_member: Whether it had credentials of a node, or `ccm join` had configured it.
+        is_told: Whether the fleet removed its stored data of the node.
+        reason: Why the fleet did not remove it; "" if it did.
+        removed: The files that were removed or changed by this call.
+        kept: The paths that were kept.
     """
 
     name: str
@@ -70,7 +71,7 @@ class LeftHost(Struct, frozen=True, kw_only=True):
 
 
 class _Told(Struct, frozen=True, kw_only=True):
-    """What the fleet was told: nothing yet, if `reason` is None."""
+    """The result of the request to the fleet; `reason` is None if the request was not sent yet."""
 
     name: str
     is_told: bool = False
@@ -79,15 +80,15 @@ class _Told(Struct, frozen=True, kw_only=True):
 
 def leave_fleet(places: JoinPlaces, *, wait_s: float) -> LeftHost:
     """
-    Leave the fleet. It can be repeated after an interruption at any step.
+    Leave the fleet. This can be repeated after an interruption at any step.
 
     Args:
-        places: Where the files are.
-        wait_s: How long the broker and the join service may be away. After that, only this host's files are removed.
+        places: The paths of the files.
+        wait_s: How long the broker and the join service may be unavailable. After that, only this host's files are removed.
 
     Raises:
-        LockError: The agent runs.
-        JoinError: The join service refused the request, and may accept a later one; nothing was removed.
+        LockError: The agent is running.
+        JoinError: The join service refused the request, but may accept a later one. Nothing was removed.
         CcmError: A file cannot be used.
     """
     settings = read_settings(places)
@@ -121,7 +122,7 @@ def leave_fleet(places: JoinPlaces, *, wait_s: float) -> LeftHost:
 
 
 def _tell(places: JoinPlaces, broker: BrokerSettings | None, wait_s: float) -> _Told:
-    """Have the fleet remove what it stores; what it answered, which is on disk when this returns."""
+    """Request the fleet to remove its stored data. Returns the result, which is on disk when this returns."""
     known = StateFile(places.leaving, _Told).load()
     if known is not None and known.reason is not None:
         return known
@@ -160,18 +161,18 @@ def _settings(broker: BrokerSettings, member: Membership, places: JoinPlaces) ->
 
 async def _ask(member: Membership, settings: Any, wait_s: float) -> None:
     """
-    Return when the fleet has removed what it stores of the node.
+    Wait until the fleet has removed its stored data of the node.
 
     Raises:
         JoinError: The join service refused.
-        BusError: The broker or the join service is away, or the broker does not accept the credentials.
+        BusError: The broker or the join service is unavailable, or the broker does not accept the credentials.
     """
     until = time.monotonic() + wait_s
     async with Connection(settings) as connection:
         try:
             await connection.connect_now()
         except BusUnavailableError:
-            # it goes on trying in the background
+            # The connection retries in the background.
             try:
                 async with asyncio.timeout(wait_s):
                     await connection.wait_connected()
@@ -190,7 +191,7 @@ async def _ask(member: Membership, settings: Any, wait_s: float) -> None:
 
 
 async def _answer(connection: Connection, member: Membership) -> JoinAnswer:
-    """The first answer that the fleet signed; others, which anyone on the broker can send, are ignored."""
+    """Return the first answer that the fleet signed. Other answers, which anyone on the broker can send, are ignored."""
     key, now_ms = SigningKey(member.seed), int(time.time() * 1000)
     request = sign_request(key, member.name, now_ms, VERSION, certificate=member.certificate, is_leaving=True)
     with connection.asking(request.subject) as waiting:

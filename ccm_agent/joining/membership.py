@@ -1,13 +1,13 @@
 """
 The files of a node that belongs to a fleet: its key, credentials, the broker's authority, and the agent's configuration.
 
-`ccm join` writes them, and `ccm leave` removes them. Each file is replaced in one step, and in an order in which an
-interrupted join can be repeated:
+`ccm join` writes them, and `ccm leave` removes them. Each file is replaced atomically, in an order that allows an interrupted
+join to be repeated:
 
-    join.seed      the node's new key, before anything is sent
+    join.seed      the node's new key, before the request is sent
     ca.pem         the broker's authority
     node.creds     the credentials, which contain the key
-    config.yaml    names both; then `join.seed` is removed
+    config.yaml    refers to both; then `join.seed` is removed
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ DIRECTORY = "/etc/choria/ccm"
 STATE_DIRECTORY = "/var/lib/ccm"
 
 MARK = "# Written by `ccm join`."
-"""The line before what `ccm join` adds to a configuration."""
+"""The comment line before the lines that `ccm join` adds to a configuration."""
 
 _OURS = ("identity:", "state_dir:", "nats:", " ")
-"""How lines begin that it adds."""
+"""The beginnings of the lines that it adds."""
 
 SPARE_S = 60
-"""Credentials that end sooner count as expired."""
+"""Credentials that expire sooner are treated as expired."""
 
 
 class JoinPlaces(Struct, frozen=True, kw_only=True):
     """
-    Where the files are.
+    The paths of the files.
 
     Attributes:
         directory: The directory of the configuration, credentials and authority.
         state: The agent's state directory.
-        is_own: Both are below a directory that the user chose, so the configuration names the state directory.
+        is_own: Whether both are below a directory that the user chose, so that the configuration must name the state directory.
     """
 
     directory: Path = Path(DIRECTORY)
@@ -58,7 +58,7 @@ class JoinPlaces(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def below(cls, directory: str) -> JoinPlaces:
-        """All files below a directory."""
+        """Return paths for all files below a directory."""
         top = Path(directory).absolute()
         return cls(directory=top, state=top / "state", is_own=True)
 
@@ -79,18 +79,18 @@ class JoinPlaces(Struct, frozen=True, kw_only=True):
 
     @property
     def seed(self) -> Path:
-        """The key of a join that has not ended."""
+        """The key of a join in progress."""
         return self.directory / "join.seed"
 
     @property
     def leaving(self) -> Path:
-        """What is known of a leave that has not ended."""
+        """The state of a leave in progress."""
         return self.directory / "leave.json"
 
 
 class Membership(Struct, frozen=True, kw_only=True):
     """
-    What the credentials of a node say.
+    The content of a node's credentials.
 
     Attributes:
         name, key: The node and its public key.
@@ -108,17 +108,17 @@ class Membership(Struct, frozen=True, kw_only=True):
     expires: int
 
     def is_expired(self, now_s: float) -> bool:
-        """Whether the broker refuses the credentials now, or in a minute."""
+        """Whether the broker refuses the credentials now or within a minute."""
         return bool(self.expires) and self.expires < now_s + SPARE_S
 
 
 def read_membership(path: Path) -> Membership | None:
     """
-    The membership that a credentials file proves; None if there is no file. Blocking.
+    Return the membership in a credentials file; None if there is no file. Blocking.
 
     Raises:
-        FileError: It cannot be read.
-        InputError: It is damaged, or has no key or no root key.
+        FileError: The file cannot be read.
+        InputError: The file is damaged, or has no key or no root key.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -139,11 +139,11 @@ def read_membership(path: Path) -> Membership | None:
 
 def choose_name(places: JoinPlaces, given: str) -> str:
     """
-    The node's name: the given one, the configured one, the one that the agent has used, or this host's. Blocking.
+    Return the node's name: the given one, the configured one, the stored one of the agent, or this host's. Blocking.
 
     Raises:
-        UsageError: It is not valid.
-        JoinError: The configuration has another one.
+        UsageError: The name is not valid.
+        JoinError: The configuration has another name.
         DocumentError, FileError: The configuration cannot be used.
     """
     settings = read_settings(places)
@@ -158,11 +158,11 @@ def choose_name(places: JoinPlaces, given: str) -> str:
 
 def check_configuration(places: JoinPlaces) -> None:
     """
-    See that the configuration names no other broker. Blocking.
+    Check that the configuration does not name another broker. Blocking.
 
     Raises:
-        JoinError: It does.
-        DocumentError, FileError: It cannot be used.
+        JoinError: It names another broker.
+        DocumentError, FileError: The configuration cannot be used.
     """
     settings = read_settings(places)
     if settings is None or _is_ours(places, settings):
@@ -177,7 +177,7 @@ def check_configuration(places: JoinPlaces) -> None:
 
 def node_seed(places: JoinPlaces) -> Secret:
     """
-    The key of this join: that of an interrupted attempt, else a new one, which is on disk when this returns. Blocking.
+    Return the key of this join: the one of an interrupted attempt, or a new one. The key is on disk when this returns. Blocking.
 
     Raises:
         FileError: The directory cannot be used.
@@ -205,7 +205,7 @@ def write_membership(places: JoinPlaces, credentials: bytes, authority: str) -> 
     Write the authority and the credentials. Blocking.
 
     Raises:
-        FileError: One cannot be written.
+        FileError: A file cannot be written.
     """
     try:
         if authority:
@@ -217,10 +217,11 @@ def write_membership(places: JoinPlaces, credentials: bytes, authority: str) -> 
 
 def write_configuration(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure: bool) -> bool:
     """
-    Have the agent's configuration name the broker and the credentials; whether it was changed. Then forget the attempt. Blocking.
+    Write the broker and the credentials into the agent's configuration, then delete `join.seed`. Returns whether it was changed.
+    Blocking.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The configuration cannot be written.
         DocumentError: The result would not be valid.
     """
     settings = read_settings(places)
@@ -240,10 +241,11 @@ def write_configuration(places: JoinPlaces, name: str, servers: tuple[str, ...],
 
 def forget_configuration(places: JoinPlaces) -> bool:
     """
-    Take from the configuration what `ccm join` added, and remove a file that is empty then; whether it was changed. Blocking.
+    Remove the lines of `ccm join` from the configuration, and the file if it is then empty. Returns whether it was changed.
+    Blocking.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The configuration cannot be written.
     """
     try:
         lines = places.config.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -272,10 +274,10 @@ def forget_configuration(places: JoinPlaces) -> bool:
 
 def forget_files(places: JoinPlaces) -> list[Path]:
     """
-    Remove the node's credentials, its key and the authority; the files that were there. Blocking.
+    Remove the node's credentials, its key and the authority, and return the removed files. Blocking.
 
     Raises:
-        FileError: One cannot be removed.
+        FileError: A file cannot be removed.
     """
     removed = []
     try:
@@ -289,7 +291,7 @@ def forget_files(places: JoinPlaces) -> list[Path]:
 
 
 def _block(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure: bool) -> str:
-    """What is added to the configuration; JSON texts are YAML."""
+    """Return the lines to add to the configuration; JSON texts are valid YAML."""
     lines = ["", MARK]
     if name:
         lines.append(f"identity: {json.dumps(name)}")
@@ -309,10 +311,10 @@ def _block(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure:
 
 def read_settings(places: JoinPlaces) -> Settings | None:
     """
-    The agent's configuration; None if there is none, or one of comments alone, as a package installs it. Blocking.
+    Return the agent's configuration; None if there is none, or if it has only comments, as a package installs it. Blocking.
 
     Raises:
-        DocumentError, FileError: It cannot be used.
+        DocumentError, FileError: The configuration cannot be used.
     """
     try:
         text = places.config.read_text(encoding="utf-8")
@@ -338,5 +340,5 @@ def _unwritable(places: JoinPlaces, err: OSError) -> FileError:
 
 
 def is_root() -> bool:
-    """Whether this user may write the system's directories."""
+    """Whether this user can write to the system's directories."""
     return os.geteuid() == 0

@@ -1,8 +1,8 @@
 """
-Renews the credentials of a node at two thirds of their lifetime, over the connection that is there.
+Renews the credentials of a node at two thirds of their lifetime, over the existing connection.
 
-The new credentials replace the file. The broker ends the old connection when the old credentials expire, and the connection reads
-the file for the next one. The new certificate is announced at once, so that readers know it before the old one expires.
+The new credentials replace the file. The broker closes the connection when the old credentials expire, and the next connection
+reads the new file. The new certificate is announced immediately, so that readers know it before the old one expires.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 3600.0
-"""The longest sleep: a clock that was set counts soon."""
+"""The longest sleep, so that a change of the clock takes effect soon."""
 
 
 class CredentialRenewal:
@@ -38,16 +38,16 @@ class CredentialRenewal:
     Keeps one credentials file valid.
 
     Attributes:
-        told: The code of the reason why the last attempt failed; "" if none did.
+        told: The error code of the last failed attempt; "" if no attempt has failed.
     """
 
     def __init__(self, connection: Connection, path: Path, now_s: Callable[[], float] = time.time) -> None:
         """
-        Take a file.
+        Manage a credentials file.
 
         Args:
             connection: The node's connection to the broker.
-            path: The file.
+            path: The credentials file.
             now_s: Returns the time in seconds since 1970.
         """
         self._connection = connection
@@ -56,12 +56,14 @@ class CredentialRenewal:
         self.told = ""
 
     async def run(self, on_renewed: Callable[[], None]) -> None:
-        """Renew until cancelled; ends at once for credentials that do not expire, or whose fleet certified no key."""
+        """
+        Renew until cancelled; returns immediately if the credentials do not expire, or if the fleet did not certify the key.
+        """
         while True:
             try:
                 member = await asyncio.to_thread(read_membership, self._path)
             except CcmError:
-                return  # the connection reports what is wrong with the file
+                return  # the connection reports the problem with the file
             if member is None or not member.expires or not member.certificate:
                 return
             lifetime_s = member.expires - issued_s(member)
@@ -90,7 +92,7 @@ class CredentialRenewal:
         on_renewed()
 
     async def _ask(self, member: Membership) -> JoinAnswer:
-        """The first answer that the fleet signed."""
+        """Return the first answer that the fleet signed."""
         key, now_ms = SigningKey(member.seed), int(self._now_s() * 1000)
         request = sign_request(key, member.name, now_ms, VERSION, certificate=member.certificate)
         with self._connection.asking(request.subject) as waiting:
@@ -114,20 +116,23 @@ class CredentialRenewal:
             raise FileError(f"{self._path}: cannot be written: {err.strerror}", errno=err.errno or 0) from err
 
     def _pause_s(self, member: Membership, lifetime_s: float) -> float:
-        """Until the renewal is due; after that, a hundredth of the lifetime, so that a fleet does not ask at once."""
+        """
+        Return the time until the renewal is due. After that, a hundredth of the lifetime, so that a fleet does not ask all at
+        once.
+        """
         left_s = due_s(member) - self._now_s()
         wait_s = left_s + 1 if left_s > 0 else lifetime_s / 100
         return min(max(wait_s, 1.0) * random.uniform(1.0, 1.2), LOOK_S)
 
     def _tell(self, code: str, message: str) -> None:
-        """Log a reason once, until another one comes."""
+        """Log a reason once, until the reason changes."""
         if code != self.told:
             log.warning("the credentials cannot be renewed", extra={"code": code, "reason": message})
         self.told = code
 
 
 def issued_s(member: Membership) -> float:
-    """When the credentials were issued, in seconds since 1970."""
+    """Return when the credentials were issued, in seconds since 1970."""
     try:
         return read_claims(member.certificate).issued / 1000
     except SignatureError:
@@ -135,6 +140,6 @@ def issued_s(member: Membership) -> float:
 
 
 def due_s(member: Membership) -> float:
-    """When the credentials are to be renewed: at two thirds of their lifetime."""
+    """Return when the credentials should be renewed: at two thirds of their lifetime."""
     begins_s = issued_s(member)
     return begins_s + (member.expires - begins_s) * 2 / 3
