@@ -1,4 +1,4 @@
-"""Subjects of entries in the stream of registrations, and which stored messages are entries."""
+"""The subjects of entries in the stream of registrations, and the decoding of stored messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccm_agent.model.records.registration import RegistrationEntry, decode_entry
 log = logging.getLogger(__name__)
 
 MARKER = "Nats-Marker-Reason"
-"""Header of the message that the broker stores for one that expired or was removed (NATS ADR-43)."""
+"""Header of the message that the broker stores for an expired or removed message (NATS ADR-43)."""
 
 
 class RegistrationQuery(Struct, frozen=True):
@@ -31,7 +31,7 @@ class RegistrationQuery(Struct, frozen=True):
     @property
     def pattern(self) -> str:
         """
-        The subject pattern of the matching entries.
+        Return the subject pattern of the matching entries.
 
         Raises:
             DataError: A part contains characters that a subject cannot have.
@@ -44,16 +44,16 @@ class RegistrationQuery(Struct, frozen=True):
 
 class StreamEntry(Struct, frozen=True, kw_only=True, gc=False):
     """
-    What the stream stores on one subject.
+    The message that the stream stores on one subject.
 
     Attributes:
         subject: The subject.
         sequence: Its sequence number in the stream; it changes each time the entry is published.
         time: When it was stored.
-        entry: The entry; None when it has been removed or has expired.
+        entry: The entry; None if it was removed or has expired.
         reason: Why it was removed, as the broker reports it: `MaxAge`, `Remove` or `Purge`.
-        is_spoilt: The message is neither an entry nor a mark of a removal.
-        body, signature, certificate: What `signatures.node_state` verifies an entry by: its bytes and headers; "" without them.
+        is_spoilt: Whether the message is neither an entry nor a mark of a removal.
+        body, signature, certificate: The bytes and headers with which `signatures.node_state` verifies an entry; "" if missing.
     """
 
     subject: str
@@ -68,7 +68,7 @@ class StreamEntry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def entry_subject(entry: RegistrationEntry) -> str:
-    """Return the only subject that an entry is published on."""
+    """Return the only subject on which an entry is published."""
     return registration_subject(
         entry.cluster, entry.protocol, entry.service, entry.address, instance_of(entry)
     )
@@ -78,9 +78,9 @@ def read_stored(stored: Stored) -> StreamEntry:
     """
     Decode a stored message: an entry, the mark of a removed one, or neither.
 
-    The broker lets a node publish on its own subjects, but does not check bodies. So an entry is valid only on the subject that
-    its own fields give, and not if a direct get redirected it there (`copied`): otherwise one node could replace another's
-    entry.
+    The broker allows a node to publish on its own subjects, but does not check bodies. So an entry is valid only on the subject
+    that its fields define, and only if it was not redirected there by a direct get (`copied`). Otherwise one node could replace
+    another's entry.
     """
     try:
         if stored.copied:
@@ -110,7 +110,7 @@ def read_stored(stored: Stored) -> StreamEntry:
 
 
 def find_forgery(reader: StateReader, one: StreamEntry) -> str:
-    """Why an entry is not one that a node signed; "" if it is. Marks of removed entries are not signed."""
+    """Return why an entry is not signed by a node; "" if it is. Marks of removed entries are not signed."""
     if one.entry is None:
         return ""
     try:

@@ -2,14 +2,14 @@
 Decide which answers about registrations to accept.
 
 A load balancer must not lose its pool because the broker restarted: entries expire while nodes cannot renew them, and a stream
-in memory starts empty. So a known entry that is missing counts as removed only after the broker has been reachable without a
-break for as long as nodes need to register again. The signs of a break, which the record keeps across processes:
+in memory starts empty. So a known entry that is missing is treated as removed only after the broker has been reachable without a
+break for the time that nodes need to register again. The signs of a break, which the record keeps across processes:
 
     another server process    a server's id is new each time that it starts
     a lost connection         of this process; other nodes may have lost theirs, too
     an unanswered request     by this process or, according to the record, by an earlier one
 
-An answer in which no known entry is missing is accepted at once: a pool that was always empty, or that grew.
+An answer that contains all known entries is accepted immediately: the pool was always empty, or has grown.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 SERVERS_LIMIT = 32
-"""The most servers of one cluster in the record; the oldest are dropped first."""
+"""The maximum number of servers of one cluster in the record; the oldest are dropped first."""
 
 KNOWN_LIMIT = 50_000
-"""The most entries in the record; the answers of a larger registry are accepted as they are."""
+"""The maximum number of entries in the record; the answers of a larger registry are accepted unchecked."""
 
 
 class LastSeen(Struct, kw_only=True):
     """
-    What this host has seen of one stream of one broker.
+    The observations of this host about one stream of one broker.
 
     Attributes:
         servers: When each server process was first seen, in seconds since 1970, by server ID.
@@ -45,11 +45,11 @@ class LastSeen(Struct, kw_only=True):
 
     def met(self, server: str, now: float, connected_since: float | None = None) -> None:
         """
-        The broker answers.
+        Record that the broker has answered.
 
         Args:
-            server: The id of its process.
-            now: The time.
+            server: The id of the server's process.
+            now: The current time.
             connected_since: When the connection was restored; None for the first connection.
         """
         self.steady_since = min(self.steady_since, now)  # the clock was set back
@@ -71,9 +71,9 @@ class LastSeen(Struct, kw_only=True):
         Return the known entries that match a pattern and are missing now.
 
         Args:
-            pattern: What was asked for.
+            pattern: The requested pattern.
             there: Subjects of the entries in the answer.
-            removed: Subjects of entries that an operator removed; these do not count as missing.
+            removed: Subjects of entries that an operator removed; these are not missing.
         """
         gone = set(self.known).difference(there, removed)
         return sorted(subject for subject in gone if subject_matches(pattern, subject))
@@ -85,7 +85,7 @@ class LastSeen(Struct, kw_only=True):
 
 
 def read_sightings(document: bytes | None) -> LastSeen:
-    """Decode what was last seen; an empty record for a document that does not parse."""
+    """Decode the last observations; an empty record if the document is invalid."""
     try:
         return decode_foreign(document or b"{}", LastSeen)
     except msgspec.MsgspecError:
@@ -93,6 +93,6 @@ def read_sightings(document: bytes | None) -> LastSeen:
 
 
 def write_sightings(sightings: LastSeen) -> bytes:
-    """Encode what was last seen; equal records give equal bytes."""
+    """Encode the last observations; equal records give equal bytes."""
     document: Mapping[str, object] = msgspec.to_builtins(sightings)
     return msgspec.json.encode(document, order="sorted")

@@ -30,52 +30,52 @@ SETTLE_S = 600.0
 """Default seconds for nodes to register again: twice the interval at which agents converge."""
 
 RECORD = "registrations"
-"""The kind of state record that stores what was last seen."""
+"""The kind of state record that stores the last observations."""
 
 EVERYTHING = ">"
-"""The pattern of every subject of a stream."""
+"""The pattern that matches every subject of a stream."""
 
 REMOVED = ("Remove", "Purge")
-"""The broker's reasons for a removal that was requested."""
+"""The broker's reasons for a requested removal."""
 
 
 async def read(connection: Connection, stream: str, query: RegistrationQuery) -> list[StreamEntry]:
     """
-    Return what the stream stores for a query: entries and marks of removed ones, the oldest first.
+    Return the stored messages for a query: entries and marks of removed ones, the oldest first.
 
     Raises:
-        DataError: The query does not make a valid subject.
-        BusError: It cannot be read.
+        DataError: The query does not result in a valid subject.
+        BusError: The stream cannot be read.
     """
     pattern = query.pattern
-    # with a pattern, the broker searches its index of subjects for each message; without one, it walks the stream
+    # With a pattern, the broker searches its index of subjects for each message. Without one, it reads the stream in order.
     asked = EVERYTHING if pattern == RegistrationQuery().pattern else pattern
     try:
         stored = await read_newest(connection, stream, [asked])
     except BusDeniedError:
-        # a node on a broker with permissions may not read entries of others by direct get (ADR 60)
+        # On a broker with permissions, a node may not read other nodes' entries by direct get (ADR 60).
         stored = await read_newest_by_consumer(connection, stream, pattern)
     return [read_stored(one) for one in stored if subject_matches(pattern, one.subject)]
 
 
 async def find(connection: Connection, stream: str, query: RegistrationQuery) -> list[RegistrationEntry]:
-    """Return the matching entries by address and port, without waiting for missing ones. Raises as `read`."""
+    """Return the matching entries by address and port, without waiting for missing ones. See `read` for errors."""
     return _entries(await read(connection, stream, query))
 
 
 class RegistrationLookup:
     """
-    The lookup for templates: it returns the matching entries, or raises if some are missing that the broker may have lost.
+    The lookup for templates. It returns the matching entries, or raises an error if the broker may have lost some of them.
 
     Args:
         broker: The broker's name in the state record; one host may use several.
         connect: Returns the connection; called at the first lookup.
-        records: The state records, which persist what was last seen.
-        clock: Time.
-        settle_s: How long nodes have to register again; 0 accepts any answer of the broker, None takes SETTLE_S.
+        records: The state records, which store the last observations.
+        clock: Returns the current time.
+        settle_s: How long nodes have to register again; 0 accepts any answer of the broker, None uses SETTLE_S.
         stream: The stream of registrations; "" for the default.
-        get_reader: Returns what verifies entries, and None where nothing is verified. An entry that no node signed counts as one
-            that the broker spoilt.
+        get_reader: Returns the verifier of entries; None if nothing is verified. An entry that no node signed is treated as
+            spoilt.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class RegistrationLookup:
 
     async def find(self, query: RegistrationQuery) -> list[RegistrationEntry]:
         """
-        The entries that fit, in the order of their addresses and ports.
+        Return the matching entries, in order of address and port.
 
         Raises:
-            DataError: The query does not make a valid subject.
-            UnsettledError: Some are missing, and the broker was unreachable shortly before.
-            BusError: It cannot be read.
+            DataError: The query does not result in a valid subject.
+            UnsettledError: Some entries are missing, and the broker was recently unreachable.
+            BusError: The stream cannot be read.
         """
         pattern = query.pattern
         async with self._lock:
@@ -150,7 +150,7 @@ class RegistrationLookup:
         return self._clock.now().timestamp()
 
     async def _recall(self) -> LastSeen:
-        """Load what was last seen; if the record cannot be read, use what this process has seen."""
+        """Load the last observations. If the record cannot be read, use those of this process."""
         try:
             self._kept = await self._records.recall(RECORD, self._key) or self._kept
         except FileError as err:
@@ -169,7 +169,7 @@ class RegistrationLookup:
 
 
 def _checked(reader: StateReader, one: StreamEntry) -> StreamEntry:
-    """The entry; one that no node signed as a spoilt one."""
+    """Return the entry; if no node signed it, mark it as spoilt."""
     reason = find_forgery(reader, one)
     if not reason:
         return one

@@ -1,4 +1,4 @@
-"""Publish and remove entries, and create the stream that holds them."""
+"""Publish and remove entries, and create the stream that stores them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_AGE_S = 60.0
-"""Entries without a TTL live this long in a new stream."""
+"""In a new stream, entries without a TTL expire after this time."""
 
 MAX_REPLICAS = 5
 
 REMOVED = "Remove"
-"""The reason in the mark of an entry that was removed."""
+"""The reason in the mark of a removed entry."""
 
 MARK_S = 3600.0
-"""Seconds that the mark stays: longer than any settle time of a lookup."""
+"""How long the mark is kept: longer than any settle time of a lookup."""
 
 
 EntrySigner = Callable[[str, bytes, float | None], Mapping[str, str]]
-"""Returns the headers with the node's signature for a subject, a body and the seconds that the entry lasts (None: no end)."""
+"""Returns the headers with the node's signature for a subject, a body and the entry's lifetime in seconds (None: no end)."""
 
 
 class Publisher:
@@ -65,7 +65,7 @@ class Publisher:
         Register an entry, or renew it.
 
         Raises:
-            BusError: The entry was not registered; the message says why.
+            BusError: The entry was not registered; the message has the reason.
         """
         subject, body = entry_subject(entry), encode_entry(entry)
         signed = self._sign(subject, body, ttl_s(entry.ttl)) if self._sign is not None else {}
@@ -79,7 +79,8 @@ class Publisher:
             try:
                 await store(self._connection, subject, body, {**headers, "Nats-Rollup": "sub"})
             except NoRollupError:
-                # a stream of a broker with permissions (ADR 60): it keeps one message per subject, which has the same effect
+                # The stream belongs to a broker with permissions (ADR 60). It keeps one message per subject, which has the same
+                # effect.
                 self._rolls_up = False
             else:
                 return
@@ -88,14 +89,14 @@ class Publisher:
 
 async def remove(connection: Connection, entry: RegistrationEntry, stream: str = REGISTRATION) -> bool:
     """
-    Remove an entry at once, and leave a mark of the removal; False when there was no entry.
+    Remove an entry immediately, and leave a mark of the removal. Returns False if there was no entry.
 
-    It is the mark that the broker itself leaves for a deleted message (NATS ADR-43), and every reader skips it. Choria CCM
-    purges the subject instead, which leaves nothing: a watcher would not see the removal, and a lookup could not tell a removed
-    entry from one that the broker lost.
+    The mark is the one that the broker itself leaves for a deleted message (NATS ADR-43), and every reader skips it. Choria CCM
+    purges the subject instead, which leaves no mark: a watcher would not see the removal, and a lookup could not distinguish a
+    removed entry from one that the broker lost.
 
     Raises:
-        BusError: The entry was not removed; the message says why.
+        BusError: The entry was not removed; the message has the reason.
     """
     subject = entry_subject(entry)
     stored = await read_last(connection, stream, subject)

@@ -41,7 +41,7 @@ class RegistrationStream:
         await Publisher(self._connection, "jetstream", self.stream).publish(entry)
 
     async def remove(self, entry: RegistrationEntry) -> bool:
-        """Remove an entry; False when there was none."""
+        """Remove an entry. Returns False if there was none."""
         return await publish.remove(self._connection, entry, self.stream)
 
     async def find(self, *query: str) -> list[RegistrationEntry]:

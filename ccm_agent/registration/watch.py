@@ -21,15 +21,17 @@ POLL_S = 1.0
 """
 Seconds between two reads of the stream.
 
-If the stream makes no markers, the expiry of an entry sends no message to wait for. One request a second costs the broker less
-than a consumer.
+If the stream does not create markers, the broker sends no message when an entry expires. One request a second costs the broker
+less than a consumer.
 """
 
 
 async def watch(
     connection: Connection, stream: str, query: RegistrationQuery, poll_s: float = POLL_S
 ) -> AsyncGenerator[RegistrationChange, None]:
-    """Yield the current registrations, then each change. Outages do not end it; afterwards it yields the net change."""
+    """
+    Yield the current registrations, then each change. An outage does not end the iteration; after it, the net change is yielded.
+    """
     known: dict[str, StreamEntry] = {}
     while True:
         try:
@@ -44,7 +46,7 @@ async def watch(
 
 
 def _changes(known: dict[str, StreamEntry], found: list[StreamEntry]) -> list[RegistrationChange]:
-    """Return the differences from the known entries, and update those."""
+    """Return the differences from the known entries, and update the known entries."""
     now = {one.subject: one for one in found}
     changes = []
     for subject, one in list(known.items()):
