@@ -1,11 +1,11 @@
 """
-What the runs of one manifest created on this host, in a file: the base of what `prune` may remove.
+A file with the resources that the runs of one manifest created on this host. `prune` may remove only these.
 
-A resource is on record before it is created, so a kill at any moment leaves either both or the record alone. Each line has a
-checksum. A last line that was never finished is dropped: what it announced was not done. A file that is damaged elsewhere, that
-another user could have written, or that belongs to another manifest is not used: nothing is removed because of it.
+A resource is recorded before it is created, so a kill at any moment leaves both, or only the record. Each line has a checksum.
+An incomplete last line is dropped: its change was not made. A file that is damaged elsewhere, that another user could have
+written, or that belongs to another manifest is not used, and nothing is removed because of it.
 
-Names and digests are kept, no contents and no secrets. Everything here blocks, so it belongs in a thread.
+The file contains names and digests, but no contents and no secrets. All functions block, so call them in a thread.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 VERSION = 1
 SUFFIX = ".ledger"
 ENTRIES_LIMIT = 10_000
-"""The largest number of resources on record for one manifest."""
+"""The maximum number of resources recorded for one manifest."""
 
 ENTRY_LIMIT_BYTES = 16 << 10
 """A resource with a larger record, such as one with a very long name, is not recorded."""
 
 LEDGERS_LIMIT = 1000
-"""The largest number of ledgers in a folder."""
+"""The maximum number of ledgers in a folder."""
 
 Key = tuple[str, str]
 """Type and name of a resource."""
@@ -52,14 +52,15 @@ Key = tuple[str, str]
 
 class LedgerEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A resource that runs of a manifest created, or changed although it was there before.
+    A resource that runs of a manifest created, or that existed before and was changed.
 
     Attributes:
         type, name: The resource.
-        owners: `type#name` of the resources of the manifest that manage it: itself, or the directory or edit that wrote it.
+        owners: `type#name` of the manifest's resources that manage it: the resource itself, or the directory or edit that wrote
+            it.
         run: The run that created it; "" for a run without an id.
-        removal: The properties that remove it; empty if it was there before.
-        left: What the last run left; None while that is not known.
+        removal: The properties that remove it; empty if it existed before.
+        left: The state after the last run; None while unknown.
     """
 
     type: str
@@ -92,11 +93,11 @@ class CreationLedger:
     The ledger of one manifest or assignment.
 
     Args:
-        folder: Where ledgers are; made when something is written.
-        scope: Whose ledger it is.
+        folder: The folder of ledgers; created at the first write.
+        scope: The owner of the ledger.
 
     Attributes:
-        entries: The resources on record, by type and name, in the order of their creation.
+        entries: The recorded resources, by type and name, in the order of their creation.
         trouble: Why the ledger is not used; "" if it is.
     """
 
@@ -112,11 +113,11 @@ class CreationLedger:
 
     def lock(self) -> None:
         """
-        Keep other processes out until `close`. Call it before `load` in a run that changes something.
+        Lock out other processes until `close`. Call this before `load` in a run that makes changes.
 
         Raises:
             LockError: Another run of this manifest is in progress.
-            FileError: The lock cannot be made, or other users can write to the folder.
+            FileError: The lock cannot be created, or other users can write to the folder.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,7 +135,7 @@ class CreationLedger:
             raise _unwritable(self.path, err) from err
 
     def load(self) -> None:
-        """Read the ledger. One that must not be used has no entries; `trouble` says why."""
+        """Read the ledger. If it must not be used, there are no entries, and `trouble` has the reason."""
         self.entries, self.trouble, self._lines = {}, "", 0
         try:
             refuse_shared(self.path.parent)
@@ -154,10 +155,10 @@ class CreationLedger:
 
     def set_aside(self) -> None:
         """
-        Move a ledger that is not used out of the way, so that a new one begins.
+        Rename an unusable ledger, so that a new one is started.
 
         Raises:
-            FileError: It cannot be moved.
+            FileError: The ledger cannot be renamed.
         """
         try:
             self.path.replace(self.path.with_suffix(".damaged"))
@@ -169,12 +170,12 @@ class CreationLedger:
 
     def put(self, entries: Iterable[LedgerEntry]) -> int:
         """
-        Record resources; a later record of a resource replaces an earlier one. It survives a kill when this returns.
+        Record resources; a later record of a resource replaces an earlier one. The records survive a kill after this returns.
 
-        Returns how many were recorded: there are limits of their number and size.
+        Returns the number of recorded resources, because number and size are limited.
 
         Raises:
-            FileError: It could not be recorded.
+            FileError: The resources could not be recorded.
         """
         known, added = set(self.entries), []
         for one in entries:
@@ -188,10 +189,10 @@ class CreationLedger:
 
     def drop(self, key: Key) -> None:
         """
-        Record that a resource is not ours any more: it was removed, or released.
+        Record that a resource no longer belongs to the manifest: it was removed or released.
 
         Raises:
-            FileError: It could not be recorded.
+            FileError: The change could not be recorded.
         """
         self._append([_Line(drop=key)])
         self.entries.pop(key, None)
@@ -201,7 +202,7 @@ class CreationLedger:
         End the run: make the records survive a power loss, and rewrite a file with many outdated lines.
 
         Raises:
-            FileError: That failed. The file is as before.
+            FileError: The file could not be written; it is unchanged.
         """
         try:
             if self._fd >= 0:
@@ -247,7 +248,7 @@ class CreationLedger:
 
 
 class ReadLedger(Struct, kw_only=True):
-    """What the lines of a ledger say: its scope, its entries, how many lines it has, and why it must not be used."""
+    """The content of a ledger: its scope, its entries, the number of lines, and why it must not be used."""
 
     scope: str = ""
     entries: dict[Key, LedgerEntry] = {}
@@ -258,7 +259,7 @@ class ReadLedger(Struct, kw_only=True):
 def replay(content: bytes) -> ReadLedger:
     """Read the lines of a ledger in order. Pure."""
     found = ReadLedger()
-    # what follows the last newline was never finished, so what it announced was not done
+    # Data after the last newline is incomplete, so its change was not made.
     for text in content.split(b"\n")[:-1]:
         found.lines += 1
         line = _decoded(text)
@@ -276,10 +277,10 @@ def replay(content: bytes) -> ReadLedger:
 
 def find_claims(folder: Path, scope: str) -> set[str]:
     """
-    Return `type#name` of what the ledgers of other manifests have on record, unless the manifest's file is gone.
+    Return `type#name` of the resources in the ledgers of other manifests. Ledgers of deleted manifest files are ignored.
 
     Raises:
-        FileError: One of them cannot be read, or is damaged: what its manifest created is not known.
+        FileError: A ledger cannot be read or is damaged, so the resources of its manifest are unknown.
     """
     claims: set[str] = set()
     for path in folder.glob(f"*{SUFFIX}"):
@@ -300,7 +301,7 @@ def find_claims(folder: Path, scope: str) -> set[str]:
 
 
 def forget(folder: Path, scope: str) -> None:
-    """Remove the ledger of a scope that does not exist any more: what its runs created stays."""
+    """Remove the ledger of a scope that no longer exists; the resources that its runs created stay."""
     path = CreationLedger(folder, scope).path
     try:
         for one in (path, path.with_suffix(".lock")):
@@ -310,7 +311,7 @@ def forget(folder: Path, scope: str) -> None:
 
 
 def forget_others(folder: Path, kind: str, scopes: Collection[str]) -> None:
-    """Remove the ledgers of scopes that begin with a text, except for these."""
+    """Remove the ledgers of all scopes with this prefix, except for these."""
     for path in folder.glob(f"*{SUFFIX}"):
         try:
             scope = replay(read_own_file(path)).scope
@@ -321,7 +322,7 @@ def forget_others(folder: Path, kind: str, scopes: Collection[str]) -> None:
 
 
 def _make_room(new: Path) -> None:
-    """Keep the number of ledgers bounded: the oldest go."""
+    """Limit the number of ledgers by removing the oldest."""
     paths = [path for path in new.parent.glob(f"*{SUFFIX}") if path != new]
     if len(paths) < LEDGERS_LIMIT:
         return

@@ -43,7 +43,7 @@ class DirectorySession(MemorySession):
     def refreshes(self) -> RefreshLog:
         """The pending refreshes of this session; they are removed with its directory."""
         path = self.directory / REFRESHES
-        # each event's owner is checked, so that users may share a session
+        # The owner of each event is checked, so that users may share a session.
         return RefreshLog(path, "session", is_private=False)
 
     async def start(self, event: SessionStart) -> None:
@@ -55,7 +55,7 @@ class DirectorySession(MemorySession):
         Write an event atomically, with mode 0600.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The event cannot be written.
         """
         data = msgspec.json.format(msgspec.json.encode(event), indent=2)
         await asyncio.to_thread(_write, self.directory / f"{event.event_id}{SUFFIX}", data)
@@ -67,20 +67,20 @@ async def open_session(directory: str) -> DirectorySession:
     Open the session in a directory and read its events.
 
     Raises:
-        FileError: There is no such directory, or it cannot be read.
+        FileError: The directory does not exist, or cannot be read.
     """
     return await asyncio.to_thread(_open, Path(directory))
 
 
 def new_session_directory(directory: str = "") -> str:
     """
-    Make the directory of a new session, which only its owner may read.
+    Create the directory of a new session, which only its owner may read.
 
     Args:
         directory: Its path; "" creates a temporary directory.
 
     Raises:
-        FileError: It exists already, or cannot be made.
+        FileError: The directory already exists, or cannot be created.
     """
     try:
         if not directory:

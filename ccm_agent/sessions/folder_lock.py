@@ -13,7 +13,7 @@ from ccm_agent.model.errors import LockError
 
 FILE = "refresh.lock"
 PATIENCE_S = 10.0
-"""Seconds. The lock is held for a write of a few kilobytes; a process that holds it longer hangs."""
+"""In seconds. The lock is held for a write of a few kilobytes; a process that holds it for longer is hanging."""
 
 ASK_AGAIN_S = 0.01
 
@@ -25,7 +25,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
     Raises:
         LockError: Another process held it for PATIENCE_S.
-        OSError: The lock file cannot be made.
+        OSError: The lock file cannot be created.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(folder / FILE, flags, 0o600)
@@ -33,7 +33,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         _acquire(fd, folder)
         yield
     finally:
-        os.close(fd)  # which unlocks it; the file stays, because another process may be waiting for it
+        os.close(fd)  # closing it unlocks it; the file stays, because another process may be waiting for it
 
 
 def _acquire(fd: int, folder: Path) -> None:

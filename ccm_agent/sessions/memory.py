@@ -1,4 +1,4 @@
-"""A session in memory: the outcome of each resource, for the duration of a run."""
+"""A session in memory: the outcomes of all resources during a run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ccm_agent.sessions.refresh_log import RefreshLog
 
 class MemorySession:
     """
-    Remembers the last event of every resource, under its name and its alias, and counts all of them.
+    Stores the last event of every resource, under its name and its alias, and counts all events.
 
-    Looking one up takes the same time whatever the number of resources.
+    The time of a lookup does not depend on the number of resources.
     """
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class MemorySession:
 
         Args:
             event: The event.
-            foreign: Another process made it, in the same session.
-            names: Name and alias of the resource, where those in the event may be masked.
+            foreign: Whether another process created it, in the same session.
+            names: Name and alias of the resource, because those in the event may be masked.
         """
         count(self.counts, event)
         name, alias = names or (event.name, event.alias)
@@ -74,7 +74,7 @@ class MemorySession:
         return self._last.get((type_name, name))
 
     def is_foreign(self, event: TransactionEvent) -> bool:
-        """Another process made this event."""
+        """Whether another process created this event."""
         return event.event_id in self._foreign
 
     def summary(self, event_id: str, at: datetime) -> SessionSummary:

@@ -1,4 +1,4 @@
-"""The refreshes that the runs of one agent have left pending."""
+"""The pending refreshes of one agent's runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.model.wire import (
 from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes
 
 SHOWN = 20
-"""So many pending refreshes are in the node's record."""
+"""The maximum number of pending refreshes in the node's record."""
 
 
 class PendingRefreshes:
@@ -19,9 +19,9 @@ class PendingRefreshes:
     The pending refreshes of one agent, shown in its record.
 
     Args:
-        store: Where they are kept; None: nowhere, so there are none.
-        record: Says which there are.
-        on_change: Called when it says something else than before.
+        store: Stores them; None: they are not stored, so there are none.
+        record: The node's record, which contains them.
+        on_change: Called when they have changed in the record.
     """
 
     def __init__(self, store: RefreshStore | None, record: NodeRecord, on_change: Callable[[], None]) -> None:
@@ -31,11 +31,11 @@ class PendingRefreshes:
         self._found: dict[str, ScopeRefreshes] = {}
 
     def open(self) -> None:
-        """Read what earlier processes left. Blocking."""
+        """Read the files of earlier processes. Blocking."""
         self._take(self._store.read() if self._store is not None else [])
 
     def of(self, scope: str) -> list[str]:
-        """Names of what is to be refreshed in a scope."""
+        """Return the names of the pending refreshes in a scope."""
         found = self._found.get(scope)
         return _names(found)[:SHOWN] if found is not None else []
 
@@ -50,17 +50,17 @@ class PendingRefreshes:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was pending when it was last looked at."""
+        """Whether nothing was pending at the last read."""
         return not self._found
 
     async def forget(self, scope: str) -> None:
-        """A scope does not exist any more."""
+        """Remove the pending refreshes of a deleted scope."""
         if self._store is not None and scope in self._found:
             await asyncio.to_thread(self._store.forget, scope)
             await self.refresh()
 
     async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
-        """Forget scopes that begin with a text, except for these: they do not exist any more."""
+        """Remove the pending refreshes of all scopes with this prefix, except for these."""
         if self._store is not None and any(one.startswith(kind) and one not in scopes for one in self._found):
             await asyncio.to_thread(self._store.forget_others, kind, scopes)
             await self.refresh()
@@ -73,6 +73,6 @@ class PendingRefreshes:
 
 
 def _names(found: ScopeRefreshes) -> list[str]:
-    """What is to be refreshed, each once; and that it is not known in full."""
+    """Return the pending refreshes without duplicates, with a note if they are not completely known."""
     names = list(dict.fromkeys(one.sentence for one in found.pending))
     return [*names, f"unknown, because the record is damaged: {found.trouble}"] if found.trouble else names

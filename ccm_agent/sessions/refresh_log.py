@@ -1,9 +1,9 @@
 """
-Refreshes that are pending, in a file: what changed, and which subscribers have not been refreshed since.
+A file of pending refreshes: the changed resources, and the subscribers that have not been refreshed since.
 
-A change is on disk before it is made, so a kill at any moment leaves either both or the record alone. Lines are appended and
-flushed; the file is rewritten when a run ends, and removed when nothing is pending. Names are kept as digests, with a label
-for people, because the name of a command can hold a secret. Everything here blocks, so it belongs in a thread.
+A change is recorded on disk before it is made, so a kill at any moment leaves both, or only the record. Lines are appended and
+flushed. The file is rewritten when a run ends, and removed when nothing is pending. Names are stored as digests with a readable
+label, because the name of a command can contain a secret. All functions block, so call them in a thread.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ANY = "*"
 
 class LabelledResource(Struct, frozen=True, kw_only=True):
     """
-    A resource as a run knows it.
+    A resource in the form that a run uses.
 
     Attributes:
-        label: What people are shown; without secrets.
-        references: What it is found by: `type#name` and `type#alias`; of a subscriber with its parents before it.
+        label: The text for display, without secrets.
+        references: The references that identify it: `type#name` and `type#alias`; for a subscriber, preceded by its parents.
     """
 
     label: str
@@ -47,7 +47,7 @@ class LabelledResource(Struct, frozen=True, kw_only=True):
 
 
 class StoredResource(Struct, frozen=True, array_like=True):
-    """A resource as the file has it: its label, and the digests of its references."""
+    """A resource as stored in the file: its label, and the digests of its references."""
 
     label: str
     keys: tuple[str, ...]
@@ -55,15 +55,15 @@ class StoredResource(Struct, frozen=True, array_like=True):
 
 class TriggerChange(Struct, kw_only=True, omit_defaults=True):
     """
-    A trigger that changed, or was about to.
+    A trigger that changed, or was about to change.
 
     Attributes:
         id: Identifies the change in its file.
         trigger: The resource.
         since: When it was about to change.
         waiting: Subscribers that have not been refreshed.
-        is_open: Further subscribers may exist: the run did not come to where they are declared.
-        done: Keys of subscribers that were refreshed; those that are open for others only.
+        is_open: Whether further subscribers may exist, because the run ended before it reached their declarations.
+        done: Keys of refreshed subscribers; only stored while `is_open`.
     """
 
     id: str
@@ -80,14 +80,14 @@ class TriggerChange(Struct, kw_only=True, omit_defaults=True):
         return self.is_open or any(key in one.keys for one in self.waiting for key in keys)
 
     def refreshed(self, keys: Sequence[str]) -> None:
-        """The subscriber with these keys was refreshed."""
+        """Record that the subscriber with these keys was refreshed."""
         self.waiting = [one for one in self.waiting if not any(key in one.keys for key in keys)]
         if self.is_open:
             self.done = [*self.done, *keys]
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is pending."""
+        """Whether nothing is pending."""
         return not self.waiting and not self.is_open
 
 
@@ -96,9 +96,9 @@ class PendingRefresh(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A refresh that is pending.
 
     Attributes:
-        resource: Label of the subscriber; "" when the run ended before it came to all subscribers.
+        resource: Label of the subscriber; "" if the run ended before it reached all subscribers.
         trigger: Label of the resource that changed.
-        since: When that was.
+        since: When it changed.
     """
 
     resource: str
@@ -107,7 +107,7 @@ class PendingRefresh(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """Which refresh it is, for people."""
+        """The text for display: the subscriber, or the subscribers of the trigger."""
         return self.resource or f"the subscribers of {self.trigger}"
 
 
@@ -126,13 +126,13 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RefreshRecord(Struct, kw_only=True):
     """
-    What a file holds.
+    The content of a file.
 
     Attributes:
-        scope: Whose refreshes these are; "" when the file does not say.
-        changes: By id.
-        lines: How many lines the file has; 0 when there is none.
-        trouble: Why some of it cannot be read; "" when all of it can.
+        scope: The owner of the refreshes; "" if the file does not contain it.
+        changes: The changes by id.
+        lines: The number of lines in the file; 0 if there is no file.
+        trouble: Why a part of the file cannot be read; "" if all of it can be read.
     """
 
     scope: str = ""
@@ -142,7 +142,7 @@ class RefreshRecord(Struct, kw_only=True):
 
     @property
     def pending(self) -> list[PendingRefresh]:
-        """Each pair of subscriber and trigger, oldest change first."""
+        """Return each pair of subscriber and trigger, oldest change first."""
         found = []
         for change in sorted(self.changes.values(), key=lambda one: one.since):
             labels = [one.label for one in change.waiting] or ([""] if change.is_open else [])
@@ -158,10 +158,10 @@ class RefreshLog:
     The pending refreshes of one manifest, source, assignment or session.
 
     Args:
-        path: The file; its folder is made when something is written.
-        scope: Whose refreshes these are.
-        before_new: Called before the file is made.
-        is_private: The folder must be one that no other user can write to.
+        path: The file; its folder is created at the first write.
+        scope: The owner of the refreshes.
+        before_new: Called before the file is created.
+        is_private: Whether to refuse a folder that other users can write to.
     """
 
     def __init__(
@@ -178,20 +178,20 @@ class RefreshLog:
         self._is_private = is_private
 
     def keys(self, resource: LabelledResource) -> tuple[str, ...]:
-        """Digests of a resource's references."""
+        """Return the digests of a resource's references."""
         return tuple(self.key(one) for one in resource.references)
 
     def key(self, reference: str) -> str:
-        """Digest of one reference; of the same reference in another scope it is another one."""
+        """Return the digest of one reference; it differs between scopes."""
         text = f"{self.scope}\0{reference}".encode(errors="surrogateescape")
         return hashlib.sha256(text).hexdigest()[:32]
 
     def kept(self, resource: LabelledResource) -> StoredResource:
-        """A resource as the file has it."""
+        """Return a resource in the form of the file."""
         return StoredResource(resource.label[:LABEL_LENGTH], self.keys(resource))
 
     def load(self) -> RefreshRecord:
-        """What the file holds. A file that cannot be read is reported in `trouble`, and never raised."""
+        """Read the file. If it cannot be read, this does not raise; `trouble` has the reason."""
         try:
             return replay(read_own_file(self.path))
         except FileNotFoundError:
@@ -202,10 +202,10 @@ class RefreshLog:
 
     def add(self, change: TriggerChange) -> None:
         """
-        Record that a resource is about to change; the record outlives a power cut when this returns.
+        Record that a resource is about to change. The record survives a power cut after this returns.
 
         Raises:
-            FileError: It could not be recorded.
+            FileError: The change could not be recorded.
         """
         self._append(_Line(change=change))
 
@@ -214,30 +214,30 @@ class RefreshLog:
         Record that a subscriber was refreshed after these changes.
 
         Raises:
-            FileError: It could not be recorded.
+            FileError: The refresh could not be recorded.
         """
         self._append(_Line(refreshed=_Refreshed(list(keys), list(changes))))
 
     def drop(self, changes: Sequence[str]) -> None:
         """
-        Record that these changes were not made after all.
+        Record that these changes were not made.
 
         Raises:
-            FileError: It could not be recorded.
+            FileError: The record could not be written.
         """
         self._append(_Line(dropped=list(changes)))
 
     def settle(self, own: Mapping[str, TriggerChange]) -> None:
         """
-        Rewrite the file at the end of a run, and remove it when nothing is pending.
+        Rewrite the file at the end of a run, and remove it if nothing is pending.
 
-        What other processes recorded meanwhile stays.
+        Records that other processes have added meanwhile are kept.
 
         Args:
-            own: The changes that this run knows of, by id, as they are now; one that is settled goes.
+            own: The current changes of this run, by id; settled changes are removed.
 
         Raises:
-            FileError: It could not be written; the file is as before.
+            FileError: The file could not be written; it is unchanged.
         """
         with self._locked():
             found = self.load().changes
@@ -252,19 +252,19 @@ class RefreshLog:
 
     def compact(self) -> None:
         """
-        Rewrite the file without what is outdated.
+        Rewrite the file without outdated records.
 
         Raises:
-            FileError: It could not be written; the file is as before.
+            FileError: The file could not be written; it is unchanged.
         """
         self.settle({})
 
     def set_aside(self) -> None:
         """
-        Move a file that is damaged out of the way; what can still be read of it stays.
+        Rename a damaged file; its readable records are kept.
 
         Raises:
-            FileError: It could not be moved.
+            FileError: The file could not be renamed.
         """
         with self._locked():
             found = self.load()
@@ -276,16 +276,16 @@ class RefreshLog:
 
     def forget(self) -> None:
         """
-        Remove the file: its scope does not exist any more.
+        Remove the file, because its scope no longer exists.
 
         Raises:
-            FileError: It could not be removed.
+            FileError: The file could not be removed.
         """
         if self.path.exists():
             with self._locked():
                 self._remove()
 
-    # ---- inside ----
+    # ---- internals ----
 
     @property
     def _header(self) -> _Line:
@@ -319,7 +319,7 @@ class RefreshLog:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone with the folder; errors of the system become ours."""
+        """Hold the lock of the folder, and convert system errors to ours."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._is_private:
@@ -335,10 +335,10 @@ class RefreshLog:
 
 
 def replay(content: bytes) -> RefreshRecord:
-    """What the lines of a file say, in order. Lines that cannot be read are passed over, and reported."""
+    """Read the lines of a file in order. Unreadable lines are skipped and reported."""
     found = RefreshRecord()
     bad = 0
-    # what follows the last newline was never finished, so its change was not made
+    # Data after the last newline is incomplete, so its change was not made.
     for text in content.split(b"\n")[:-1]:
         found.lines += 1
         try:
@@ -375,7 +375,7 @@ def _encoded(lines: Sequence[_Line]) -> bytes:
 
 
 def cut_torn_line(fd: int) -> int:
-    """Remove a last line that was never finished; the size afterwards."""
+    """Remove an incomplete last line, and return the new size."""
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
         size = os.pread(fd, size, 0).rfind(b"\n") + 1
@@ -390,7 +390,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def read_own_file(path: Path) -> bytes:
-    """What is in a regular file of ours; ValueError for anything else."""
+    """Return the content of a regular file of this user. Raises ValueError for anything else."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
         found = os.fstat(file.fileno())
@@ -403,14 +403,14 @@ def read_own_file(path: Path) -> bytes:
 
 
 def refuse_shared(folder: Path) -> None:
-    """What is recorded decides what is restarted or removed, so other users must not be able to write there."""
+    """Refuse a folder that other users can write to: its records decide which resources are restarted or removed."""
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         raise FileError(f"{folder}: other users can write there; use `chmod go-w`, or change its owner")
 
 
 def replace_own_file(path: Path, data: bytes) -> None:
-    """Replace a file of ours; a kill or a full disk leaves the old one."""
+    """Replace a file of ours. After a kill or with a full disk, the old file remains."""
     fresh = path.with_suffix(".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(fresh, flags, 0o600)
@@ -427,7 +427,7 @@ def replace_own_file(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss."""
+    """Make the file names in a folder survive a power loss."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -18,31 +18,31 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".log"
 SCOPES_LIMIT = 1000
-"""More files than this are not kept, except for those with a pending refresh."""
+"""The maximum number of files, apart from those with a pending refresh."""
 
 
 def refresh_folder() -> Path:
-    """Where the pending refreshes of `ccm apply` are."""
+    """Return the folder of the pending refreshes of `ccm apply`."""
     return Path(state_directory(), "refresh")
 
 
 def creations_folder() -> Path:
-    """Where `ccm apply` records what it creates; see `creation_ledger`."""
+    """Return the folder in which `ccm apply` records the resources that it creates; see `creation_ledger`."""
     return Path(state_directory(), "creations")
 
 
 SCOPE = "assignment "
-"""Before its name: what is stored about the resources of an assignment, and its pending refreshes, have this prefix."""
+"""The prefix of an assignment's name in the scope of its stored data and its pending refreshes."""
 
 
 class ScopeRefreshes(Struct, frozen=True, kw_only=True):
     """
-    What is pending of one manifest, source or assignment.
+    The pending refreshes of one manifest, source or assignment.
 
     Attributes:
-        scope: Whose it is: "manifest …", "source …", "assignment …", "request …"; "" when its file cannot be read.
+        scope: The owner: "manifest …", "source …", "assignment …" or "request …"; "" if its file cannot be read.
         pending: Each pair of subscriber and trigger.
-        trouble: Why it is not known in full; "" when it is.
+        trouble: Why the list is incomplete; "" if it is complete.
     """
 
     scope: str
@@ -55,18 +55,18 @@ class RefreshStore:
     The pending refreshes of one program. All methods block.
 
     Args:
-        folder: Where the files are; made when something is written.
+        folder: The folder of the files; created at the first write.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def log(self, scope: str) -> RefreshLog:
-        """The file of a scope, which may not exist."""
+        """Return the file of a scope, which may not exist."""
         return RefreshLog(self._path(scope), scope, self._make_room)
 
     def read(self) -> list[ScopeRefreshes]:
-        """All that is pending. Files that cannot be read are reported, and never raise."""
+        """Return all pending refreshes. Unreadable files are reported, and never raise."""
         found = []
         for path in self._files():
             one = RefreshLog(path, "").load()
@@ -75,27 +75,28 @@ class RefreshStore:
         return found
 
     def pending(self, scope: str) -> list[PendingRefresh]:
-        """What is pending of one scope."""
+        """Return the pending refreshes of one scope."""
         return self.log(scope).load().pending
 
     def forget(self, scope: str) -> None:
-        """A scope does not exist any more: nothing of it is pending."""
+        """Remove the pending refreshes of a deleted scope."""
         try:
             self.log(scope).forget()
         except FileError as err:
             log.warning("pending refreshes cannot be removed", extra={"scope": scope, "reason": str(err)})
 
     def forget_others(self, kind: str, scopes: Collection[str]) -> None:
-        """Remove what is pending of scopes that begin with a text, except for these."""
+        """Remove the pending refreshes of all scopes with this prefix, except for these."""
         for one in self.read():
             if one.scope.startswith(kind) and one.scope not in scopes:
                 self.forget(one.scope)
 
     def _make_room(self) -> None:
         """
-        Keep the number of files bounded before another one is made. The caller has the lock of the folder.
+        Limit the number of files before another one is created. The caller holds the lock of the folder.
 
-        The oldest go first. A file with a pending refresh stays, unless its manifest is a file that does not exist any more.
+        The oldest files are removed first. A file with a pending refresh is kept, unless its manifest is a file that no longer
+        exists.
         """
         files = sorted(self._files(), key=_changed_at)
         extra = len(files) - SCOPES_LIMIT + 1
