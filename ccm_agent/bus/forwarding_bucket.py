@@ -1,5 +1,5 @@
 """
-A bucket in front of another one.
+A bucket that forwards reads to another bucket.
 """
 
 from __future__ import annotations

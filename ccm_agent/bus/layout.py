@@ -54,7 +54,9 @@ JOINS = JOINS_BUCKET
 REGISTRATION = "REGISTRATION"
 
 NOTIFYING = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
-"""Buckets and object stores whose changes are announced to agents. Keep republish off buckets that nodes write."""
+"""
+Buckets and object stores with changes that are announced to agents. Do not enable republish for buckets that nodes write to.
+"""
 
 READS_VERSION = (2, 11, 0)
 """The first version with batched direct gets and keys with a TTL."""
@@ -411,7 +413,7 @@ class _Copies:
         self._patience = RetryWindow()
 
     async def fewer(self) -> bool:
-        """Handle that the broker has too few servers. Returns whether to try again, perhaps with one copy."""
+        """Handle a broker with too few servers. Returns whether to try again, perhaps with one copy."""
         if self._is_asked_for or self.count == 1:
             return False
         # The servers of a recently started cluster discover each other one by one.

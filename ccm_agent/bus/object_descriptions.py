@@ -55,7 +55,7 @@ class ObjectInfo(Struct, omit_defaults=True):
 
 
 class ObjectCandidates:
-    """The different contents that the descriptions of one digest refer to, for a reader that looks for the genuine one."""
+    """The different contents in the descriptions of one digest, in which a reader searches for the genuine one."""
 
     def __init__(self, name: str, limit_bytes: int) -> None:
         """

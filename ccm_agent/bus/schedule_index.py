@@ -38,7 +38,7 @@ class ScheduleIndex(Struct, frozen=True, kw_only=True):
     The message on INDEX_SUBJECT.
 
     Attributes:
-        schedules: Subjects of the stored schedules whose requests arrive on a subject of their own, sorted.
+        schedules: The sorted subjects of stored schedules that have a request subject of their own.
     """
 
     schedules: list[str] = []

@@ -22,9 +22,9 @@ class OutcomeMetrics:
         self._total = count("total", "Resources that were looked at")
         self._failed = count("failed", "Resources that failed")
         self._errors = count("error", "Resources with errors")
-        self._noop = count("noop", "Resources that would only have been changed")
+        self._noop = count("noop", "Resources that a noop run would have changed")
         self._outcomes = {
-            Outcome.STABLE: count("stable", "Resources that were as wanted"),
+            Outcome.STABLE: count("stable", "Resources that were in the desired state"),
             Outcome.CHANGED: count("changed", "Resources that were changed"),
             Outcome.REFRESHED: count("refreshed", "Resources that were refreshed"),
             Outcome.SKIPPED: count("skipped", "Resources that were skipped"),
@@ -60,7 +60,7 @@ class OutcomeMetrics:
         registry.add(self._data_s, self._data_errors)
 
     def resource(self, event: TransactionEvent) -> None:
-        """Count the outcome of a resource, under its alias if it has one; a noop counts only as noop."""
+        """Count the outcome of a resource, under its alias if it has one; a noop is counted only as noop."""
         name = event.alias or event.name
         key = (event.type, name)
         self._total.add(*key)

@@ -95,7 +95,7 @@ class MetricsRegistry:
         """Register metrics."""
         for metric in metrics:
             if metric.name in self._metrics:
-                raise UsageError(f"{metric.name}: there is a metric of this name already")
+                raise UsageError(f"{metric.name}: a metric with this name already exists")
             self._metrics[metric.name] = metric
 
     def exposition(self) -> str:

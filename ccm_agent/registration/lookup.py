@@ -184,6 +184,7 @@ def _entries(found: list[StreamEntry]) -> list[RegistrationEntry]:
 def _unsettled(query: RegistrationQuery, count: int, ago_s: float, doubt_s: float) -> UnsettledError:
     ago, more = format_duration(max(0, round(ago_s))), format_duration(max(1, round(doubt_s)))
     return UnsettledError(
-        f"registrations of {query}: {count} that were known are missing, and {ago} ago the broker was away or something else "
-        f"stood in their place: nodes have {more} more to register again; a settle time of 0s believes at once that they are gone"
+        f"registrations of {query}: {count} known entries are missing, and {ago} ago the broker was unavailable or had "
+        f"invalid entries in their place: nodes have {more} more to register again; with a settle time "
+        "of 0s, they are treated as removed immediately"
     )

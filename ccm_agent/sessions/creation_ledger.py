@@ -128,7 +128,7 @@ class CreationLedger:
         except BlockingIOError:
             self.close()
             raise LockError(
-                "another run of this manifest is in progress, and with `prune` only one may: try again later"
+                "another run of this manifest is in progress, and `prune` allows only one; try again later"
             ) from None
         except OSError as err:
             self.close()
@@ -307,7 +307,9 @@ def forget(folder: Path, scope: str) -> None:
         for one in (path, path.with_suffix(".lock")):
             one.unlink(missing_ok=True)
     except OSError as err:
-        log.warning("the record of what was created stays", extra={"scope": scope, "reason": str(err)})
+        log.warning(
+            "the record of created resources cannot be removed", extra={"scope": scope, "reason": str(err)}
+        )
 
 
 def forget_others(folder: Path, kind: str, scopes: Collection[str]) -> None:
@@ -360,4 +362,4 @@ def _unreadable(path: Path, reason: str) -> FileError:
 
 
 def _unwritable(path: Path, err: OSError) -> FileError:
-    return FileError(f"{path}: cannot record what is created: {err.strerror or err}", errno=err.errno or 0)
+    return FileError(f"{path}: cannot record created resources: {err.strerror or err}", errno=err.errno or 0)

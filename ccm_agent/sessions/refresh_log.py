@@ -24,7 +24,7 @@ from ccm_agent.model.errors import FileError
 VERSION = 1
 LABEL_LENGTH = 200
 CHANGES_LIMIT = 10_000
-"""With more changes than this in one file, a single record says that any trigger may have changed."""
+"""If a file has more changes than this, a single record states that any trigger may have changed."""
 
 FILE_LIMIT_BYTES = 64 << 20
 COMPACT_LINES = 1000

@@ -344,7 +344,7 @@ async def test_after_a_restart_an_empty_pool_is_not_believed_by_the_next_process
     await restart(pool)
     await forget_all(pool)
 
-    with pytest.raises(UnsettledError, match=r"2 that were known are missing.*nodes have 10m more"):
+    with pytest.raises(UnsettledError, match=r"2 known entries are missing.*nodes have 10m more"):
         await host.ask("prod", "http", "web", "*")
 
 
@@ -355,7 +355,7 @@ async def test_after_a_restart_a_pool_that_shrank_is_not_believed_either(pool: N
     await forget_all(pool)
     await register(pool, 2)
 
-    with pytest.raises(UnsettledError, match="1 that were known are missing"):
+    with pytest.raises(UnsettledError, match="1 known entries are missing"):
         await host.ask()
 
 

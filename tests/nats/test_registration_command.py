@@ -299,7 +299,7 @@ def test_a_pool_survives_a_broker_without_data_until_settled(
     believed = ccm("apply", "m.yaml", "--registration-settle", "0s")
 
     assert (away[0], doubted[0], believed[0]) == (2, 2, 0)
-    assert "1 that were known are missing" in doubted[1]
+    assert "1 known entries are missing" in doubted[1]
     assert kept == "server 10.0.0.5:8080\n"
     assert made.read_text() == ""
 

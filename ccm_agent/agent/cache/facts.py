@@ -186,7 +186,7 @@ class FactCache:
         Args:
             gather: Reads the facts.
             assigned: The assigned facts.
-            clock: What time it is.
+            clock: Returns the current time.
             settings: Returns the current configuration, which defines how often facts are gathered and which of them are routed.
             metrics: Records the duration of gathering; None if metrics are off.
         """

@@ -39,7 +39,9 @@ from ccm_agent.sessions.refresh_store import SCOPE
 log = logging.getLogger(__name__)
 
 FIRST_READ_S = 5.0
-"""How long a starting node waits for the broker, after the spread of its first attempt, before it applies known assignments."""
+"""
+How long a starting node waits for the broker, after the random delay of its first attempt, before it applies known assignments.
+"""
 
 
 SUPERSEDED = "assignment.superseded"
@@ -49,7 +51,9 @@ OUTRANKED = "assignment.outranked"
 """The refusal code if a rollout releases a revision, but another assignment of the same name takes precedence."""
 
 READ_AGAIN_S = 10.0
-"""Pause after a read that failed while connected. Nodes pause for 50 to 100% of it, and twice as long after each failure."""
+"""
+The pause after a read that failed while connected. Nodes pause for 50 to 100% of it, and the pause doubles after each failure.
+"""
 
 
 class AssignmentReader:
@@ -77,7 +81,7 @@ class AssignmentReader:
             presence: The scopes of the node.
             link: The connection.
             settings: Returns the current configuration.
-            clock: What time it is.
+            clock: Returns the current time.
         """
         self.wake = asyncio.Event()
         self.has_read = False

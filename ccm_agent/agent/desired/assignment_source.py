@@ -1,5 +1,5 @@
 """
-One assignment name as a source of a convergence loop, and what is published about it.
+One assignment name as a source of a convergence loop, and its published state.
 
 The assignment that takes precedence under the name is applied when it is new, on its interval, when its unpinned data
 changes, and when a health check is critical. A newer revision replaces an older one that waits in the queue. A run that has
@@ -55,7 +55,7 @@ RETRY_S = 30.0
 
 class AssignmentTriggers:
     """
-    When one assignment is applied again, apart from new revisions: its interval, health checks, and changes of data.
+    The triggers that apply one assignment again, apart from new revisions: its interval, health checks, and changes of data.
 
     Attributes:
         timer: The timer of its interval.

@@ -1,4 +1,4 @@
-"""The states of one node's assignments, the revisions that rollouts released to the node, and the runs of those rollouts."""
+"""The states of one node's assignments, the revisions that rollouts released to the node, and the runs of these rollouts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class AssignmentStatus:
         Args:
             node: The node.
             path: The file of the states.
-            clock: What time it is.
+            clock: Returns the current time.
             on_change: Called when `published` has changed, with its new value and whether the change is urgent.
             pending: Returns the refreshes that the last run, or an earlier process, left pending in a scope.
         """
@@ -215,7 +215,7 @@ class AssignmentRules:
     Args:
         admission: The node's disabled state and its policy.
         status: The assignments that have started on this node.
-        clock: What time it is.
+        clock: Returns the current time.
     """
 
     def __init__(self, admission: Admission, status: AssignmentStatus, clock: Clock) -> None:

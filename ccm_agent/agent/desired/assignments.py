@@ -1,5 +1,5 @@
 """
-The assignments of this node: they are read from the bucket and stored on disk, and those that apply are selected.
+The assignments of this node: reads them from the bucket, stores them on disk, and selects the ones that apply.
 
 They are read by direct get, and stored for a start without a network. Untrusted content changes nothing. If an entry was
 copied into the bucket, the whole read is discarded. If a document is outdated or belongs under another key, the last good
@@ -61,7 +61,7 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
     Attributes:
         key: Its key.
         number: Its revision: the stamp's number, or the earlier number if its document was written again without a change.
-        count: The stamp's count, which is the revision that people see; 0: the number is shown.
+        count: The stamp's count, which is displayed as the revision; 0: the number is displayed.
         sequence: The bucket's revision of the key, for comparing assignments under different keys.
         assignment: Its content.
         principal: The signer.
@@ -99,7 +99,7 @@ class MatchingAssignment(Struct, frozen=True, kw_only=True):
 
     Attributes:
         known: The assignment.
-        refusal: Why it is not obeyed; None if it is.
+        refusal: Why it is refused; None if it is accepted.
     """
 
     known: StoredAssignment
@@ -147,7 +147,7 @@ def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> Stor
 
 
 def _can_follow(revision: Assignment, current: Assignment) -> bool:
-    """Whether a revision can take the place of the current one under its key."""
+    """Whether a revision can replace the current one under its key."""
     is_of_key = (revision.name, revision.scope) == (current.name, current.scope)
     is_single = revision.next is None and revision.number not in (0, current.number)
     return is_of_key and is_single and revision.mode == "apply" and revision.data_revision >= 0
@@ -177,7 +177,7 @@ def _rank(known: StoredAssignment) -> tuple[int, int]:
 
 def conflicts(managed: Mapping[str, Mapping[str, str]]) -> dict[str, Refusal]:
     """
-    Return a refusal for each assignment that manages the same resource as another one; the message names both.
+    Return a refusal for each assignment that manages the same resource as another assignment; the message names both.
 
     Args:
         managed: The resources that each assignment manages, by its name; see `engine.request.Engine.managed`.
@@ -236,7 +236,7 @@ class AssignmentCache:
         Args:
             node: The node's identity.
             bucket: The bucket in which they are stored.
-            revision_guard: Decides which documents are obeyed.
+            revision_guard: Decides which documents are accepted.
             documents: The data that they pin.
             path: The file on disk.
             on_refused: Called with a key that is refused, and the reason.

@@ -48,7 +48,7 @@ class _Settled(Struct, kw_only=True):
 
 class Drift:
     """
-    Which resources of one source were in their desired state, and which the current run corrected.
+    The resources of one source that were in their desired state, and those that the current run corrected.
 
     Attributes:
         corrected: `type#name` of the first resources that the current run has corrected.
@@ -117,7 +117,8 @@ class Drift:
         """
         Handle the end of a run: report its corrections, then save.
 
-        The report comes before the first await: the agent may be about to stop, and the next process would not report them.
+        The report comes before the first await: the agent may be about to stop, and the next process would not report the
+        corrections.
 
         Args:
             name: The source's name, for operators.

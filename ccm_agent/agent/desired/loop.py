@@ -53,7 +53,7 @@ CHECK = "check"
 """Run only the health checks."""
 
 FULL_PAUSE_S = 5.0
-"""When the queue is full, a run is offered again after this time."""
+"""If the queue is full, a run is offered again after this time."""
 
 NOT_STARTED = "was not started: the agent is stopping or reloading its configuration"
 
@@ -285,11 +285,11 @@ class Source(Protocol):
         ...
 
     def on_queued(self) -> None:
-        """Handle that the run waits for other runs."""
+        """Handle a run that waits for other runs."""
         ...
 
     def on_start(self, planned: PlannedRun, start: SessionStart) -> None:
-        """Handle that the run has started."""
+        """Handle a run that has started."""
         ...
 
     async def finish(
@@ -331,7 +331,7 @@ class ConvergenceLoop:
         Args:
             source: The source.
             run_queue: The queue for the runs.
-            clock: What time it is.
+            clock: Returns the current time.
             is_disabled: Returns whether the node is disabled.
             metrics: Counts applies after critical health checks; None if metrics are off.
             pause: Waits for a random time; see `Triggers`.

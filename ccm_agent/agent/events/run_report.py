@@ -113,7 +113,7 @@ class RunReport:
         Args:
             frame: The common fields of the events.
             spool: Stores the events.
-            clock: What time it is.
+            clock: Returns the current time.
             shorten: See `Shorten`.
             is_full: Whether stable resources are also reported.
             is_quiet: Whether a run is reported only if a resource was not stable or the run failed.

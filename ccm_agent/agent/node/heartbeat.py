@@ -110,7 +110,7 @@ class HeartbeatLoop:
             link: The connection.
             events: Publishes that another agent uses this node's name.
             request_log: Compacted after a heartbeat, if due.
-            settings: The configuration as it is now.
+            settings: Returns the current configuration.
             look_again: Called when changed facts result in other scopes; it must not block.
         """
         self._keys = keys

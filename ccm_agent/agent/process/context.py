@@ -91,7 +91,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         secrets: Masks in the log all secrets that runs have found.
         can_read_own: Whether a node can read documents that are stored for it alone; None if that is currently unknown.
         refreshes: Where the engine stores pending refreshes; None: it does not store them.
-        slots: Renews the slots that runs hold; None: runs take none.
+        slots: Renews the slots that runs hold; None: runs do not use slots.
     """
 
     link: BrokerConnection
@@ -129,7 +129,7 @@ class AgentContext:
         settings: The current configuration; `Agent.reload` replaces it.
         current_settings: Returns `settings`; services call it.
         ports, clock, link: The ports, with the clock and the broker connection among them.
-        node, version, machine, started: This agent; `machine` and `started` tell two agents with one name apart.
+        node, version, machine, started: This agent; `machine` and `started` distinguish two agents with the same name.
         state: The state folder.
         spool, events: The queue of events for the broker; the publisher of the agent's events about itself.
         request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.

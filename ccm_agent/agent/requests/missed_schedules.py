@@ -108,7 +108,7 @@ class MissedSchedules:
             path: The file of the requests seen.
             scopes: Returns the node's current scopes.
             on_request: Handles a request as if it had been delivered now; `heard` is called afterwards.
-            clock: What time it is.
+            clock: Returns the current time.
             is_known: Returns whether the request log contains a run. If so, the request is answered and not executed again.
         """
         self._clock = clock

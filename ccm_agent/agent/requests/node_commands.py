@@ -95,7 +95,7 @@ class NodeCommands:
         events: Publishes the operators' commands.
         progress: Publishes that a convergence is in progress.
         converge: Converges now on all manifests and assignments.
-        clock: What time it is.
+        clock: Returns the current time.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class NodeCommands:
         if refusal := self._admission.refusal("apply"):
             raise refusal
         if len(self._waiting) >= WAITING_LIMIT:
-            raise Refusal("queue.full", f"{WAITING_LIMIT} requests to converge wait already")
+            raise Refusal("queue.full", f"{WAITING_LIMIT} requests to converge are already waiting")
         self._events.converges(_cut(principal.title), _cut(_maintenance(request).why))
         self._waiting.append(request.run)
         self._wake.set()

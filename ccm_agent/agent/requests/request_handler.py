@@ -97,7 +97,9 @@ class RequestTargets:
         facts = await self._facts.routed()
         if incoming.scope in scopes_of(self._node, facts):
             return True
-        self._limited.info("a request for a scope of other nodes", extra={"subject": incoming.subject})
+        self._limited.info(
+            "a request for another node's scope is ignored", extra={"subject": incoming.subject}
+        )
         return False
 
     async def matches(self, request: Request) -> bool:

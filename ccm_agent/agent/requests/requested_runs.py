@@ -73,7 +73,7 @@ class AnswerSender:
         decisions: Records the decisions.
         author: Signs answers.
         events: Publishes the answers.
-        clock: What time it is.
+        clock: Returns the current time.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class RequestedRuns:
         admission: Decides whether a run may start now.
         answers: Answers the requests.
         events: Publishes refusals that no controller receives.
-        clock: What time it is.
+        clock: Returns the current time.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class RequestedRuns:
         self._write_down(incoming, request, principal)
         offer = self._run_queue.offer(job)
         if offer.position < 0:
-            reason = f"{len(self._run_queue.waiting)} requests wait already"
+            reason = f"{len(self._run_queue.waiting)} requests are already waiting"
             self._request_log.end(job.run, NodeState.REFUSED, reason, "queue.full")
             await self._answers.send(job.run, AnswerState.REFUSED, reason=reason, code="queue.full")
             return
@@ -361,7 +361,7 @@ class CommandHandler:
             await self.close(request.run, {}, err)
             return
         log.info(
-            "a command of an operator",
+            "an operator's command was executed",
             extra={"protocol": protocol, "run": request.run, "by": principal.title},
         )
         if body is None:
@@ -406,7 +406,10 @@ def _ahead(job: QueuedRun) -> RunAhead:
 
 
 def _format_outcome(known: RequestLogEntry) -> str:
-    """Return the end state for an answer. Older controllers ignore an answer with an unknown word, and do not know `stopped`."""
+    """
+    Return the end state for an answer. Older controllers ignore an answer with an unknown word, and one of these words is
+    `stopped`.
+    """
     return NodeState.FAILED if known.outcome == NodeState.STOPPED else known.outcome
 
 

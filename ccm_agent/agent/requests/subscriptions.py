@@ -42,7 +42,7 @@ class NodeScopes:
         requests: Subscribes to scopes.
         queue: Receives the requests.
         events: Publishes refusals.
-        settings: The configuration as it is now.
+        settings: Returns the current configuration.
     """
 
     def __init__(
@@ -361,7 +361,7 @@ class SignersReader:
         self._report_change(
             was,
             record.wrong_clock,
-            "this node refuses everything new until its clock is correct",
+            "this node refuses new requests and documents until its clock is correct",
             "this node's clock is correct again",
         )
         was, record.plans_only = record.plans_only, self._authenticator.staleness

@@ -377,7 +377,7 @@ def _refuse_shared(path: Path, found: os.stat_result) -> None:
 
 class NodePolicy:
     """
-    The policy of one node: who may do what on it.
+    The policy of one node, which defines the permissions of requesters.
 
     Attributes:
         trouble: Why the policy cannot be used; "" if it is usable, or if there is no policy.
@@ -410,7 +410,7 @@ class NodePolicy:
         except CcmError as err:
             self._policy, self.trouble = None, str(err)
             log.error(
-                "the policy is invalid: nothing from the bus is run",
+                "the policy is invalid: all requests from the bus are refused",
                 extra={"reason": str(err)},
             )
             return
@@ -431,7 +431,9 @@ class NodePolicy:
         presence.record.policy = self._policy is not None
         presence.set_warning(
             "policy",
-            f"its policy is invalid, so it runs nothing from the bus: {self.trouble}" if self.trouble else "",
+            f"its policy is invalid, so it refuses all requests from the bus: {self.trouble}"
+            if self.trouble
+            else "",
         )
         if self.trouble:
             refused("policy", self.trouble)

@@ -166,7 +166,7 @@ class EngineDriver:
         reader: Reads manifests and builds options.
         plans: The plans that an operator may apply.
         undo: The undo records of this node's runs.
-        clock: What time it is.
+        clock: Returns the current time.
         desired: The node's sources; None if there are none.
     """
 
@@ -195,7 +195,7 @@ class EngineDriver:
         on_secret: Callable[[str, int], None],
     ) -> SessionSummary:
         """
-        Execute a run, and return the engine's summary, or one made from the events so far.
+        Execute a run, and return the engine's summary, or a summary of the events so far.
 
         Args:
             job, report: The run.

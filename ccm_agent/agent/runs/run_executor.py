@@ -36,7 +36,7 @@ class RunReports:
     Args:
         record: Contains the node's name and the version of its agent.
         spool: Stores the events.
-        clock: What time it is.
+        clock: Returns the current time.
         shorten: Reduces an event to the form that may be published.
         undo: Lists changes that could not be recorded for an undo.
         on_end: Called with the run and its end state, before its summary is written.

@@ -100,8 +100,8 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
     Attributes:
         run: Its id.
         action: "apply", "plan", "check", "ensure" or "exec".
-        name: What is applied. A newer job with the same name and action supersedes a waiting one; a job without a name, or a
-            command, does not.
+        name: The name of the applied manifest or resource. A newer job with the same name and action supersedes a waiting one; a
+            job without a name, or a command, does not.
         request: The request that the run executes.
         deadline: The run does not begin after this time; None: no limit.
         own: Set if the node itself started the run. Such a job does not supersede others and is not superseded.
@@ -149,7 +149,7 @@ def build_run(protocol: str, request: Request, deadline: datetime | None, princi
 
 
 def find_deadline(request: Request, due: datetime | None) -> datetime | None:
-    """When a request must have started; None when it may start at any time."""
+    """Return when a request must have started; None if it may start at any time."""
     if request.deadline is not None:
         return request.deadline
     if request.deadline_s > 0 and due is not None:

@@ -79,7 +79,7 @@ class RunRecords:
 
     async def read_refreshes(self, job: QueuedRun, summary: SessionSummary | None) -> None:
         """
-        Read which refreshes are pending after a run: it may have left refreshes for the next run, or completed pending
+        Read the refreshes that are pending after a run: it may have left refreshes for the next run, or completed pending
         refreshes.
         """
         known = self._refreshes

@@ -80,8 +80,8 @@ class NodePresence:
         Args:
             bucket: `CCM_NODES`.
             record: This node's record; the services of the agent change its fields.
-            clock: What time it is.
-            ttl_s: How long a presence lasts after a heartbeat, in seconds, unless heartbeats are stretched.
+            clock: Returns the current time.
+            ttl_s: How long a presence lasts after a heartbeat, in seconds, before `stretch` is applied.
         """
         self.record = record
         self.scopes: list[str] = []

@@ -132,7 +132,7 @@ class RequestLog:
         Args:
             path: The file of the log.
             keep_s: How long an ended run is remembered.
-            clock: What time it is.
+            clock: Returns the current time.
         """
         self.last_run: _Last | None = None
         self._journal = Journal(path)
@@ -214,7 +214,7 @@ class RequestLog:
             self._journal.close()
             self._journal = journal
         except (OSError, FileError) as err:
-            log.warning("the ledger cannot be made smaller", extra={"reason": str(err)})
+            log.warning("the ledger cannot be compacted", extra={"reason": str(err)})
         finally:
             self._since_compaction = None
 
@@ -228,7 +228,7 @@ class RequestLog:
             self._journal.append(payload)
         except FileError as err:
             # A request to a node with a full disk may be the one that frees space, so it is executed nevertheless.
-            log.error("the ledger is kept in memory only", extra={"reason": str(err)})
+            log.error("the ledger is only in memory", extra={"reason": str(err)})
         if self._since_compaction is not None:
             self._since_compaction.append(payload)
         self._take_in(record)
@@ -354,7 +354,7 @@ class DecisionLog:
         Args:
             path: The file with the position of the last decision.
             events: Publishes the decisions.
-            clock: What time it is.
+            clock: Returns the current time.
         """
         self._file = StateFile(path, DecisionPlace)
         self._events = events
@@ -375,7 +375,7 @@ class DecisionLog:
         """
         Save the position of the last decision at each change, until cancelled.
 
-        Decisions do not wait for it, because it flushes the disk. If the agent is killed before that, a number is used twice.
+        Decisions do not wait for this, because it flushes the disk. If the agent is killed before that, a number is used twice.
         """
         while True:
             await self._is_new.wait()

@@ -120,7 +120,7 @@ class Authenticator:
 
         Args:
             trust: The trust block of the credentials; None if there is none.
-            clock: What time it is.
+            clock: Returns the current time.
             path: The file of the newest signers list.
             fixed: Signers in the configuration, trusted in addition to the list.
         """
@@ -214,7 +214,9 @@ class Authenticator:
             try:
                 self.signers = self._read(self._trust.signers, MAX_TIME_MS)
             except ProtocolError as err:
-                raise InputError(f"the credentials hold a signers list that cannot be used: {err}") from err
+                raise InputError(
+                    f"the credentials contain a signers list that cannot be used: {err}"
+                ) from err
         kept = self._file.load()
         if kept is None or kept.root != self.root:
             return
@@ -329,7 +331,7 @@ class Authenticator:
             format_moment(datetime.fromtimestamp(moment / 1000, UTC)) for moment in (signed_ms, self.began_ms)
         )
         raise EarlierRequestError(
-            f"it {word} {signed}, before this node's state began {began}: the node may have carried it out already; send a new "
+            f"it {word} {signed}, before this node's state began {began}: the node may have already executed it; send a new "
             "request, and if this one is new, check the clocks"
         )
 

@@ -157,8 +157,8 @@ class RevisionGuard:
             key: The document's key.
             newest: The entry stored under the key, with an empty value; None if there is no entry.
 
-        Raises: ProtocolError: A document was obeyed before, and nothing proves that an operator deleted it: the bucket may have
-            been purged or made again. What was obeyed last stays in force.
+        Raises: ProtocolError: A document was accepted before, and there is no proof that an operator deleted it: the bucket may
+        have been purged or created again. The last accepted document stays in effect.
         """
         name = f"{bucket}/{key}"
         seen = self.numbers.get(name, 0)

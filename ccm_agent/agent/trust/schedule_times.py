@@ -96,7 +96,7 @@ class ScheduleTimes:
         was = self._taken.get(key)
         if was is not None and was.run != run and slot < was.slot + least_pause_s(when):
             raise SignatureError(
-                f"{claims.subject}: the signed schedule {when!r} was taken for this time already, by run {short_id(was.run)}"
+                f"{claims.subject}: the signed schedule {when!r} was already executed for this time, by run {short_id(was.run)}"
             )
         if was is None or was.run != run:
             self._taken[key] = _Taken(slot=slot, run=run, expires=claims.expires)

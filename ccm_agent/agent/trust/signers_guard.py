@@ -114,7 +114,7 @@ class SignersGuard:
             return ""
         moment = datetime.fromtimestamp(self.newest.issued / 1000, UTC)
         return (
-            f"the newest timestamp of the signers list is of {format_moment(moment)}; the limit is "
+            f"the newest timestamp of the signers list is from {format_moment(moment)}; the limit is "
             f"{format_duration(signers.max_age_s)}"
         )
 

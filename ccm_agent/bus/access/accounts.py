@@ -2,7 +2,7 @@
 The table of the broker's accounts and of the imports between them.
 
 A client chooses the subject of the broker's reply. A user with permission for one API call can have the reply published on any
-subject of its own account. Therefore nothing that is stored or obeyed is in an account of nodes or ordinary operators:
+subject of its own account. Therefore stored data and requests to nodes are never in an account of nodes or ordinary operators:
 
     CTL     JetStream: streams, buckets, schedules, notifications. Its users are operators with `--admin`.
     OPS     all other operators
@@ -19,7 +19,7 @@ These rules hold (tests/nats/test_reply_matrix.py), and the table must keep them
 - A reply is not forwarded to a service if the service's subject has a wildcard. Otherwise it is forwarded, so services that
   change something have a wildcard.
 - A reply is forwarded to a stream that other servers of a cluster export to another account. So OPS exports no stream, and
-  operators verify what they receive from NODES.
+  operators verify messages from NODES.
 - A message that arrives as a service call is not exported as a stream by the same server, but is by other servers. So events
   go to OPS directly from NODES, and a second time, as a service call, to CTL, which stores and acknowledges them.
 - AUDIT receives nodes' decisions as a second service: as a stream, it would store a reply that a node redirects there. Its
@@ -71,7 +71,7 @@ API = "$JS.API"
 DIRECT = f"{API}.DIRECT.GET"
 
 _ANSWER_WITHIN_S = 30
-"""How long the broker keeps the reply subject of a service call; a page of a direct get takes a second."""
+"""How long the broker keeps the reply subject of a service call. A page of a direct get takes up to a second."""
 
 _NANOSECONDS = 1_000_000_000
 
@@ -118,7 +118,7 @@ of facts, of 900 KB. NATS has no limit for the connections of one user.
 
 
 class ExportKind(StrEnum):
-    """How messages cross from one account to another, in the terms of NATS."""
+    """The kinds of exports from one account to another, in NATS terms."""
 
     SERVICE = "service"
     STREAM = "stream"

@@ -1,5 +1,5 @@
 """
-One entry of an operator's audit trail: what was signed, without its content.
+One entry of an operator's audit trail: a description of a signature, without the signed content.
 
 `AuditedKey` makes every signature of an operator and reports it, so each signature has an entry. The exceptions are requests
 that change nothing, the timestamp of the signers list, which programs renew automatically, and records of the join service,
@@ -31,7 +31,7 @@ TEXT_LIMIT = 200
 """Maximum characters of a text from a body, such as the name of a manifest."""
 
 _NAMED = (SignatureKind.REQUEST, SignatureKind.SCHEDULE)
-"""Kinds whose body has the name of a manifest. The name in the record of a run can be a command with its arguments."""
+"""Kinds with the name of a manifest in their body. The name in the record of a run can be a command with its arguments."""
 
 _COUNTED = tuple(f"{key_subject(JOINS_BUCKET, kind)}." for kind in ("uses", "node", "wait"))
 """Records that the join service stores when a node joins. The join itself has an entry."""
@@ -103,7 +103,7 @@ class _Run(Struct):
 
 
 class AuditedKey(SigningKey):
-    """A key that reports what it signs."""
+    """A key that reports each signature."""
 
     def __init__(self, key: SigningKey, on_signed: Callable[[SignedAction], None]) -> None:
         """Wrap a key; `on_signed` is called after each signature."""

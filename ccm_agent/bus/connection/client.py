@@ -67,7 +67,7 @@ class RefusedBrokerError(nats.errors.Error):
 
 
 class _Listener:
-    """Used in place of nats-py's future for one answer: it takes each message as it is read."""
+    """Used instead of nats-py's future for one answer; receives each message as it is read."""
 
     def __init__(self, on_message: Callable[[Message], None]) -> None:
         self.on_message = on_message
@@ -298,7 +298,7 @@ class BusClient(nats.aio.client.Client):
         """
         Override: fail pending calls before the cleanup, stop sending, and leave no task behind.
 
-        nats-py waits for the transport first, which takes as long as TCP retries with a dead peer, and never wakes callers that
+        nats-py first waits for the transport. With a dead peer, this takes as long as TCP retries. It never wakes callers that
         wait for a pong.
         """
         self.ended.set()

@@ -126,7 +126,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
 
 def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> BusSettings:
     """
-    Return settings for URLs that may contain credentials; one text may hold several URLs, separated by commas.
+    Return settings for URLs that may contain credentials; one text may contain several URLs, separated by commas.
 
     Args:
         servers: URLs; the scheme defaults to `nats`.

@@ -67,7 +67,7 @@ TOKEN_LIMIT = 16_384
 TOKEN_ID = re.compile(r"join-[a-z0-9]{16}")
 
 WRONG_CLOCK = "join.clock"
-"""The code for a host whose clock is wrong."""
+"""The error code for a host with a wrong clock."""
 
 VALID_MS = 300_000
 """How long a request and an answer are valid."""

@@ -143,7 +143,7 @@ class Signatory:
         details: Mapping[str, str] | None = None,
     ) -> str:
         if not base or not all(isinstance(one, Verified | Authored) for one in base):
-            raise TypeError(f"{subject}: only what was verified, or written by the operator, can be signed")
+            raise TypeError(f"{subject}: only verified data and the operator's own input can be signed")
         return self._key.sign(
             kind,
             subject,

@@ -6,8 +6,8 @@ read it. The header contains the claims and the ed25519 signature over them:
 
     v1.<claims: JSON, base64url>.<signature, base64url>
 
-The claims contain the subject (or `$KV.<bucket>.<key>`) and the SHA-256 of the exact bytes, so a signed body is valid only on the
-subject that it was signed for. `verify` proves which key signed it. `bus.signatures.trust` decides what that key may do.
+The claims contain the subject (or `$KV.<bucket>.<key>`) and the SHA-256 of the exact bytes, so a signed body is valid only on
+the subject for which it was signed. `verify` proves which key signed it. `bus.signatures.trust` decides what that key may do.
 
 Keys are nkeys of NATS. Operators and nodes sign with the seed in their `.creds` file.
 """
@@ -38,7 +38,7 @@ HEADER_LIMIT = 4096
 """A longer header is refused before it is decoded."""
 
 MAX_TIME_MS = 1 << 53
-"""Not every JSON parser reads larger times and numbers exactly."""
+"""The maximum of times and numbers. Not every JSON parser reads larger ones exactly."""
 
 SKEW_MS = 300_000
 """The allowed difference of clocks: a signature may be issued at most this far in the future."""

@@ -221,14 +221,14 @@ def trust_in_credentials(text: str, source: str = "") -> Trust | None:
     Return the trust block of a credentials file; None if it has none.
 
     Raises:
-        InputError: The block cannot be read. An agent that ignored it would obey any client.
+        InputError: The block cannot be read. An agent that ignored the error would accept requests from any client.
     """
     if "BEGIN CCM TRUST" not in text:
         return None
     found = _BLOCK.search(text)
     try:
         if not found:
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         trust = decode_foreign(base64.b64decode("".join(found[1].split()), validate=True), Trust)
     except (ValueError, msgspec.MsgspecError) as err:
         raise InputError(f"{source or 'credentials'}: the CCM TRUST block is damaged: {err}") from err
@@ -358,7 +358,7 @@ def read_certified(certificate: str, key: str, root: str) -> tuple[str, Claims]:
     claims = read_claims(certificate)
     node = claims.subject.removeprefix(_NODE_PREFIX)
     if node == claims.subject or not is_node(node):
-        raise SignatureError(f"the certificate of {key} names no node")
+        raise SignatureError(f"the certificate of {key} does not name a node")
     check_content(claims, SignatureKind.NODE, claims.subject, key.encode())
     if claims.key != root:
         require_certifier(claims, root, claims.subject)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 DAY_MS = 86_400_000
-"""How far the number of a document may be ahead of the clock; numbers are times in milliseconds."""
+"""The limit by which the number of a document may be ahead of the clock; numbers are times in milliseconds."""
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)
 """Pages and lists read the same signatures repeatedly."""

@@ -304,7 +304,7 @@ async def test_each_time_of_a_schedule_counts_once_also_after_a_restart(
     await node.request(first)  # delivered twice: the ledger answers
 
     for each in (node, await asyncio.to_thread(authenticator, tmp_path, trust)):
-        with pytest.raises(SignatureError, match="taken for this time already"):
+        with pytest.raises(SignatureError, match="already executed for this time"):
             await each.request(again)
 
 

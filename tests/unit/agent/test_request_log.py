@@ -238,6 +238,6 @@ async def test_a_full_disk_does_not_stop_the_work(
     take(request_log, "r1")
 
     assert request_log.find("r1") is not None
-    assert [record.getMessage() for record in caplog.records] == ["the ledger is kept in memory only"]
+    assert [record.getMessage() for record in caplog.records] == ["the ledger is only in memory"]
     shutil.rmtree(tmp_path, ignore_errors=True)
     request_log.close()

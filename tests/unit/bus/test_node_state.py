@@ -66,13 +66,13 @@ def test_entry_that_a_certified_key_signed_is_of_its_node() -> None:
         pytest.param(
             signed(),
             ROOT.sign(SignatureKind.NODE, "nodes", KEY.public_key.encode(), issued_ms=NOW),
-            "names no node",
+            "does not name a node",
             id="certificate of something else",
         ),
         pytest.param(
             signed(),
             KEY.sign(SignatureKind.NODE, "node.web 1", KEY.public_key.encode(), issued_ms=NOW),
-            "names no node",
+            "does not name a node",
             id="the node's own certificate of a name that no node can have",
         ),
         pytest.param(

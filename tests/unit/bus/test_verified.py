@@ -82,7 +82,7 @@ def test_a_signature_needs_a_base() -> None:
         [Unverified(value=1, reason="unsigned")],
         [*OWN, Unverified(value=1, reason="unsigned")],
     ):
-        with pytest.raises(TypeError, match="only what was verified"):
+        with pytest.raises(TypeError, match="only verified data"):
             signatory.document("CCM_FACTS", "web1", b"x", base)  # type: ignore[arg-type]
 
     assert signatory.document("CCM_FACTS", "web1", b"x", [Verified(value=1), *OWN])
