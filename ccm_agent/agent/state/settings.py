@@ -1,9 +1,8 @@
 """
 The agent's configuration: all keys of Choria CCM's `config.yaml`, and our own.
 
-`AgentConfig` is the document as written. `Settings` is the form that the agent uses, with durations in seconds and with
-defaults. Tests create `Settings` directly, with any durations; configuration files are checked against the minimums in this
-module.
+`AgentConfig` is the document as written. `Settings` is the form that the agent uses, with durations in seconds and defaults.
+Tests create `Settings` directly, with any durations. Configuration files are checked against the minimums in this module.
 """
 
 from __future__ import annotations
@@ -224,8 +223,6 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     Attributes:
         context: Name of a context of the `nats` program; "" if `url` names the servers.
         is_default_context: Whether the context is only the default. If it does not exist, the agent runs without a broker.
-        servers: URLs.
-        insecure: Whether to accept a broker that requires no credentials or offers no TLS, on any host.
     """
 
     context: str = ""

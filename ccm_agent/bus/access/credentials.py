@@ -272,9 +272,7 @@ def user_credentials(
 
 
 def token_credentials(account: Secret, name: str, expires: int, networks: Sequence[str]) -> Credentials:
-    """
-    Return the credentials for the join token `name`. The broker accepts them from these networks, or from all if there are none.
-    """
+    """Return the credentials for the join token `name`, valid only from these networks, or from all if there are none."""
     allowed = token_permissions(name)
     claims = _user_limits(allowed.account, allowed.publish, allowed.subscribe)
     return _credentials(account, name, claims | ({"src": list(networks)} if networks else {}), expires)
