@@ -29,16 +29,16 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
 
     order: Annotated[
         tuple[str, ...],
-        Meta(description="Names of overrides, expressions rendered, looked up in this order."),
+        Meta(description="Names of overrides in lookup order; expressions are rendered."),
     ] = DEFAULT_ORDER
     merge: Annotated[
         str,
-        Meta(description="`first` (the default): one override counts; `deep`: all that match are merged."),
+        Meta(description="`first` (the default): the first match applies; `deep`: all matches are merged."),
     ] = Merge.FIRST
     secret: Annotated[
         tuple[str, ...],
         Meta(
-            description="Keys whose values are masked wherever they appear, as dotted paths with `*` and `**`; not in Choria CCM."
+            description="Keys with values that are masked everywhere, as dotted paths with `*` and `**`; not in Choria CCM."
         ),
     ] = ()
 

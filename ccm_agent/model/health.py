@@ -26,7 +26,7 @@ class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     ] = None
     name: Annotated[str, Meta(description="Name of the check. Default: the command's file name.")] = ""
     timeout: Annotated[str, Meta(description="Time limit of one attempt, such as `10s`.")] = ""
-    tries: Annotated[int, Meta(description="Maximum attempts before the check counts as failed.")] = 0
+    tries: Annotated[int, Meta(description="Maximum attempts before the check fails.")] = 0
     try_sleep: Annotated[str, Meta(description="Time between attempts, such as `1s`.")] = ""
     format: Annotated[str, Meta(description="`nagios` (default) or `goss`.")] = ""
 

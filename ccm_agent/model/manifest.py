@@ -16,7 +16,8 @@ class CcmSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         None
     )
     resources_jet_file: Annotated[
-        str, Meta(description="A Jet template beside the manifest that gives the list of resources instead.")
+        str,
+        Meta(description="A Jet template next to the manifest that produces the list of resources instead."),
     ] = ""
     fail_on_error: Annotated[bool, Meta(description="Stop at the first resource that fails.")] = False
     prune: Annotated[
@@ -45,6 +46,6 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ccm: Annotated[CcmSection, Meta(description="What to manage.")]
     data: Annotated[Any, Meta(description="Hiera data that the resources look up.")] = None
     hierarchy: Annotated[
-        Any, Meta(description="In which order, and how, overrides are merged into the data.")
+        Any, Meta(description="The order and method of merging overrides into the data.")
     ] = None
     overrides: Annotated[Any, Meta(description="Data by hierarchy entry.")] = None

@@ -44,7 +44,7 @@ class Control(
         str,
         Meta(
             description="NAME/COUNT: change the resource on at most COUNT nodes of the fleet at a time. "
-            "Only agents with a broker can."
+            "Requires a broker."
         ),
     ] = ""
     slots_wait: Annotated[
@@ -68,8 +68,8 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     until: Annotated[
         str,
         Meta(
-            description="An expression that must be true after a change; otherwise the attempt failed. It sees `result.ensure`, "
-            "`result.output` and `result.exit_code`."
+            description="An expression that must be true after a change; otherwise the attempt failed. It can use "
+            "`result.ensure`, `result.output` and `result.exit_code`."
         ),
     ] = ""
 
@@ -117,8 +117,8 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
         str | list[Any] | dict[str, Any] | None,
         Extension,
         Meta(
-            description="Make one resource for each element of this list, or of the list that an expression gives. Expressions "
-            "see the element as `item`; of a mapping, `item.key` and `item.value`."
+            description="Create one resource for each element of this list, or of the list that an expression returns. "
+            "Expressions use the element as `item`; for a mapping, `item.key` and `item.value`."
         ),
     ] = None
     control: Annotated[
@@ -128,8 +128,8 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
         list[str],
         Extension,
         Meta(
-            description="Properties that are set when the resource is created, and left as they are afterwards: they are not "
-            "compared or changed."
+            description="Properties that are set when the resource is created. Afterwards they are neither compared "
+            "nor changed."
         ),
     ] = []
     timeout: Annotated[
@@ -137,7 +137,7 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
         LimitsResource,
         Extension,
         Meta(
-            description="Time limit for looking at the resource and changing it, such as `5m`. After that its programs are ended "
+            description="Time limit for reading and changing the resource, such as `5m`. After that its programs are killed "
             "and it fails."
         ),
     ] = ""
@@ -145,7 +145,7 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
         Retry | None,
         Extension,
         Meta(
-            description="Try again if the resource fails: `{tries: 3, every: 10s}`. Health checks have tries of their own."
+            description="Try again if the resource fails: `{tries: 3, every: 10s}`. Health checks have their own retries."
         ),
     ] = None
     tags: Annotated[

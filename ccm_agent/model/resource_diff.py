@@ -18,8 +18,8 @@ ShowLines = Annotated[
     bool,
     Extension,
     Meta(
-        description="Show the lines that change in diffs, although not every user of the host may read the file. Without it, "
-        "diffs of such files show how many lines change."
+        description="Show changed lines in diffs, even if not every user of the host may read the file. Otherwise "
+        "diffs of such files show only the number of changed lines."
     ),
 ]
 """The property `diff` of types that write files."""

@@ -87,7 +87,7 @@ class LeftOutResource(Struct, frozen=True, kw_only=True):
 
     type: Annotated[str, Meta(description="The type of the resource.")]
     name: Annotated[str, Meta(description="Its name.")]
-    reason: Annotated[str, Meta(description="Why, such as `contains what looks like a private key`.")]
+    reason: Annotated[str, Meta(description="The reason, such as `contains what looks like a private key`.")]
 
 
 class FoundContent(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -132,8 +132,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     sources: Annotated[
         list[str],
         Meta(
-            description="Files and URLs that content is read from, besides the manifest's own directory: paths as in `paths`, or "
-            "`https://host/**`."
+            description="Files and URLs from which content is read, outside the manifest's own directory: paths as in "
+            "`paths`, or `https://host/**`."
         ),
     ] = []
     packages: Annotated[list[str], Meta(description="Names of packages, with `*`, `?` and `[…]`.")] = []
@@ -148,7 +148,7 @@ class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     read.
     """
 
-    name: Annotated[str, Meta(description="Unique name of the rule, which refusals show.", min_length=1)]
+    name: Annotated[str, Meta(description="Unique name of the rule, shown in refusals.", min_length=1)]
     signers: Annotated[
         list[str],
         Meta(
@@ -176,12 +176,14 @@ class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         Meta(description="`plan`: no changes. Plans and checks run no commands of the manifest."),
     ] = "apply"
     only: Annotated[
-        Limits | None, Meta(description="What resources may touch; everything else is refused.")
+        Limits | None, Meta(description="Objects that resources may use; everything else is refused.")
     ] = None
-    forbid: Annotated[Limits | None, Meta(description="What resources may not touch.")] = None
+    forbid: Annotated[Limits | None, Meta(description="Objects that resources may not use.")] = None
     withhold: Annotated[
         list[Withheld],
-        Meta(description="What events do not tell the requester: `output` of commands, `diff` of resources."),
+        Meta(
+            description="Data that events withhold from the requester: `output` of commands, `diff` of resources."
+        ),
     ] = []
 
 
@@ -192,7 +194,7 @@ class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     default: Annotated[
-        Literal["allow", "deny"], Meta(description="What happens to a request that no rule matches.")
+        Literal["allow", "deny"], Meta(description="The decision for a request without a matching rule.")
     ]
     time_zone: Annotated[str, Meta(description="Time zone of all `hours`, such as `Europe/Berlin`.")] = "UTC"
     max_mode: Annotated[
@@ -200,7 +202,7 @@ class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "apply"
     forbid: Annotated[
         Limits | None,
-        Meta(description="What no request over the bus may touch, whatever a rule allows."),
+        Meta(description="Objects that no request over the bus may use, regardless of rules."),
     ] = None
     withhold: Annotated[
         list[Withheld], Meta(description="As in a rule, for everything that leaves the node over the bus.")

@@ -55,7 +55,7 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
     service: Annotated[str, Meta(description="Service name.")]
     protocol: Annotated[str, Meta(description="Protocol the service speaks.")]
     address: Annotated[str, Meta(description="Address of the instance.")]
-    port: Annotated[int | str | None, Meta(description="Port number, or a template that gives one.")] = None
+    port: Annotated[int | str | None, Meta(description="Port number, or a template that returns one.")] = None
     priority: Annotated[int, Meta(description="Priority among instances; 1 to 255, lower is preferred.")] = 0
     annotations: Annotated[dict[str, str], Meta(description="Annotations of the instance.")] = {}
     ttl: Annotated[str | None, Meta(description="Lifetime of the entry without renewal, or `never`.")] = None
