@@ -52,6 +52,8 @@ _NOTE = "Ccm-Note"
 _NOTE_LIMIT = 16 * 1024
 _EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
+_WRITTEN_TO = "Ccm-Bucket"
+"""Header with the stream that a client wrote to. A mirror keeps it, and drops all headers that begin with `Nats-Expected-`."""
 
 OURS = frozenset(
     ("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA", "CCM_SECRETS", "CCM_SLOTS")
@@ -262,12 +264,13 @@ class NatsKeyValue:
         Other programs write values without headers, but not to buckets in `OURS`. They do not write empty values; they delete a
         key with a header.
         """
-        has_headers = _EXPECTED_STREAM in stored.headers or _OPERATION in stored.headers
+        is_written = stored.headers.get(_WRITTEN_TO) == self._stream
+        has_headers = is_written or _EXPECTED_STREAM in stored.headers or _OPERATION in stored.headers
         return stored.copied or (not has_headers and (self.bucket in OURS or not stored.body))
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         subject = key_subject(self.bucket, check_key(key))
-        headers = {_EXPECTED_STREAM: self._stream, **headers}
+        headers = {_EXPECTED_STREAM: self._stream, _WRITTEN_TO: self._stream, **headers}
         return (await store(self._connection, subject, value, headers)).sequence
 
     def _entry(self, stored: Stored) -> KeyValueEntry:

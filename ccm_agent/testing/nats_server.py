@@ -100,6 +100,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         extra: Additional lines of configuration: accounts, users, TLS.
         routes: Cluster ports of all members. Empty for a standalone server.
         cluster_port: This member's own cluster port.
+        domain: The JetStream domain. Empty for none. Servers that a leaf node connects need different domains.
         max_file: The maximum size of JetStream's files, with a unit. It may exceed the free disk space.
         user, password: Credentials of the readiness check, if `extra` requires authentication.
     """
@@ -110,6 +111,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     extra: str = ""
     routes: tuple[int, ...] = ()
     cluster_port: int = 0
+    domain: str = ""
     max_file: str = "64GB"
     user: str = ""
     password: str = ""
@@ -258,11 +260,12 @@ class NatsServer:
     def _configuration(self) -> str:
         settings = self.settings
         store = settings.directory / f"{settings.name}-store"
+        domain = f", domain: {_quoted(settings.domain)}" if settings.domain else ""
         lines = [
             f"server_name: {_quoted(settings.name)}",
             f"listen: {_quoted(f'{_HOST}:{self.port}')}",
             f"log_file: {_quoted(str(self.log))}",
-            f"jetstream {{ store_dir: {_quoted(str(store))}, max_mem: 256MB, max_file: {settings.max_file} }}",
+            f"jetstream {{ store_dir: {_quoted(str(store))}, max_mem: 256MB, max_file: {settings.max_file}{domain} }}",
         ]
         if settings.routes:
             routes = ", ".join(_quoted(f"nats://{_HOST}:{port}") for port in settings.routes)

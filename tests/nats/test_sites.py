@@ -1,0 +1,252 @@
+"""A site behind a leaf node: what works while its line to the center is cut, and what the streams hold when it is healed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.access.accounts import STREAMS
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.messages import Message
+from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import ASSIGNMENTS, DATA
+from ccm_agent.bus.streams import call, read_all
+from ccm_agent.bus.subjects import event_subject, key_subject
+from ccm_agent.model.errors import BusError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import TRANSACTION_EVENT
+from tests.support.fleet import a_file, manifest
+from tests.support.nats_server import WAIT_S, eventually
+from tests.support.sites import DOWN, Site, site_fleet
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
+
+JOINED_S = 200.0
+"""The center's server tries the source again after 10 s, 20 s and 40 s when it was restarted."""
+
+CONSUMER = {"deliver_policy": "all", "ack_policy": "none"}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with site_fleet(tmp_path) as one:
+        yield one
+
+
+def assigned(site: Site, word: str) -> None:
+    """At the center, assign a file whose content is in Hiera data."""
+    data = site.fleet.write("word.yaml", f"data: {{word: {word}}}\n")
+    site.fleet.write("web/manifest.yaml", manifest(a_file("word", "{{ lookup('data.word') }}")))
+    put = site.at_center("data", "put", "word", data)
+    folder, pinned = str(site.directory / "web"), ("--data", "kv://CCM_DATA/word")
+    done = site.at_center("assign", "web", folder, "--targets", "role=web", *pinned, "--yes")
+    assert (put.code, done.code) == (0, 0), put.err + done.err
+
+
+def test_a_site_converges_applies_and_reports_while_the_line_is_cut(site: Site) -> None:
+    fleet = site.fleet
+    creds = site.give("node", "web1")
+    fleet.add("web1", nats={"url": site.broker.url, "creds": str(creds)})
+    file = fleet.agents["web1"].files / "word"
+    assert site.at_center("facts", "set", "web1", "role=web", "--new").code == 0
+    assigned(site, "one")
+    fleet.wait_for(lambda: file.exists() and file.read_text() == "one", "the assignment to arrive")
+
+    site.line.cut()
+    file.unlink()
+    converged = fleet.ctl("run-now", "-t", "node=web1", "--yes")
+    path = fleet.write("site.yaml", manifest(a_file("motd", "hello")))
+    applied = fleet.ctl("apply", path, "--targets", "role=web", "--yes", "--json")
+    nodes = fleet.ctl("nodes", "--json").named("node")
+    fleet.wait_for(lambda: file.exists(), "the node to converge")
+    assigned(site, "two")
+    word = file.read_text()
+    site.line.heal()
+
+    fleet.wait_for(lambda: file.read_text() == "two", "the newer assignment to arrive")
+    assert word == "one"
+    assert converged.code == 0, converged.err
+    assert (applied.code, applied.states) == (0, {"web1": "changed"}), applied.err
+    assert [(one["node"], one["state"]) for one in nodes] == [("web1", "present")]
+    run = applied.run
+    fleet.wait_for(
+        lambda: run in site.at_center("events", "--node", "web1", "--no-follow", "--json").out, run
+    )
+    fleet.agents["web1"].stop()
+    asyncio.run(same_events(site))
+    verified = site.at_center("events", "--verify", "--node", "web1")
+    assert verified.code == 0, verified.out + verified.err
+
+
+async def same_events(site: Site) -> None:
+    """The center holds the events of the site, in the same order."""
+    async with (
+        site.admin(site.center) as center,
+        site.admin(site.broker) as broker,
+        asyncio.timeout(JOINED_S),
+    ):
+        there = await events_in(broker)
+        while True:
+            if await events_in(center) == there:
+                return
+            await asyncio.sleep(0.2)
+
+
+async def events_in(connection: Connection) -> list[tuple[str, bytes, str]]:
+    return [(one.subject, one.body, one.chain) for one in await NatsEvents(connection).read(">")]
+
+
+class Load:
+    """Nodes of the site that publish events, and an operator at the center who writes, without a pause."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, int] = {}
+        self.is_over = False
+
+    async def publish(self, connection: Connection, node: str) -> None:
+        events, number = NatsEvents(connection), 0
+        while not self.is_over:
+            number += 1
+            subject, message_id = event_subject(TRANSACTION_EVENT, node, new_id()), new_id()
+            body = json.dumps({"number": number, "text": "x" * 400}).encode()
+            await eventually(lambda s=subject, m=message_id, b=body: events.publish(s, m, b))
+            self.sent[node] = number
+            await asyncio.sleep(0.005)
+
+    async def write(self, connection: Connection) -> None:
+        bucket, number = NatsKeyValue(connection, ASSIGNMENTS), 0
+        while not self.is_over:
+            number += 1
+            with contextlib.suppress(BusError):
+                await bucket.put(f"node.web{number % 7}.a", json.dumps({"number": number}).encode())
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def loaded(site: Site, *nodes: str) -> AsyncIterator[Load]:
+    load = Load()
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        for node in nodes:
+            creds = site.directory / f"{node}.creds"
+            connection = await stack.enter_async_context(site.user(site.broker, node, creds))
+            group.create_task(load.publish(connection, node))
+        group.create_task(load.write(await stack.enter_async_context(site.admin(site.center))))
+        try:
+            yield load
+        finally:
+            load.is_over = True
+
+
+async def joined(site: Site) -> None:
+    """Both directions have caught up with what was stored when this was called."""
+    async with (
+        site.admin(site.center) as center,
+        site.admin(site.broker) as broker,
+        asyncio.timeout(JOINED_S),
+    ):
+        for stream, ahead, behind in (
+            (EVENTS_STREAM, broker, center),
+            (f"KV_{ASSIGNMENTS}", center, broker),
+        ):
+            wanted = await last_sequence(ahead, stream)
+            while True:
+                if await last_sequence(behind, stream) >= wanted:
+                    break
+                await asyncio.sleep(0.1)
+
+
+async def last_sequence(connection: Connection, stream: str) -> int:
+    info = await eventually(lambda: call(connection, f"STREAM.INFO.{stream}"))
+    return int(info["state"]["last_seq"])
+
+
+async def disturb(site: Site) -> None:
+    """Cut the line at bad moments, and kill each broker."""
+    line, chance = site.line, random.Random(27)
+    for pause_s in (0.2, 2.0):
+        await asyncio.to_thread(line.cut)
+        await asyncio.sleep(pause_s)
+        await asyncio.to_thread(line.heal)
+        await joined(site)
+    for _ in range(3):
+        line.cut_after(chance.randint(2_000, 40_000))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(line.heal)
+        await joined(site)
+    await asyncio.to_thread(line.hold)
+    await asyncio.sleep(3)
+    await asyncio.to_thread(line.cut)
+    await asyncio.to_thread(line.heal)
+    await joined(site)
+    for server in (site.broker, site.center):
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        await joined(site)
+
+
+async def test_nothing_is_missing_or_doubled_however_the_line_is_cut(site: Site) -> None:
+    for node in ("web1", "web2"):
+        await asyncio.to_thread(site.give, "node", node)
+
+    async with loaded(site, "web1", "web2") as load:
+        await joined(site)
+        await disturb(site)
+    await joined(site)
+
+    async with site.admin(site.center) as center, site.admin(site.broker) as broker:
+        found: dict[str, list[int]] = {}
+        for event in await NatsEvents(center).read(">"):
+            found.setdefault(event.subject.rpartition(".")[2], []).append(json.loads(event.body)["number"])
+        written, mirrored = [
+            [(one.sequence, one.subject, one.body) async for one in read_all(each, f"KV_{ASSIGNMENTS}", ">")]
+            for each in (center, broker)
+        ]
+        entries = await NatsKeyValue(broker, ASSIGNMENTS).entries()
+    assert found == {node: list(range(1, number + 1)) for node, number in load.sent.items()}
+    assert mirrored == written
+    assert len(entries) == 7
+
+
+async def test_the_holder_of_the_broker_of_a_site_writes_nothing_at_the_center(site: Site) -> None:
+    path = site.fleet.write("word.yaml", "data: {word: one}\n")
+    assert (await asyncio.to_thread(site.at_center, "data", "put", "word", path)).code == 0
+    creds = site.everything("evil")
+    heard: list[Message] = []
+
+    async with site.admin(site.center) as center, site.user(site.broker, "evil", creds, DOWN) as evil:
+        before = await last_sequences(center)
+        create = f"$JS.center.API.CONSUMER.CREATE.KV_{DATA}"
+        await evil.subscribe([f"{DOWN}.heard"], heard.append)
+        for subject in (
+            key_subject(ASSIGNMENTS, "all.evil"),
+            key_subject(DATA, "evil"),
+            event_subject(TRANSACTION_EVENT, "web9", new_id()),
+            f"{DOWN}.heard",
+        ):
+            question = {"stream_name": f"KV_{DATA}", "config": {**CONSUMER, "deliver_subject": subject}}
+            body = msgspec.json.encode(question)
+            await eventually(lambda body=body: evil.request(create, body))
+        for subject in (key_subject(ASSIGNMENTS, "all.evil"), "$JS.center.API.$KV.CCM_DATA.evil"):
+            with contextlib.suppress(BusError):
+                await evil.request(subject, b"{}", within_s=1)
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if heard:
+                    break
+                await asyncio.sleep(0.05)
+        after = await last_sequences(center)
+
+    assert [json.loads(one.body)["written_by"] for one in heard] == ["tester"], "the control"
+    assert after == before
+
+
+async def last_sequences(connection: Connection) -> dict[str, int]:
+    return {name: await last_sequence(connection, name) for name in STREAMS}
