@@ -14,6 +14,7 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.records.host_import import (
+    BATCH_FILES,
     PART_CHARACTERS,
     RESOURCES_LIMIT,
     FoundResource,
@@ -158,3 +159,16 @@ async def test_failure_is_an_answer_and_the_next_request_is_served(
     assert [(one.code, reason in one.reason, "abc" in one.reason) for one in refused] == [
         (code, True, False)
     ] * 2
+
+
+async def test_request_for_too_many_contents_is_refused(tmp_path: Path) -> None:
+    host, most = Host(some(1)), ["0f" * 32] * BATCH_FILES
+    served, refused = (
+        ImportRequest(protocol=RESOURCE_IMPORT, run=new_id(), types=["file:/etc/app"], contents=contents)
+        for contents in (most, [*most, "0f" * 32])
+    )
+
+    answers = await answers_of(tmp_path, host, 3, served, refused)
+
+    assert {one.run: one.code for one in answers if one.state == "refused"} == {refused.run: "import.size"}
+    assert [one.run for one in answers if one.state == "done"] == [served.run]

@@ -365,3 +365,17 @@ def test_contents_that_are_too_large_for_a_site_are_refused_before_they_are_fetc
     assert "too many for a site" in refused.err
     assert fetched(large) == {}
     assert not (tmp_path / "large").exists()
+
+
+def test_contents_of_one_node_come_in_several_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_ctl.fleet.imports.contents.BATCH_FILES", 2)
+    node = with_files("web1", *[(f"/etc/app/{name}", name.encode()) for name in "abc"])
+
+    said = with_contents(Desk(node), tmp_path / "site")
+
+    assert said.code == 0, said.err
+    assert [len(one["contents"]) for one in node.heard if one.get("contents")] == [2, 1]
+    written = {one.name for one in (tmp_path / "site/layers/common/files/etc/app").iterdir()}
+    assert written == {"a", "b", "c"}
