@@ -83,7 +83,7 @@ TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
 """A list of two thousand operators."""
 JOIN_BYTES = 256 << 10
-"""The nodes that have used one token."""
+"""The maximum size of the list of nodes that have used one token."""
 _TRIES = 5
 _WANTED_REPLICAS = 3
 _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_msg_size", "discard")
@@ -239,7 +239,7 @@ def _slots(layout: LayoutOptions) -> dict[str, Any]:
     """
     Return the configuration of the bucket with holders of slots and waiting nodes. Each node writes its own key of a slot.
 
-    Entries expire by age, not by a TTL of their writer: no node can hold a slot longer than it renews its entry.
+    Entries expire by age, not by a TTL that their writer chooses, so a node loses a slot when it stops renewing its entry.
     """
     return _bucket(
         SLOTS,
@@ -346,7 +346,7 @@ async def make(connection: Connection, layout: LayoutOptions | None = None) -> l
     things = plan(layout, with_schedules=with_schedules)
     done = [await _make_one(connection, copies, wanted) for wanted in things]
     if not with_schedules:
-        why = "not asked for" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
+        why = "not requested" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
         done.append(
             LayoutChange(name=SCHEDULES_STREAM, kind="stream", action=LayoutAction.SKIPPED, details=(why,))
         )

@@ -165,7 +165,7 @@ def test_a_node_that_comes_to_match_gets_it_by_sync_and_loses_it_again(at: Secur
     doctor = {one["id"]: one for one in at.as_("tester", "doctor", "--json").named("check")}
     assert (doctor["secrets.stale"]["state"], doctor["secrets.stale"]["names"]) == ("warning", ["web1"])
     assert doctor["secrets.sealed"]["state"] == "ok"
-    assert "taken away from web1" in synced.out
+    assert "access removed from web1" in synced.out
     assert [record["stale"] for record in stale.named("secret")] == [["web1"]]
     assert after.code == 2
     assert "secret.not_sealed" in after.out
@@ -360,7 +360,7 @@ def test_a_replaced_and_a_removed_value_is_gone_from_the_broker(at: Secured) -> 
     done = apply(at, resource)
 
     assert replaced == {"sealing", "head.db-password", "value.db-password.2", "wrap.web1.db-password"}
-    assert (removed.code, removed.out) == (0, "db-password: revision 2, removed, taken away from web1\n")
+    assert (removed.code, removed.out) == (0, "db-password: revision 2, removed, access removed from web1\n")
     assert set(left) == {"sealing", "wrap.web1.db-password"}
     assert opened_by(key_in(at.directory / "web1.creds"), left.values()) == set()
     assert (done.code, target.exists()) == (2, False)

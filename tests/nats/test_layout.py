@@ -193,7 +193,7 @@ async def test_schedules_are_optional(operator) -> None:
     done = await make(operator, LayoutOptions(schedules=False))
 
     assert done[-1] == LayoutChange(
-        name="CCM_SCHEDULES", kind="stream", action=LayoutAction.SKIPPED, details=("not asked for",)
+        name="CCM_SCHEDULES", kind="stream", action=LayoutAction.SKIPPED, details=("not requested",)
     )
 
 

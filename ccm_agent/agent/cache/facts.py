@@ -1,7 +1,7 @@
 """
 The facts of this node: gathered facts, facts that an operator assigned, and the facts that determine its scopes.
 
-Facts are gathered in a thread, and not more often than the configuration allows. Assigned facts take precedence. They are in
+Facts are gathered in a thread, at most as often as the configuration allows. Assigned facts take precedence. They are in
 `CCM_FACTS` under the node's name, and are read when a notification arrives, after each connection, and on an interval. The last
 good ones are stored on disk, so a node without a broker keeps its role.
 """
@@ -55,7 +55,7 @@ class AssignedFacts:
         Args:
             node: The node's identity, which is the key.
             bucket: `CCM_FACTS`.
-            stamps: Numbers of documents.
+            revision_guard: Checks the numbers of documents.
             path: The file of the last good facts.
         """
         self.node = node
@@ -135,7 +135,7 @@ def routed_facts(
             routed.setdefault(path, value)
     if len(routed) > ROUTED_LIMIT:
         log.warning(
-            "too many facts for targets; requests for the rest do not reach this node",
+            "too many routed facts; requests that target the excess facts do not reach this node",
             extra={"facts": len(routed), "limit": ROUTED_LIMIT},
         )
         routed = dict(sorted(routed.items())[:ROUTED_LIMIT])

@@ -57,7 +57,10 @@ SILENCE_S = 30.0
 
 
 _KEEP_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""Python 3.13 would search for the socket by its path. That path's descriptor is closed by then and may be another file's."""
+"""
+Python 3.13 would remove the socket by its path. The path contains a descriptor, which is closed by then and may refer to
+another file.
+"""
 
 
 class _Question(Struct):
@@ -317,7 +320,7 @@ def enable(folder: Path) -> tuple[bool, str]:
 
 def converge_once(folder: Path, on_status: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]] | None:
     """
-    Request the agent of a state folder to converge now, and wait for the end.
+    Send the agent of a state folder a request to converge now, and wait for the result.
 
     Args:
         folder: The state folder.

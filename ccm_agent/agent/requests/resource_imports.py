@@ -43,7 +43,7 @@ LOOK_S = 120.0
 """Time limit for reading the host; a package manager may hang while it waits for its lock."""
 
 FindResources = Callable[[Sequence[str], Sequence[str], Grant | None], Awaitable[HostResources]]
-"""Finds the resources of some types on the host, or contents by their digests, limited to what a grant allows to be managed."""
+"""Finds resources of some types on the host, or contents by their digests, limited to resources that a grant allows."""
 
 
 class _Waiting(Struct, frozen=True):
@@ -105,7 +105,7 @@ class ResourceImports:
         self._wake.set()
 
     def _grant_contents(self, principal: Principal, grant: Grant | None) -> Grant | None:
-        """What an operator may import with contents: what an apply may manage too."""
+        """Return the grant for an import with contents, limited to resources that an apply may also manage."""
         ruling = self._admission.policy.ruling(principal, "apply", "apply")
         if not ruling.is_allowed:
             raise Refusal(

@@ -51,7 +51,7 @@ class ServerRotation:
 
         Args:
             settings: The servers and the limits.
-            generator: Source of the order of servers and of pauses.
+            generator: Generates the order of the servers and the pauses.
         """
         self.misses = 0
         self._settings = settings

@@ -24,11 +24,11 @@ class DirectoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
     ] = ""
     purge: Annotated[
         bool,
-        Meta(description="Remove what `source` does not have."),
+        Meta(description="Remove entries that are not in `source`."),
     ] = False
     recurse: Annotated[
         bool,
-        Meta(description="Owner, group and modes apply to everything in it."),
+        Meta(description="Apply owner, group and modes to everything in the directory."),
     ] = False
     owner: Annotated[
         str,
@@ -54,7 +54,7 @@ class DirectoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
     ] = ""
     max_size: Annotated[
         str,
-        Meta(description="Remove the oldest files until all take at most this, such as `2GiB`."),
+        Meta(description="Remove the oldest files until the total size is at most this, such as `2GiB`."),
     ] = ""
     matches: Annotated[
         list[str],

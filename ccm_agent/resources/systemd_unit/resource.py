@@ -25,7 +25,7 @@ _MASKED = "the content is empty, and systemd treats an empty unit file as masked
 
 
 def check(wanted: SystemdUnitProperties) -> None:
-    """Refuse values that are not a unit, refer to another file, or are a unit that systemd does not read."""
+    """Refuse values that do not name a unit, that refer to another file, or that systemd would ignore."""
     check_each(wanted, _check_name, _check_unit, _check_drop_in, _check_given, _check_content, _check_source)
 
 
@@ -42,7 +42,7 @@ def _check_unit(wanted: SystemdUnitProperties) -> None:
     if len(unit) > NAME_LENGTH or not UNIT.fullmatch(unit):
         hint = "" if wanted.unit else "; set `unit` if this is not the name of the unit"
         refuse(
-            f"{unit[:SHOWN]!r} is not a unit of systemd: write it with its suffix, such as `nginx.service` or `backup.timer`"
+            f"{unit[:SHOWN]!r} is not a systemd unit: write it with its suffix, such as `nginx.service` or `backup.timer`"
             f"{hint}",
             field,
         )

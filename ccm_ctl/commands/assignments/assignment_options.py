@@ -44,7 +44,7 @@ def scope_option() -> click.Option:
         ["--scope"],
         metavar="SCOPE",
         default="",
-        help="Which assignment of this name: all, node=NAME, or a fact such as role=web.",
+        help="Scope of the assignment, if several have this name: all, node=NAME, or a fact such as role=web.",
     )
 
 
@@ -187,7 +187,7 @@ def format_rollout(
         )
         by = f" by {one_line(state.by)}" if state.by else ""
         return f"rollout {run} of bundle {bundle} was aborted{by}: {one_line(state.reason)}; {count}\n{back}"
-    words = f"rollout {run} brings bundle {bundle}: {count}"
+    words = f"rollout {run} deploys bundle {bundle}: {count}"
     if state.phase is not Phase.PAUSED:
         return words
     return (

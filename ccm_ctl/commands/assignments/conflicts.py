@@ -33,7 +33,7 @@ def check_name(name: str) -> None:
         UsageError: The name is not valid.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r}: no name of an assignment; use letters, digits, `-` and `_`")
+        raise UsageError(f"{name!r}: not a valid name for an assignment; use letters, digits, `-` and `_`")
 
 
 def assignment_name(text: str) -> str:
@@ -71,13 +71,13 @@ async def refuse_overlaps(
     for overlap in found:
         if overlap.resource in inside.certain:
             raise ConflictError(
-                f"{standing.name}: it manages {overlap.resource}, and so does the assignment {overlap.name} on "
-                f"{fold_names(overlap.nodes)}, where agents would refuse both; take it out of one of them"
+                f"{standing.name}: the assignment {overlap.name} also manages {overlap.resource} on "
+                f"{fold_names(overlap.nodes)}, and agents would refuse both; remove the resource from one of them"
             )
     for overlap in found:
         application.terminal.note(
-            f"{overlap.resource}: the assignment {overlap.name} writes the same on {fold_names(overlap.nodes)}; "
-            "agents refuse both where it is the same resource"
+            f"{overlap.resource}: the assignment {overlap.name} has a resource of the same name on {fold_names(overlap.nodes)}; "
+            "agents refuse both if it is the same resource"
         )
 
 

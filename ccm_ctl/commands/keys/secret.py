@@ -25,7 +25,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
 from ccm_ctl.render.record_types.secrets import SecretLine, SecretNodeLine, SecretRevisionLine
 
 NAMES_SHOWN = 5
-"""The most nodes that a line names."""
+"""The maximum number of nodes named in a line."""
 
 
 @group(
@@ -35,9 +35,9 @@ NAMES_SHOWN = 5
 )
 def secret(application: Application) -> None:
     """
-    Store secrets that only the nodes that they are for can read.
+    Store secrets that only selected nodes can read.
 
-    The broker never has the value. Manifests read it as
+    The broker never stores the plain value. Manifests read it as
     {{ secret("NAME") }}, and Hiera data as secret://NAME.
     """
 
@@ -47,7 +47,7 @@ def _init(application: Application, keys: str) -> Exit:
     """
     Create the fleet's sealing key, and publish its public half.
 
-    With it, `secret sync` seals secrets to nodes that come later. It opens every secret.
+    `secret sync` uses it to seal secrets to new nodes. The key opens every secret.
     """
     folder = _keys_in(application, keys)
     is_new = folder.make_sealing()
@@ -76,7 +76,7 @@ def _init(application: Application, keys: str) -> Exit:
             ["--for", "targets"],
             multiple=True,
             metavar="SELECTOR",
-            help="Nodes that the secret is for, by name or assigned fact; repeat it for more. [those of the revision before]",
+            help="Nodes that can read the secret, by name or assigned fact; repeatable. [as in the previous revision]",
         ),
         click.Option(["--file"], metavar="FILE", help="Read the value from a file, unchanged."),
         click.Option(
@@ -100,7 +100,7 @@ def _put(
     message: str,
 ) -> Exit:
     """
-    Store a value and seal it to the nodes that it is for.
+    Store a value and seal it to the selected nodes.
 
     The value is read from a prompt, or from standard input without its last newline.
     """
@@ -121,7 +121,7 @@ def _put(
     options=[click.Argument(["names"], metavar="[NAME]...", nargs=-1), keys_option()],
 )
 def _sync(application: Application, names: tuple[str, ...], keys: str) -> Exit:
-    """Seal secrets to nodes that match by now, and take them away from nodes that no longer do."""
+    """Seal secrets to nodes that now match, and remove them from nodes that no longer match."""
     for name in names:
         check_secret_name(name)
     sealing = _keys_in(application, keys).sealing_key()
@@ -142,7 +142,7 @@ def _sync(application: Application, names: tuple[str, ...], keys: str) -> Exit:
         click.Option(
             ["--stale"],
             is_flag=True,
-            help="Only secrets that a node knows and must not any longer: replace their values.",
+            help="Only secrets whose value is known to a node that no longer has access; replace these values.",
         )
     ],
 )
@@ -184,7 +184,7 @@ def _list(application: Application, stale: bool) -> Exit:
         columns = [Column("SECRET"), Column("REVISION", right=True), Column("FOR", fold=True)]
         columns += [Column("NODES", right=True), Column("STALE ON", fold=True), Column("BY", spare=1)]
         none = (
-            "no secret is known to a node that must not know it\n"
+            "no secret is known to a node without access\n"
             if stale
             else "no secret yet; `ccmctl secret put NAME --for SELECTOR` stores one\n"
         )
@@ -200,7 +200,7 @@ def _list(application: Application, stale: bool) -> Exit:
     options=[click.Argument(["name"], metavar="NAME")],
 )
 def _history(application: Application, name: str) -> Exit:
-    """List the revisions of a secret, newest first. Their values are not stored any longer."""
+    """List the revisions of a secret, newest first. Earlier values are no longer stored."""
     check_secret_name(name)
 
     async def work(fleet: Fleet) -> Exit:
@@ -231,7 +231,7 @@ def _history(application: Application, name: str) -> Exit:
 @verb("who", examples=["ccmctl secret who db-password"], options=[click.Argument(["name"], metavar="NAME")])
 def _who(application: Application, name: str) -> Exit:
     """
-    List the nodes that can, could or should be able to open a secret, and the revision that each uses by its signed record.
+    List the nodes that have, had or should have access to a secret, and the revision in use according to their signed records.
     """
     check_secret_name(name)
 
@@ -247,7 +247,7 @@ def _who(application: Application, name: str) -> Exit:
             problem = one.problem or (missing[one.node].problem if one.node in missing else "")
             use = uses.get(one.node)
             if one.node in stored.stale and not problem:
-                problem = "knows it and must not any longer; replace the value"
+                problem = "knows the value but no longer has access; replace the value"
             application.terminal.record(
                 SecretNodeLine,
                 name=name,
@@ -296,7 +296,7 @@ def _remove(application: Application, name: str, yes: bool) -> Exit:
     """
     Remove a secret and its values from the broker.
 
-    Resources that read it fail then. What nodes have written with it stays.
+    Resources that read it will fail. Files that nodes have written with it remain.
     """
     check_secret_name(name)
 
@@ -330,14 +330,14 @@ def _show_result(application: Application, done: SealResult, *, done_word: str =
     if done.kept:
         parts.append(f"{plural(len(done.kept), 'node')} had it already")
     if done.removed:
-        parts.append(f"taken away from {_named(done.removed)}")
+        parts.append(f"access removed from {_named(done.removed)}")
     terminal.show(f"{done.name}: revision {done.revision}, {', '.join(parts)}\n")
     for node, problem in sorted(done.problems.items()):
         terminal.warn(f"{node}: {done.name} is not sealed to it: {problem}")
     if done.removed and not done_word:
         terminal.note(
-            f"{_named(done.removed)} knew {done.name}; replace the value with `ccmctl secret rotate {done.name}`, "
-            "then `ccmctl secret list --stale` no longer names it"
+            f"{_named(done.removed)} may still know the value of {done.name}; replace it with "
+            f"`ccmctl secret rotate {done.name}`"
         )
 
 

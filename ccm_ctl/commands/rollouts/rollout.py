@@ -192,7 +192,7 @@ async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningK
             continue
         if done.sealed or done.removed:
             application.terminal.note(
-                f"{name}: sealed to {plural(len(done.sealed), 'node')}, taken away from {len(done.removed)}"
+                f"{name}: sealed to {plural(len(done.sealed), 'node')}, access removed from {len(done.removed)}"
             )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_diff import NodeDifference
 
 RESOURCES_SHOWN = 6
-"""The most resources that a row names. `--json` has all of them."""
+"""The maximum number of resources named in a row. `--json` contains all of them."""
 
 
 @verb(
@@ -39,7 +39,7 @@ RESOURCES_SHOWN = 6
 )
 def diff_command(application: Application, a: str, b: str) -> Exit:
     """
-    Show which nodes ended differently in two runs, and which resources.
+    Show the nodes and resources with different results in two runs.
 
     A resource without an event in a run was stable there, or not declared.
     """

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 DEADLINE_S = 3600
-"""The default time that a node may start late, in seconds."""
+"""The default limit for a late start, in seconds."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -131,11 +131,11 @@ def _add(application: Application, given: ScheduleAddOptions) -> Exit:
     """
     Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets.
 
-    The broker sends it to all nodes at once. With --batch, --canary, --rollout or a limit it is a rollout, which a rollout
-    server (`ccmctl rollout serve`) starts and drives.
+    The broker sends it to all nodes at the same time. With --batch, --canary, --rollout or a limit, it is a rollout, which a
+    rollout server (`ccmctl rollout serve`) starts and drives.
     """
     if not _NAME.fullmatch(given.name):
-        raise UsageError(f"{given.name!r}: no name of a schedule; use letters, digits, `-` and `_`")
+        raise UsageError(f"{given.name!r}: not a valid name for a schedule; use letters, digits, `-` and `_`")
     when, zone = parse_when(given.cron, given.tz, given.every, given.at, datetime.now(UTC))
     store = _store_rollout if is_scheduled_rollout(given) else _store
     content = read_checked(application, given.path, given.source.manifest, force=given.source.force)
@@ -172,8 +172,8 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
     inventory, resolved = await _resolve(fleet, new)
     if len(resolved.scopes) != 1:
         raise UsageError(
-            f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
-            "make one for each --targets"
+            f"a schedule uses one subject, but these nodes need {len(resolved.scopes)}: "
+            "add one schedule for each --targets"
         )
     [scope] = resolved.scopes
     request = _request(fleet.operator, new, resolved)
@@ -429,7 +429,7 @@ def parse_when(
     if sum((bool(cron), every is not None, at is not None)) != 1:
         raise UsageError("use exactly one of --cron, --every and --at")
     if zone and not cron:
-        raise UsageError("--tz belongs to --cron")
+        raise UsageError("--tz requires --cron")
     if cron:
         _check_zone(zone)
         return six_fields(cron), zone
@@ -438,7 +438,9 @@ def parse_when(
     assert at is not None
     moment = at.after(now)
     if moment <= now:
-        raise UsageError(f"--at {at.written}: this time has passed, and the broker would send it at once")
+        raise UsageError(
+            f"--at {at.written}: this time has passed; the broker would send the request immediately"
+        )
     return f"@at {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}", ""
 
 
@@ -456,7 +458,7 @@ def _check_zone(zone: str) -> None:
     try:
         ZoneInfo(zone or "UTC")
     except (LookupError, ValueError, OSError) as err:
-        raise UsageError(f"--tz {zone}: no time zone; write one such as Europe/Berlin") from err
+        raise UsageError(f"--tz {zone}: unknown time zone; use a name such as Europe/Berlin") from err
 
 
 def _open(broker: Broker) -> Schedules:

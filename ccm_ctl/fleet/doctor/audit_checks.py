@@ -36,7 +36,7 @@ async def check_trail(context: DoctorContext) -> Sequence[CheckResult]:
         sentence = "Nothing is audited: the broker has no audit streams."
         return [warning(TRAIL, sentence, init_command(context))]
     if await asyncio.to_thread(_is_forbidden, context.settings.creds, subject):
-        sentence = "What you sign is not audited: your credentials are older than the audit trail."
+        sentence = "Your signed requests are not audited: your credentials are older than the audit trail."
         return [
             warning(
                 TRAIL,
@@ -44,7 +44,7 @@ async def check_trail(context: DoctorContext) -> Sequence[CheckResult]:
                 f"ccmctl operator add {quote(name)} --apply SCOPE{context.keys_option} > {quote(name)}.creds",
             )
         ]
-    return [ok(TRAIL, "What operators sign, and what nodes decide about requests, is audited.")]
+    return [ok(TRAIL, "Signed requests of operators and the decisions of nodes are audited.")]
 
 
 def _is_forbidden(creds: str, subject: str) -> bool:

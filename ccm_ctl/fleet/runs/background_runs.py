@@ -1,8 +1,8 @@
 """
 Runs that a server starts for its users, such as retries from the dashboard and plans from the studio.
 
-The server follows each run to its end. No stream stores the end of a node that refused or did not answer, so the process that
-follows the run records these ends.
+The server follows each run to its end. No stream stores the result of a node that refused or did not answer, so the process
+that follows the run records these results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ccm_ctl.fleet.runs.run_session import follow_run, new_run
 log = logging.getLogger(__name__)
 
 STORE_EACH_S = 1.0
-"""The minimum interval, in seconds, between writes of the ends that no stream stores, while a run is in progress."""
+"""While a run is in progress, the minimum interval in seconds between writes of results that no stream stores."""
 
 
 class BackgroundRuns:
@@ -32,7 +32,7 @@ class BackgroundRuns:
     Args:
         fleet: The bus.
         at_once: The maximum number of runs in progress.
-        limit_s: Seconds after which nodes that have not ended are lost. None: the usual limit.
+        limit_s: Seconds after which nodes without a result are considered lost. None: the default limit.
         kept: The number of runs that `find` remembers, in progress or ended.
     """
 
@@ -99,7 +99,7 @@ class BackgroundRuns:
 
 
 class EndsWriter:
-    """Stores the ends of a run that no stream stores, while the run is in progress."""
+    """While a run is in progress, stores those results of its nodes that no stream stores."""
 
     def __init__(self, fleet: Fleet, run: Run) -> None:
         self._history = History(fleet)

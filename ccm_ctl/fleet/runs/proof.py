@@ -4,7 +4,7 @@ Decide which messages of one run are proven. This module does no I/O: its input 
 A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from the summary back
 through the run's events (`before`), and only events on that path are valid. Until the summary arrives, events are provisional:
 they are shown, but they do not affect the result. A final answer (refused, superseded, expired, or an end that the node
-remembers) is valid if it is signed. A message that a node accepted a run, or about its progress, needs no proof, because its
+remembers) is valid if it is signed. Messages that report acceptance or progress need no proof, because their
 only effect is that the controller waits for the node.
 
 An attacker who controls the broker can withhold messages, which makes a node look lost, but cannot make a node look
@@ -42,7 +42,7 @@ CANDIDATES_LIMIT = 20_000
 
 WAITING_LIMIT = 8
 """
-The maximum number of messages of one node that wait for the certificate of their key. The number of kept reasons is the same.
+The maximum number of messages of one node that wait for the certificate of their key. It also limits the recorded reasons.
 """
 
 LOOKUPS_LIMIT = 5
@@ -129,7 +129,7 @@ class RunProof:
         return [CountedMessage(heard.node, said)]
 
     def retry(self) -> list[CountedMessage]:
-        """Judge the waiting messages again. Those whose certificate is still missing are forged."""
+        """Judge the waiting messages again. Messages without a certificate are now treated as forged."""
         found: list[CountedMessage] = []
         for part in self._parts.values():
             waiting, part.waiting = part.waiting, []
@@ -215,7 +215,7 @@ class RunProof:
             if known in part.ends:
                 return []  # this message was received directly and also read from the stream
             if len(part.ends) >= ENDS_LIMIT:
-                part.flag("more ends than one node has")
+                part.flag("more results than one node can have")
                 return []
             part.ends.add(known)
         checked = self.authors.check(heard.node, message)

@@ -20,7 +20,7 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret"):
     message: Message = None
     nodes: Annotated[Count, Meta(description="Number of nodes that can decrypt the newest revision.")] = None
     sealed: Annotated[Texts, Meta(description="The nodes that it was sealed to now.")] = None
-    removed: Annotated[Texts, Meta(description="The nodes that it was taken away from now.")] = None
+    removed: Annotated[Texts, Meta(description="The nodes that lost access now.")] = None
     stale: Annotated[
         Texts,
         Meta(

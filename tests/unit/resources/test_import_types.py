@@ -151,7 +151,7 @@ async def test_locks_that_cannot_be_read_are_named(host: Host) -> None:
 
     assert "locked" not in found["bob"]
     assert left_out == [
-        ("/etc/shadow", "cannot be read, so locks and days of expiry are not in the manifest; run it as root")
+        ("/etc/shadow", "cannot be read, so locks and expiry dates are not in the manifest; run it as root")
     ]
 
 

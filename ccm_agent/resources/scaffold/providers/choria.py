@@ -161,8 +161,8 @@ class Choria:
         plan.look = await self._trees.compare(wanted.name, files)
         if source is None and plan.record is None and plan.look.exists:
             raise FileError(
-                f"{wanted.name}: the source {wanted.source} is gone, and nothing is known of what was rendered here: bring the "
-                "source back, or remove the directory with a `file` resource",
+                f"{wanted.name}: the source {wanted.source} no longer exists, and there is no record of its rendered files: "
+                "restore the source, or remove the directory with a `file` resource",
                 errno=errno.ENOENT,
             )
 
@@ -229,7 +229,7 @@ def _unchanged(plan: ScaffoldPlan) -> dict[str, FileResult]:
 
 def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
     if source is None:
-        return f"the source {wanted.source} is not there"
+        return f"the source {wanted.source} does not exist"
     if source.kind == "symlink":
         return f"the source {wanted.source} is a symlink: name the directory itself, or end an absolute path with a slash"
     if source.kind != "directory":

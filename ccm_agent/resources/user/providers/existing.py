@@ -24,9 +24,9 @@ from ccm_agent.resources.user.providers.reading import AccountReader
 
 async def find_users(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the users with numbers of regular users (see login.defs(5)), with their groups and SSH keys.
+    Return the users whose IDs are in the range of regular users (see login.defs(5)), with their groups and SSH keys.
 
-    Their password hashes are only reported as left out.
+    Password hashes are not returned, but reported as omitted.
 
     Raises:
         UsageError: An argument was given.
@@ -45,7 +45,7 @@ async def find_users(context: ResourceContext, argument: str) -> ExistingResourc
     builder = ExistingBuilder("user", UserProperties, check)
     if states and all(state.secrets.password is None for state in states):
         builder.leave_out(
-            SHADOW, "cannot be read, so locks and days of expiry are not in the manifest; run it as root"
+            SHADOW, "cannot be read, so locks and expiry dates are not in the manifest; run it as root"
         )
     for state in states:
         builder.add(state.name, _properties(state, builder, has_home=state.metadata.home in directories))

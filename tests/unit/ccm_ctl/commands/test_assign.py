@@ -247,8 +247,8 @@ def test_a_resource_that_another_assignment_manages_is_refused_and_both_are_name
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: web: it manages file#/etc/motd, and so does the assignment base on web1, "
-        "where agents would refuse both; take it out of one of them\n",
+        "ccmctl: web: the assignment base also manages file#/etc/motd on web1, "
+        "and agents would refuse both; remove the resource from one of them\n",
     )
     assert (elsewhere.code, apart.code) == (0, 0)
 
@@ -274,8 +274,8 @@ def test_names_that_only_a_node_knows_are_left_to_the_node(tmp_path: Path) -> No
 
     assert (said.code, said.err) == (
         0,
-        "file#{{ lookup('facts.home') }}/motd: the assignment base writes the same on web1; "
-        "agents refuse both where it is the same resource\n",
+        "file#{{ lookup('facts.home') }}/motd: the assignment base has a resource of the same name on web1; "
+        "agents refuse both if it is the same resource\n",
     )
 
 
@@ -325,7 +325,7 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["a.b", "x"], "'a.b': no name of an assignment; use letters, digits, `-` and `_`"),
+        (["a.b", "x"], "'a.b': not a valid name for an assignment; use letters, digits, `-` and `_`"),
         (["web"], "no manifest given; name a file or directory, or use --refresh"),
         (["web", "x", "--move", "--beside"], "--move and --beside exclude each other"),
         (["web", "x", "--refresh"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),

@@ -248,8 +248,8 @@ def test_a_rollback_that_causes_a_conflict_is_refused(site: Site, tmp_path: Path
 
     assert (said.code, said.err) == (
         1,
-        "ccmctl: web: it manages file#/etc/motd, and so does the assignment base on web[1-2], "
-        "where agents would refuse both; take it out of one of them\n",
+        "ccmctl: web: the assignment base also manages file#/etc/motd on web[1-2], "
+        "and agents would refuse both; remove the resource from one of them\n",
     )
 
 

@@ -64,9 +64,9 @@ def test_people_are_reported_when_in_their_words(told: tuple[str, str], words: s
     [
         (("", "", None, None), "use exactly one of --cron, --every and --at"),
         (("0 0 2 * * *", "", 5, None), "use exactly one of --cron, --every and --at"),
-        (("", "UTC", 5, None), "--tz belongs to --cron"),
-        (("0 0 2 * * *", "Mars/Base", None, None), "--tz Mars/Base: no time zone; write one such as Europe/Berlin"),
-        (("0 0 2 * * *", "../etc", None, None), "--tz ../etc: no time zone; write one such as Europe/Berlin"),
+        (("", "UTC", 5, None), "--tz requires --cron"),
+        (("0 0 2 * * *", "Mars/Base", None, None), "--tz Mars/Base: unknown time zone; use a name such as Europe/Berlin"),
+        (("0 0 2 * * *", "../etc", None, None), "--tz ../etc: unknown time zone; use a name such as Europe/Berlin"),
         (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: this time has passed, and the broker would "
          "send it at once"),
     ],
@@ -92,7 +92,7 @@ def test_nodes_may_begin_an_hour_late_and_however_late_where_they_catch_up(
 def test_a_name_that_would_be_several_tokens_is_refused() -> None:
     said = Desk().ccmctl("schedule", "add", "a.b", "site/", "--every", "1h", "--all")
 
-    assert said.err == "ccmctl: 'a.b': no name of a schedule; use letters, digits, `-` and `_`\n"
+    assert said.err == "ccmctl: 'a.b': not a valid name for a schedule; use letters, digits, `-` and `_`\n"
 
 
 def test_an_older_server_is_reported_by_its_version() -> None:

@@ -408,8 +408,8 @@ class TestAbsent:
         assert said(event) == (
             "failed",
             "",
-            "/out: the source src is gone, and nothing is known of what was rendered here: bring the source back, or remove the "
-            "directory with a `file` resource",
+            "/out: the source src no longer exists, and there is no record of its rendered files: restore the source, or remove "
+            "the directory with a `file` resource",
         )
 
     async def test_without_source_and_target_nothing_changes(self) -> None:
