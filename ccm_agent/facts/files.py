@@ -1,10 +1,10 @@
 """
-Read the facts that administrators write.
+Read custom facts, which administrators write.
 
-They are in `facts.json`, `facts.yaml` and `facts.d/*.json|*.yaml`, in the directories of the system and of the
-user. Later files are deep-merged over earlier ones, and lists are joined. A file that does not parse, or is not
-a regular file, is skipped with a warning in the log, because a typo in one fact must not prevent a node from
-converging. Files that end in `.yml` are ignored, as in Choria CCM.
+The facts are in `facts.json`, `facts.yaml` and `facts.d/*.json|*.yaml`, in the directories of the system and of
+the user. Later files are deep-merged over earlier ones, and lists are joined. A file that does not parse, or is
+not a regular file, is skipped with a warning in the log, because a typo in one fact must not prevent a node
+from converging. Files that end in `.yml` are ignored, as in Choria CCM.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
 Gather a node's facts, family by family.
 
-Each family is gathered when it is first read, so a manifest that reads only `host` does not pay for the others. Layers are
-merged over the families: custom files, then the caller's facts (`--facts`, `--fact`, assigned facts).
+Each family is gathered when it is first read, so a manifest that reads only `host` does not gather the other
+families. Layers are merged over the families: custom files, then the caller's facts (`--facts`, `--fact`,
+assigned facts).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ _LASTING_MEMORY = frozenset({"total", "swapTotal", "hugePagesTotal", "hugePageSi
 
 class LazyFacts(dict[str, Any]):
     """
-    Facts that are gathered when they are first read; otherwise an ordinary dictionary.
+    A dictionary of facts that are gathered when they are first read.
 
     A read may block on files of /proc, so use `await asyncio.to_thread(facts.load)` first on an event loop. C
     code that bypasses the methods of dictionaries (the encoders of msgspec and json) sees only the families

@@ -108,7 +108,7 @@ def parse_swap(virtual: dict[str, Any], vmstat: str) -> dict[str, Any]:
 
 
 def parse_swaps(text: str) -> list[dict[str, Any]]:
-    """Read /proc/swaps: a heading, then `name type size used priority` with sizes in KiB."""
+    """Read /proc/swaps: a heading, followed by lines of `name type size used priority` with sizes in KiB."""
     devices = []
     for line in text.splitlines()[1:]:
         fields = line.split()

@@ -45,7 +45,7 @@ class Link(NamedTuple):
 
 
 class Address(NamedTuple):
-    """An address of the interface with this number."""
+    """An address of an interface, which is identified by its number."""
 
     link: int
     address: ipaddress.IPv4Address | ipaddress.IPv6Address

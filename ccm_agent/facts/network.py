@@ -10,7 +10,7 @@ from ccm_agent.facts.netlink import Address, Link, ask
 
 _FLAGS = ((0x1, "up"), (0x2, "broadcast"), (0x8, "loopback"), (0x10, "pointtopoint"), (0x1000, "multicast"))
 
-# No packet is sent: connecting a datagram socket only makes the kernel choose a route.
+# No packet is sent. Connecting a datagram socket only makes the kernel choose a route.
 _FAR_IPV4 = (socket.AF_INET, ("1.1.1.1", 53))
 _FAR_IPV6 = (socket.AF_INET6, ("2001:4860:4860::8888", 53))
 

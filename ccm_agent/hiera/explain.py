@@ -41,7 +41,7 @@ class LayerEffect(StrEnum):
     NO_KEY = "has no such key"
     ABSENT = "no such override"
     UNNAMED = "names no override"
-    """Every expression in the entry renders to "", because the node lacks the facts."""
+    """Every expression in the entry renders to "", because the node does not have the facts."""
     NOT_REACHED = "not reached"
     """With `merge: first`, an earlier override was used."""
 
@@ -184,10 +184,7 @@ def _broken(data: Mapping[str, Any], demands: Sequence[DataRule]) -> list[str]:
 
 
 class _Tale:
-    """
-    The merged data so far, and the effect of each layer on one key; `root` is the document that was added
-    last.
-    """
+    """The merged data so far, and the effect of each layer on one key. `root` is the last added document."""
 
     def __init__(self, key: str) -> None:
         self.key = key

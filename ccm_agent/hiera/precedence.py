@@ -17,8 +17,8 @@ from ccm_agent.templates.scan import find_spans
 
 REVERSALS_MAX = 10_000
 """
-The maximum number of values that are examined. A document for thousands of nodes may have its order wrong
-for each of them.
+The maximum number of values that are examined. A document for thousands of nodes may have a wrong order for
+each node.
 """
 
 

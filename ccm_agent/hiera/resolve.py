@@ -28,7 +28,7 @@ class TextRenderer:
     """
     Renders the expressions in a document's texts for one node.
 
-    They can use facts and `lookup`, and a missing value renders as "".
+    The expressions can use facts and `lookup`, and a missing value renders as "".
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:

@@ -94,7 +94,7 @@ def _find(data: Any, path: tuple[str, ...]) -> Any:
 
 
 def holds(expression: str, value: object, allowance: Allowance) -> bool:
-    """Whether an expression is true for a value. It can use only the value, as text, and the claims."""
+    """Whether an expression is true for a value. It can use only the value, as text, and the validator functions."""
     from ccm_agent.hiera.validators import validator_functions
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
     from ccm_agent.templates.goprint import go_print

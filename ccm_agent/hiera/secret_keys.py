@@ -42,7 +42,7 @@ def named_secrets(data: Any) -> Iterator[tuple[str | float, bool]]:
     """
     Yield every text and number at or below a key with a name that indicates a secret, such as `db_password`.
 
-    Each is paired with whether its own key has such a name. If only a parent key does, the value may be an
+    The boolean is true if the value's own key has such a name. If only a parent key has it, the value may be an
     ordinary word, such as the value of `user` below `credentials`.
     """
     return _named(data)
@@ -104,8 +104,8 @@ def _named(
 
 def _is_about(key: str, value: Any) -> bool:
     """
-    Whether a value at a key that indicates a secret is not a secret: too short, the path of its file, its
-    lifetime …
+    Whether a value is not a secret although its key indicates one. It may be too short, or be the path of a
+    file, a lifetime …
     """
     if isinstance(value, str):
         return len(value) < MINIMUM_LENGTH or (value.startswith("/") and _PLACE.search(key) is not None)

@@ -2,9 +2,9 @@
 The sources of documents: files, http and https, and keys of a bucket.
 
 All are read through ports, so this package accesses neither host nor broker directly. The document of a key may
-be stamped: wrapped in a record with its bucket, its key and an increasing number. A node may read keys to which
-others could have copied a record of another key. A record with a different key, or with a lower number than one
-that was already seen, is therefore refused.
+be stamped: wrapped in a record with its bucket, its key and an increasing number. An attacker could copy a
+record from one key to another, or restore an old record. A record with a different key or with a lower number
+than a previous record is therefore refused.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import mask_url
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
-"""The maximum size of a document; messages of a broker and hand-written files are far smaller."""
+"""The maximum size of a document. Messages of a broker and hand-written files are far smaller."""
 
 THREAD_FROM_BYTES = 64 << 10
 """A smaller document is decoded on the event loop, because that takes less time than a thread hop."""
 
 MARKERS = (b"{{", b"${")
 """
-The start of an expression. Evaluating may take time, so a document with expressions is not resolved on the
-event loop.
+The delimiters that start an expression. Evaluation may take time, so a document with expressions is not
+resolved on the event loop.
 """
 
 OpenBucket = Callable[[str], Awaitable[KeyReader]]
@@ -67,7 +67,7 @@ class Sources:
         numbers: The highest number of each stamped document that was seen, by `bucket/key`. It is changed in
             place, and the caller stores it.
         demand_stamps: Whether to refuse a document of a key that is not stamped.
-        pins: Buckets that are read as of a revision; older numbers are expected there.
+        pins: Buckets that are read as of a revision, with the revision. Older numbers are accepted there.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 """
-The functions that `@validate` can apply to a value: those of Choria's validator library, as pure claims about a text.
+The functions that `@validate` can apply to a value: those of Choria's validator library, as predicates on a text.
 
 In that library, a value that is not an IP address, hostname or safe text ends the whole expression with an
 error. `isIPv4(value) || isIPv6(value)` is therefore never true for IPv6 there. Here the functions return false,
@@ -31,7 +31,7 @@ def is_ip(value: str) -> bool:
 
 
 def is_ipv4(value: str) -> bool:
-    """Whether a value is an IPv4 address; an address written as IPv6 (`::ffff:1.2.3.4`) is one too."""
+    """Whether a value is an IPv4 address, including the IPv4-mapped form `::ffff:1.2.3.4`."""
     address = _address(value)
     return isinstance(address, ipaddress.IPv4Address)
 
@@ -116,7 +116,7 @@ CLAIMS: dict[str, Callable[[str], bool]] = {
     "isFQDN": is_fqdn,
     "is_fqdn": is_fqdn,
 }
-"""The claims by their names in expressions."""
+"""The predicates, by their names in expressions."""
 
 
 @functools.lru_cache(maxsize=1)

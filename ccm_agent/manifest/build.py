@@ -39,7 +39,7 @@ class ResourceBuilder(EntryReader):
         catalog: The available types.
         expressions: Renders properties that are not deferred.
         text, source: The document, for the place of errors; text is None without a document.
-        is_literal: Whether to keep text that looks like a template as written, without rendering it.
+        is_literal: Whether to keep text that looks like a template unchanged.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ResourceBuilder(EntryReader):
 
 
 def _refusal(kind: AnyType, wanted: CommonProperties, raw: dict[str, Any]) -> PropertyError | None:
-    """Return why the resource will fail when it is applied; None if no reason is known yet."""
+    """Return the reason why the resource will fail when it is applied; None if no reason is known yet."""
     if kind.check_when_applied is not None:
         try:
             kind.check_when_applied(wanted, raw)

@@ -1,4 +1,4 @@
-"""Find all wrong names and types of values. A plain conversion reports only the first mistake."""
+"""Finds all invalid keys and values of a mapping. A plain conversion reports only the first mistake."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def _repair(left: dict[str, Any], path: Path, err: InputError, meant: str) -> bo
 
 
 def _is_container(value: Any, err: InputError) -> bool:
-    """Whether a value within the value is missing. The error would then occur again for the enclosing value."""
+    """
+    Whether the error is about a missing value inside this value. The error would then recur for the enclosing
+    value.
+    """
     return isinstance(value, (dict, list)) and isinstance(err, MisfitError) and not err.unknown_key
 
 

@@ -112,8 +112,8 @@ def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestE
 
 def as_written(root: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the document with its `ccm` section as the reference reads it: without keys that have no value,
-    messages as text.
+    Return the document with its `ccm` section as in the reference: keys without a value are omitted, and
+    messages are text.
     """
     section = root["ccm"]
     if not isinstance(section, dict):
@@ -162,7 +162,7 @@ def place_error(err: InputError, document: ManifestDocument, path: Path) -> NoRe
 
 
 def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> list[tuple[Place, str]]:
-    """Return the unknown keys at the top of a manifest, each with its place and a sentence."""
+    """Return a place and a warning for each unknown key at the top of a manifest."""
     known = Manifest.__struct_fields__
     found = []
     for key in root:
@@ -174,5 +174,5 @@ def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> l
 
 
 def parse_path(path: str) -> Path:
-    """Return the steps of a written path such as `$.require[0]`."""
+    """Return the steps of a path that is written as text, such as `$.require[0]`."""
     return tuple(int(found[2]) if found[2] else found[1] or found[3] for found in _STEP.finditer(path))

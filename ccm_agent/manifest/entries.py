@@ -99,7 +99,10 @@ class EntryReader:
                 yield _merged(kind, defaults, own, name), (*path, number, name)
 
     def _check_single(self, kind: AnyType, body: dict[str, Any], path: Path) -> None:
-        """Refuse names with properties outside a list; they would otherwise be reported as unknown properties."""
+        """
+        Refuse several named resources without a list. Their names would otherwise be reported as unknown
+        properties.
+        """
         known = {*kind.properties.__struct_encode_fields__, *kind.rules.aliases}
         if body and all(key not in known and isinstance(own, dict | None) for key, own in body.items()):
             first = next(iter(body))

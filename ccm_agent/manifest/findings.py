@@ -1,4 +1,4 @@
-"""Findings of `ccm lint`, and their format: the place, the sentence, and the source line with a marker below it."""
+"""Findings of `ccm lint`, and their format: the place, the message, and the source line with a marker below it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _plain(text: str, _level: str) -> str:
 
 class Finding(Struct, frozen=True, kw_only=True):
     """
-    Something to fix in a manifest.
+    A problem in a manifest.
 
     Attributes:
         level: "error" if `ccm apply` would refuse it on some node; "warning" if it is allowed but probably a mistake.
@@ -82,7 +82,7 @@ def format_finding(finding: Finding, text: str, paint: Callable[[str, str], str]
 
 
 def _excerpt(text: str, place: Place) -> list[str]:
-    """Return the numbered source line and a marker below the word; nothing if the place has no line."""
+    """Return the numbered source line and a marker below the word; an empty list if the place has no line."""
     lines = text.split("\n")
     if not 0 < place.line <= len(lines):
         return []

@@ -160,7 +160,7 @@ class _ManifestLinter:
                 self._resources.extension(f"Choria CCM's `ccm` has no `{key}`", ("ccm", key))
 
     def _list(self, raw: Any, path: Path) -> None:
-        """Check the resources. If there is a mapping instead of a list, check its content as well."""
+        """Check the resources. If the value is a mapping instead of a list, check its content as well."""
         if isinstance(raw, list) and any(raw):
             self._resources.entries([(entry, (*path, number)) for number, entry in enumerate(raw)])
         elif isinstance(raw, dict) and raw:

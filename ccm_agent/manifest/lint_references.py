@@ -34,8 +34,7 @@ class ReferenceChecks:
 
     def declare(self, kind: AnyType, wanted: CommonProperties) -> Iterator[tuple[str, int, str]]:
         """
-        Declare the next resource. Yields each wrong reference: its property, its position there, and the
-        problem.
+        Declare the next resource. Yields the property, the position in it and the problem of each wrong reference.
         """
         own = {(kind.name, one) for one in (wanted.name, wanted.alias) if one}
         yield from self._wrong(kind, wanted, _EARLIER)
@@ -57,7 +56,7 @@ class ReferenceChecks:
                     yield field, number, f"{kind.name}#{wanted.name}: `{text}` in `{field}` {why}"
 
     def _why_wrong(self, field: str, text: str, found: Reference) -> str:
-        """Return why a reference cannot be right; "" if it can, or if only a node can determine it."""
+        """Return the reason why a reference is wrong; "" if it may be right, or if only a node can determine it."""
         if field in _EARLIER:
             return self._why_not_earlier(text, (found.type, found.name))
         return self._why_no_target(field, text, (found.type, found.name))
@@ -66,7 +65,7 @@ class ReferenceChecks:
         if self._has_children or key in self._known:
             return ""
         if self._ahead[key] > 0:
-            # an earlier template may render to a literal name; the same template renders to the same name
+            # an earlier template may render to this literal name, but equal templates render to the same name
             is_certain = has_markers(text) or key[0] not in self._templated
             return "is declared later: move it up" if is_certain else ""
         return "" if has_markers(text) or key[0] in self._templated else "is not declared"

@@ -110,7 +110,7 @@ class ResourceLinter:
             first = str(mistake.path[0]) if mistake.path else ""
             doubtful.add(rules.aliases.get(first, first))
             if len(mistake.path) == 1 and _is_expression(raw.get(first)) and takes_expression(kind, first):
-                continue  # only a node knows its value
+                continue  # its value depends on the node
             rule = _rule_of(kind, mistake.error, first)
             self._add(rule, title, mistake.error.message, path, mistake.path)
         if wanted is not None:

@@ -84,8 +84,8 @@ def keeps_type(kind: AnyType, written: str) -> bool:
 
 def takes_expression(kind: AnyType, written: str) -> bool:
     """
-    Whether a property that is not text can be a single expression: its type is kept, or a number is parsed
-    from text.
+    Whether a property that is not text can be a single expression. The type of its value is kept, or a number
+    is parsed from the text.
     """
     is_number = any(isinstance(one, msgspec.inspect.IntType) for one in _choices(kind, written))
     return is_number or keeps_type(kind, written)

@@ -44,7 +44,7 @@ def reverse_references(resources: Sequence[ResolvedResource], place: Callable[[P
 
 
 def why_not_refreshed(kind: AnyType) -> str:
-    """Return why resources of a type cannot be the target of `notify`; "" if they can."""
+    """Return the reason why resources of a type cannot be the target of `notify`; "" if they can."""
     if "subscribe" in kind.properties.__struct_fields__:
         return ""
     return (

@@ -32,4 +32,4 @@ renamed.
 """
 
 ALWAYS = frozenset({"syntax"})
-"""Rules that cannot be silenced, because no other check is possible after they fail."""
+"""Rules that cannot be silenced, because a violation prevents all other checks."""

@@ -100,7 +100,7 @@ def _check_name(wanted: CommonProperties) -> None:
 
 def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
     """
-    Refuse a value of `ensure` that the type does not have, and fill in its default.
+    Refuse a value of `ensure` that the type does not support, and fill in the default.
 
     Raises:
         PropertyError: The value is missing, or the type does not support it.
@@ -115,7 +115,7 @@ def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
 
 
 def _format_ensure_values(kind: AnyType) -> str:
-    """Format the values of `ensure` for a sentence; the property's description if any text is valid."""
+    """Format the valid values of `ensure` for a sentence. If any text is valid, return the property's description."""
     if kind.ensure:
         return either(kind.ensure)
     field = next(one for one in msgspec.structs.fields(kind.properties) if one.name == "ensure")

@@ -111,7 +111,7 @@ class PluginCommand(Struct, frozen=True, kw_only=True):
         spec: The command as written.
         file: The plugin file, for errors.
         below: The subcommands; a command with subcommands only groups them.
-        refusal: Why the command cannot be run; "" if it can.
+        refusal: The reason why the command cannot be run; "" if it can.
     """
 
     spec: CommandSpec
@@ -153,7 +153,7 @@ class PluginReader:
     Reads plugin files.
 
     Args:
-        why_not_trusted: Returns why the file at a path must not be used; "" if it may be used.
+        why_not_trusted: Returns the reason why the file at a path must not be used; "" if it may be used.
     """
 
     def __init__(self, why_not_trusted: Callable[[str], str] = lambda _: "") -> None:
@@ -262,7 +262,7 @@ def _refusal(spec: CommandSpec) -> str:
 
 def _check(command: PluginCommand) -> None:
     """
-    Refuse a command that could not be called or run.
+    Refuse a command that cannot be called or run.
 
     Raises:
         DocumentError: The command is not valid; the error includes its name.

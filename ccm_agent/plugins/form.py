@@ -26,7 +26,7 @@ class FormUser(Protocol):
 
         Args:
             question: The text of the question.
-            otherwise: The default, used for an empty line.
+            otherwise: The default, which is used for an empty line.
             about: The help text, shown if the person asks for it.
             is_secret: Whether to hide the answer.
         """

@@ -47,7 +47,7 @@ ab_error() {
 
 ab_panic() { ab_error "$@"; exit 1; }
 """
-"""The file at the path in `BashHelperPath`."""
+"""The content of the file at `BashHelperPath`."""
 
 
 class PluginProgram(Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ def pauses(command: PluginCommand) -> Iterator[float]:
 
 def _growing(backoff: BackoffSetting, low: float, step: float, steps: int) -> Iterator[float]:
     for number in range(1, backoff.max_attempts):
-        # random, so that many hosts do not try at the same moment
+        # randomized to prevent simultaneous attempts by many hosts
         yield (low + step * min(number, steps - 1)) * random.uniform(0.5, 1.5)
 
 

@@ -41,7 +41,7 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
         hours: The hours in which the rule matches; empty for always.
         written_hours: The hours as written.
         layer: The limits for resources.
-        withheld: The data that events do not contain for the requester.
+        withheld: The data that is omitted from events for the requester.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         max_mode: "plan" if no request over the bus may change anything.
         layer: The limits for all requests over the bus.
         rules: In the order of evaluation.
-        withheld: The data that no event over the bus contains.
+        withheld: The data that is omitted from all events over the bus.
     """
 
     source: str

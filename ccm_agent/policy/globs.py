@@ -43,7 +43,7 @@ class PathGlob(Struct, frozen=True):
         return bool(self._states(directory))
 
     def _states(self, path: str) -> set[int]:
-        """Return the numbers of names of the pattern that the names of a path can consume."""
+        """Return the possible numbers of pattern names that the names of a path match."""
         states = self._with_skips({0})
         for name in _names_in(path):
             after: set[int] = set()

@@ -1,5 +1,5 @@
 """
-The limits of one run: those of the rule that decided, and of the whole policy.
+The limits of one run: those of the deciding rule, and those of the whole policy.
 
 Pure functions: the caller resolves symlinks first. Each method returns the error to raise, or None if the operation is allowed.
 """
@@ -23,7 +23,10 @@ from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
 _PATH_TYPES = ("file", "edit", "config", "archive", "scaffold")
 _CONTAINER_TYPE = "apply"
-"""Its resources are checked individually, so a list of types need not contain it."""
+"""
+A type that contains other resources. They are checked individually, so a list of types need not contain this
+type.
+"""
 
 
 class CompiledLimits(Struct, frozen=True, kw_only=True):
@@ -32,7 +35,8 @@ class CompiledLimits(Struct, frozen=True, kw_only=True):
 
     Attributes:
         paths, sources, packages, services: See `model.records.policy.Limits`.
-        types: For `only`, all allowed types, including those that its other lists imply. Empty for every type.
+        types: For `only`, all allowed types, including those that its other lists imply. Empty if every type is
+            allowed.
     """
 
     types: frozenset[str] = frozenset()
@@ -96,7 +100,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         denial: If set, the reason why nothing is allowed.
         is_restricted: Whether this is a plan or check of a principal that may not apply. No command of the
             manifest is then run, and only the manifest's own files are read.
-        withheld: The data that the run's events do not contain: "output", "diff".
+        withheld: The data that is omitted from the run's events: "output", "diff".
     """
 
     who: str = ""

@@ -23,7 +23,7 @@ LOOKING = ("plan", "check")
 """Modes that change nothing. They run guards and checks of the manifest, unless they are restricted."""
 
 _WAYS = {"assignment": "by an assignment", "schedule": "by a schedule"}
-"""Descriptions of actions that identify the origin of a run. The mode describes what the run does."""
+"""Descriptions of actions that identify the origin of a run. The mode describes the run itself."""
 
 _PHRASES = {
     "exec": "to run commands",
@@ -48,13 +48,13 @@ class Ruling(Struct, frozen=True, kw_only=True):
     A decision of the policy.
 
     Attributes:
-        is_allowed: Whether the run may begin, or the query is answered.
+        is_allowed: Whether the run may start or the query may be answered.
         reason: A sentence, also for allowed requests.
         code: The code of a refusal.
-        rule: The rule that decided; "" if none matched.
+        rule: The deciding rule; "" if no rule matched.
         place: File and line of the rule.
         grant: The permissions of the run; None for no limits. A refusal grants nothing.
-        skipped: The rules before it.
+        skipped: The rules before the deciding rule.
     """
 
     is_allowed: bool
@@ -114,7 +114,7 @@ def _decide(policy: Policy | None, principal: Principal, action: str, mode: str,
 def _mismatch(
     rule: CompiledRule, policy: Policy, principal: Principal, action: str, local: datetime
 ) -> SkippedRule | None:
-    """Return why a rule does not match; None if it matches."""
+    """Return the reason why a rule does not match; None if it matches."""
     why, is_closed = "", False
     if not _is_meant(rule, principal):
         why = f"it does not apply to {principal.title}"

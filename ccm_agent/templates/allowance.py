@@ -25,13 +25,13 @@ ELEMENT_BYTES = 40  # bytes that are charged for one element of a list
 
 class Allowance:
     """
-    The remaining limits of the evaluations that share this object.
+    The remaining steps, memory and CPU time of the evaluations that share this object.
 
     Args:
-        steps: Steps; None for the limit of one manifest (also for the other arguments).
+        steps: The number of steps. For each argument, None means the limit of one manifest.
         memory_bytes: Approximate size of all values that are created.
         cpu_s: CPU time of the evaluating threads; evaluations below a thousand steps are not measured.
-        is_timed: Whether to measure the CPU time of the calling thread from now on. Use it only for one
+        is_timed: Whether to start measuring the CPU time of the calling thread. Use it only for a single
             evaluation in this thread.
     """
 
@@ -53,7 +53,7 @@ class Allowance:
 
     def spend(self, steps: int) -> None:
         """
-        Count the steps of a function that expressions call.
+        Charge steps for a function that an expression calls.
 
         Raises:
             ExpressionLimitError: No steps are left.
@@ -66,7 +66,7 @@ class Allowance:
 
     def hold(self, size_bytes: int) -> None:
         """
-        Count the bytes of a new value.
+        Charge the bytes of a new value.
 
         Raises:
             ExpressionLimitError: The memory limit is exceeded.
@@ -91,7 +91,7 @@ class Allowance:
 
     def check_clock(self) -> None:
         """
-        Count the CPU time of this thread since the last call.
+        Charge the CPU time that this thread has used since the last call.
 
         Raises:
             ExpressionLimitError: The CPU time limit is exceeded.

@@ -1,8 +1,8 @@
 """
 Broker lookups for expressions and templates, called from the rendering thread.
 
-Evaluation is synchronous, and the broker client runs on an event loop: the call is scheduled on the loop, and
-the thread waits for the answer. A call from the loop's own thread would deadlock, so it is refused.
+Evaluation is synchronous, but the broker client runs on an event loop. The call is scheduled on the loop, and
+the thread waits for the result. A call from the loop's own thread would deadlock, so it is refused.
 """
 
 from __future__ import annotations

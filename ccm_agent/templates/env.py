@@ -47,7 +47,7 @@ class Environment(ExpressionScope):
     The values and functions for the expressions and templates of one run.
 
     Attributes:
-        is_restricted: Whether expressions have `lookup`, but no function that reads from the host.
+        is_restricted: Whether expressions can use `lookup`, but no function that reads from the host.
         renderer: The render process for whole-file templates; None to render them in this process.
         depth: The current nesting of templates that render each other.
     """

@@ -400,7 +400,7 @@ _FALSE = ("0", "f", "false")
 
 
 def _ish(kind: str, raw: str) -> bool | None:
-    """Whether a value is truthy, falsy or null-like; None for another kind."""
+    """Whether a value is truthy, falsy or null-like, depending on `kind`; None for an unknown kind."""
     is_null = not raw or raw[0] == "n"
     text = string_of(raw).lower() if raw[:1] == '"' else None
     if kind == "*":

@@ -149,7 +149,7 @@ def _from_string(text: str, _argument: str) -> str:
     return string_of(first_value(text)) if is_valid(text) else ""
 
 
-# `@dig` is missing here: it searches, so it is part of the search in gjson.py
+# `@dig` is in gjson.py, because it needs the search
 MODIFIERS: dict[str, Callable[[str, str], str]] = {
     "pretty": _pretty,
     "ugly": lambda text, _argument: ugly(text),

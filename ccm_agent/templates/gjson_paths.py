@@ -280,8 +280,8 @@ def last_name(path: str) -> str:
 
 def wild_match(text: str, pattern: str) -> bool:
     """
-    Whether a text matches a pattern of `*`, `?` and `\\` escapes. Takes time in the product of their
-    lengths.
+    Whether a text matches a pattern of `*`, `?` and `\\` escapes. The time is proportional to the product of
+    their lengths.
     """
     tokens: list[tuple[str, bool]] = []  # (character, whether it is special)
     chars = iter(pattern)

@@ -56,7 +56,7 @@ class Pattern:
     def __init__(self, text: str) -> None:
         _refuse_single_bytes(text)
         self.text = text
-        # only without groups can RE2's fast automaton do the whole match
+        # RE2's fast automaton can do the whole match only without groups
         self._matcher = _compile(text, never_capture=True)
 
     def matches(self, text: str) -> bool:

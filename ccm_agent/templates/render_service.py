@@ -1,8 +1,8 @@
 """
 The render process for whole-file templates: the child's side.
 
-It serves one job at a time. It has no secrets except those in the data of its jobs. It exits after it was idle
-for a while. It also exits after a template exceeded a limit, because its caches may take most of the memory
+It serves one job at a time. It has no secrets except those in the data of its jobs. It exits after some idle
+time. It also exits after a template has exceeded a limit, because its caches may then use most of the memory
 limit.
 """
 
@@ -46,7 +46,7 @@ class RenderChannel(Protocol):
         ...
 
     def answer(self) -> bytes:
-        """Return the answer to a request; b"" if the parent is gone."""
+        """Return the answer to a request; b"" if the parent has exited."""
         ...
 
     def send(self, message: bytes) -> None:

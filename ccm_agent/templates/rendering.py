@@ -1,7 +1,7 @@
 """
 The render process for whole-file templates: the parent's side.
 
-A template comes from a manifest and can use everything in its language. The kernel limits the CPU time and
+A template comes from a manifest and can use all features of its language. The kernel limits the CPU time and
 memory of the render process, which has no credentials. If the process dies, only one template has failed. The
 parent reads files and queries the broker for the template, so the node's policy applies. `render_service.py` is
 the child's side.
@@ -147,7 +147,7 @@ class RenderFailed(Struct, frozen=True, tag=True, kw_only=True):
 
 
 Said = HostFunctionCall | RenderStarted | RenderedFile | RenderDone | RenderFailed
-"""A message of the process; the last one of a job is RenderDone or RenderFailed."""
+"""A message of the process. The last message of a job is RenderDone or RenderFailed."""
 
 said = msgspec.msgpack.Decoder(Said)
 
@@ -168,7 +168,7 @@ class Renderer:
 
     def text(self, job: TextJob, environment: ExpressionScope) -> str:
         """
-        Render a template with an environment; its changes of the data are discarded.
+        Render a template with an environment. Changes that the template makes to the data are discarded.
 
         Raises:
             CcmError: See `Environment.render`.

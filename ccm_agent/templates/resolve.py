@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # The two most common forms of expressions are evaluated here, without loading the expression language.
-# Any special case falls back to the language, so there is only one semantics and one set of errors.
+# Special cases fall back to the language, so semantics and errors are the same.
 _FACT_PATH = re.compile(r"(Facts|Data)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\Z")
 _LOOKUP = re.compile(
     r"""lookup\(\ *(?:"([A-Za-z0-9_.-]+)"|'([A-Za-z0-9_.-]+)')\ *

@@ -59,8 +59,8 @@ WHERE_STEPS = 100_000
 WHERE_BYTES = 8 * 1024 * 1024
 WHERE_CPU_S = 0.05
 """
-Limits of such an expression on one node. Every operator with read access can send one to every node, so the
-limits are far lower than for a manifest's expressions.
+Limits of such an expression on one node. Every operator with read access can send an expression to every node,
+so the limits are far lower than for a manifest's expressions.
 """
 
 _EQUAL, _UNEQUAL, _IN, _NOT_IN, _EXISTS, _MISSING = "=", "!=", "in", "notin", "exists", "missing"
@@ -239,7 +239,7 @@ class Where:
             return False
 
     def failure(self, node: str, facts: Mapping[str, Any]) -> ExpressionError | None:
-        """Return why the expression fails for a node; None if it does not fail."""
+        """Return the error of the expression for a node; None if it does not fail."""
         try:
             self._run(node, facts)
         except ExpressionError as err:

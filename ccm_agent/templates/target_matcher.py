@@ -1,9 +1,10 @@
 """
 Match the selectors of requests and assignments against this node, outside the event loop.
 
-One thread evaluates them in sequence. Each expression has limits (`templates/selector.py`), so the thread is
-never busy for long. Requests are also answered in sequence, so the total time of their expressions is limited
-as well. Otherwise an operator who sends many costly expressions could block all other requests to the node.
+One thread evaluates the selectors and expressions in sequence. Each expression has limits
+(`templates/selector.py`), so the thread is never busy for long. Requests are also answered in sequence, so the
+total time of their expressions is limited as well. Otherwise, many costly expressions of one operator could
+block all other requests to the node.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ def render_tree(
 
 def render_apart(source: Tree, wanted: DirectoryOptions, environment: Environment) -> RenderedDirectory:
     """
-    Render all templates of a source in the environment's render process, or in this process without one.
+    Render all templates of a source in the environment's render process, or in this process if there is none.
 
-    Blocking: call it in a thread. The templates' changes of the data are discarded.
+    Blocking: call it in a thread. Changes that templates make to the data are discarded.
 
     Raises:
         FileError: An entry of the source is neither a file nor a directory.

@@ -47,7 +47,7 @@ class ResourceDefinition(Struct, kw_only=True):
 
     Attributes:
         type, name: Type and name of the object.
-        said: The written properties.
+        said: The properties as written.
         after: Ids of the definitions that must come before it.
         parts: The documents that define it.
     """
@@ -103,7 +103,7 @@ def merge_definitions(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]
 
 
 def _definitions_in(part: ManifestPart) -> Iterator[ResourceDefinition]:
-    """Yield the definitions of one document: `name` may be a list."""
+    """Yield the definitions of one document. There are several if `name` is a list."""
     if len(part.value) != 1:
         kind = part.value.get("type") if "name" in part.value else None
         written = f"`{kind}: {{name: …}}`" if kind in KEYS else "`file: {name: …}`"

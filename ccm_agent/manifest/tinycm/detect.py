@@ -20,8 +20,8 @@ def is_tinycm(name: str, text: str) -> bool:
     """
     Whether a manifest is TinyCM's.
 
-    A manifest with a name like `*.cm.yml` is. Another manifest is if it has no `ccm` section and either begins
-    with `global` or `hosts`, or has a document that defines a file or a package.
+    This is the case if its name is like `*.cm.yml`. Otherwise it must have no `ccm` section, and either begin
+    with `global` or `hosts` or have a document that defines a file or a package.
     """
     if name.partition("?")[0].endswith(_ENDINGS):
         return True

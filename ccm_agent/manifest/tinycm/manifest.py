@@ -61,7 +61,7 @@ class ManifestPart(Struct, frozen=True, kw_only=True):
         text: Its text, padded with empty lines at the start, so line numbers match the manifest.
         line: The first line of the document.
         source: The manifest's name.
-        is_flat: Whether the document has the keys of a file at its top level, although `value` is `{file: …}`.
+        is_flat: Whether the document has the keys of a file at its top level. In `value` they are below `file`.
     """
 
     value: Mapping[str, Any]

@@ -33,7 +33,7 @@ def upper_char(char: str) -> str:
 
 
 def lower(text: str) -> str:
-    """Convert the text to lower case, each character separately: there is no final sigma."""
+    """Convert the text to lower case, each character separately, so a final sigma is not special."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
 
 

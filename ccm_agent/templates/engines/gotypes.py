@@ -77,7 +77,7 @@ def strings(items: Iterable[str]) -> TypedList:
 
 
 class NilMap(dict[str, Any]):
-    """A nil map. It reads like an empty map, and keys cannot be added."""
+    """A nil map. It reads like an empty map, but keys cannot be added."""
 
     __slots__ = ()
 

@@ -389,7 +389,7 @@ def _misfit(
     node: Node,
     arguments: list[Node],
 ) -> EvaluationError | None:
-    """Return why the arguments do not match an overload; None if they match."""
+    """Return the reason why the arguments do not match an overload; None if they match."""
     least = len(overload) - 1 if function.is_variadic else len(overload)
     if len(natures) < least or (len(natures) > len(overload) and not function.is_variadic):
         plural = "" if least == 1 else "s"

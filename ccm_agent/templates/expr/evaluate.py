@@ -47,7 +47,7 @@ Run = Callable[[Frame], Any]
 
 
 class _ChainEnd(Exception):
-    """Signals that a `?.` met nil, which makes the whole chain nil."""
+    """Signals that the value before a `?.` is nil, which makes the whole chain nil."""
 
 
 class Compiler:

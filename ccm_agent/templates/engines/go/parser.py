@@ -92,8 +92,7 @@ class _Parser(TokenCursor):
 
     def _keep(self, name: str, body: Body) -> None:
         """
-        Store a template. An empty template never replaces another one; a second one with content is an
-        error.
+        Store a template. An empty template never replaces another one. A second template with content is an error.
         """
         known = self._bodies.get(name)
         if known is None or _is_empty(known):

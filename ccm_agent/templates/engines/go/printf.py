@@ -54,7 +54,7 @@ class _Printer:
         self._arguments = arguments
         self._next = 0
         self._reordered = False
-        self._good = True  # whether the last [n] named an existing argument
+        self._good = True  # whether the last [n] referred to an existing argument
         self._after_index = False
 
     def run(self) -> str:

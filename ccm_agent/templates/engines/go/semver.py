@@ -132,7 +132,7 @@ class _Wanted:
     Attributes:
         operator: As written.
         version: The version, with zeroes for omitted numbers.
-        given: How many of the three numbers precede the first omitted one.
+        given: The number of version parts before the first omitted part, at most three.
     """
 
     operator: str
@@ -234,7 +234,7 @@ def _at_most(version: Version, wanted: _Wanted) -> bool:
 
 
 def _tilde(version: Version, wanted: _Wanted) -> bool:
-    """Whether major is the same, and minor too if it is given."""
+    """Whether the major number is the same, and also the minor number if it is given."""
     least = wanted.version
     if version.compare(least) < 0:
         return False

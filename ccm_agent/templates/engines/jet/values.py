@@ -79,7 +79,7 @@ class Ints(GoValue):
     stop: int
 
     def go_text(self) -> str:
-        """Print as in the reference: the number before the first one, and the end."""
+        """Print as in the reference: the number before the start, and the end."""
         return f"{{-1 {self.start - 1} {self.stop}}}"
 
 

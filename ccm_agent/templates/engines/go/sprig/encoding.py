@@ -65,8 +65,7 @@ def _wrong_base64(data: bytes) -> int:
 
 def _wrong_padding(data: bytes, place: int, held: int) -> int:
     """
-    Check the padding from the first `=` on, which follows two or three characters of a group; see
-    `_wrong_base64`.
+    Check the padding, which follows two or three characters of a group. See `_wrong_base64` for the result.
     """
     rest = [index for index in range(place + 1, len(data)) if data[index] not in _LINE_ENDS]
     if held == 2:

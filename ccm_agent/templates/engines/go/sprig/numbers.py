@@ -28,7 +28,7 @@ _WITH_FRACTION = re.compile(r"([+-]?[0-9]*)\.[0-9]*")
 
 
 def to_int(value: Any) -> int:
-    """Convert a value to an integer: a text by its leading digits, and 0 if it is not a number."""
+    """Convert a value to an integer; 0 if it is not a number."""
     if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
@@ -78,7 +78,7 @@ def _float64(value: Any) -> float:
 
 
 def _atoi(text: str) -> int:
-    """Parse decimal digits; return 0 for other text, and the nearest int for too many digits."""
+    """Parse decimal digits. Other text is 0, and a number that does not fit becomes the nearest int."""
     number = parse_integer(text, 10)
     return 0 if number is None else max(INT_MIN, min(INT_MAX, number))
 
@@ -117,7 +117,7 @@ def _mod(left: Any, right: Any) -> Int64:
 
 
 def _divided(left: int, right: int) -> tuple[int, int]:
-    """Return the quotient, truncated towards zero, and the remainder, with the sign of the left side."""
+    """Return the quotient, truncated towards zero, and the remainder, which has the sign of the left side."""
     if right == 0:
         raise TemplateError("division by zero")
     quotient = abs(left) // abs(right)
@@ -191,7 +191,7 @@ def _ceil(value: Any) -> float:
 
 
 def _whole(cut: Callable[[float], int], number: float) -> float:
-    """Round to an integer that keeps its sign if it is zero: Go rounds -0.5 up to -0."""
+    """Round to an integer. A zero keeps its sign, because Go rounds -0.5 up to -0."""
     return math.copysign(cut(number), number) if math.isfinite(number) else number
 
 
