@@ -67,8 +67,8 @@ def test_people_are_reported_when_in_their_words(told: tuple[str, str], words: s
         (("", "UTC", 5, None), "--tz requires --cron"),
         (("0 0 2 * * *", "Mars/Base", None, None), "--tz Mars/Base: unknown time zone; use a name such as Europe/Berlin"),
         (("0 0 2 * * *", "../etc", None, None), "--tz ../etc: unknown time zone; use a name such as Europe/Berlin"),
-        (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: this time has passed, and the broker would "
-         "send it at once"),
+        (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: this time has passed; the broker would "
+         "send the request immediately"),
     ],
 )  # fmt: skip
 def test_an_invalid_time_is_refused(said: Said, sentence: str) -> None:
