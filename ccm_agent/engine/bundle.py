@@ -62,8 +62,8 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
 
 
 def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
-    """Return the unpacked tar, up to the size limit. A few bytes of gzip can expand to gigabytes."""
-    # each entry takes a header and padding in addition to its content
+    """Return the unpacked tar, up to the size limit. Without the limit, a small bundle could expand to gigabytes."""
+    # each entry has a header and padding in addition to its content
     bound = limits.size_bytes + 1024 * limits.entries + 10_240
     with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
         plain = stream.read(bound + 1)

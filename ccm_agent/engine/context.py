@@ -293,7 +293,7 @@ class ManifestContext(ManifestScope):
         if event is None:
             return False
         if would_have_changed(event) and not self.noop:
-            # A change that a child only announced under noop has not happened. A change that an earlier process announced is
+            # A change that a child only announced under noop was not made. A change that an earlier process announced is
             # treated as a change, as in Choria CCM.
             return self.state.session.is_foreign(event)
         return event.changed
@@ -352,7 +352,7 @@ class ManifestContext(ManifestScope):
             self.state.options.metrics.checked(shown, name(check), seconds)
 
     async def finish(self, but: Any = None) -> None:
-        """Run the deferred last step of each provider except `but`. Raises HostError if one fails. See `Provider`."""
+        """Run the deferred last step of each provider except `but`; see `Provider`. Raises HostError if a step fails."""
         if (stop := self.state.stop) is not None and stop.is_kill:
             return
         for _, provider in list(self._providers.values()):
@@ -371,7 +371,7 @@ class ManifestContext(ManifestScope):
                 with suppress(CcmError):  # the first error is the one that ends the run
                     await self.finish()
         finally:
-            # Providers and this context refer to each other. Waiting for the garbage collector would take longer than the run.
+            # Providers and this context refer to each other. The garbage collector would free them only some time after the run.
             self._providers.clear()
 
     # ---- internal ----
@@ -436,7 +436,7 @@ class ManifestContext(ManifestScope):
         Evaluate a text, in a thread if that may block.
 
         Most texts are cheap, and switching to a thread would cost more. An expensive evaluation is abandoned and repeated in a
-        thread; that is safe because evaluating changes nothing.
+        thread. This is safe because an evaluation does not change anything.
         """
         if len(text) <= BRIEF_LENGTH and not self.state.takes_time(text):
             try:
@@ -448,7 +448,7 @@ class ManifestContext(ManifestScope):
 
     def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent | None:
         """
-        Return the last outcome of a resource. None if the run ended before the resource; only `rescue` continues in that case.
+        Return the last outcome of a resource. None if the run ended before the resource, which only `rescue` accepts.
         """
         parsed = parse_reference(reference)
         event = None

@@ -42,13 +42,13 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
         port: Returns a further port by its name in `ResourceContext.port`; KeyError if this program does not have it.
         read_document: Parses a manifest's text. The second argument is the manifest's name in error messages.
         register: Publishes a service entry. None without a broker.
-        probe: Answers providers' questions about the host. None uses the real host.
+        probe: Checks the host for providers. With None, the real host is checked.
         version: This program's version, for events.
         resolve_path: Resolves all symlinks of an absolute path, for the node's policy. Blocking.
         secrets: Collects the secrets of all runs for the process's log. None without a log.
         refreshes: The store of pending refreshes. With None, they are forgotten when a run ends.
-        open_secret: Opens a secret by name, in a thread; raises BusError. With None, this program opens no secrets.
-        slots: Takes slots of the fleet. With None, resources with `slots` fail because this program has no slots.
+        open_secret: Opens a secret by name, in a thread; raises BusError. With None, this program cannot open secrets.
+        slots: Takes slots of the fleet. With None, resources with `slots` fail because this program cannot take slots.
         creations: The folder with the records of the resources that runs created. With None, nothing is recorded or pruned.
     """
 

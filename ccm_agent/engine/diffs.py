@@ -48,7 +48,7 @@ class RunDiffs:
 
     Args:
         masker: Removes secrets from the diffs.
-        is_wanted: Whether the run was asked for diffs. If not, nothing is read or compared.
+        is_wanted: Whether diffs were requested. If not, nothing is read or compared.
         is_withheld: Whether the node's policy withholds diffs.
         is_restricted: Whether the run is a plan of an operator who may not apply. A resource's `diff: true` then has no effect.
         on_diff: See `engine.request.OnDiff`.
@@ -81,9 +81,9 @@ class RunDiffs:
         hides: bool = False,
     ) -> ResourceDiff | None:
         """
-        Return the changes that the steps of a decision make. None if the run was not asked for diffs. Never raises.
+        Return the changes that the steps of a decision make. None if diffs were not requested. Never raises.
 
-        `hides`: Lines of files are not shown, as for files that some local users cannot read.
+        With `hides`, lines of files are not shown, as for files that some local users cannot read.
         """
         if not self._is_wanted:
             return None
@@ -138,8 +138,7 @@ class RunDiffs:
         self, contents: Sequence[FileChange], shows_private: bool, *, is_local: bool = False
     ) -> list[FileDiff]:
         """
-        Compare contents. Blocking. With `is_local` the diff is for `on_diff`, and it does not count against the limits of
-        events.
+        Compare contents. Blocking. With `is_local`, the diff is for `on_diff`, and the limits of events do not apply.
         """
         limits = TextLimits()
         files = []

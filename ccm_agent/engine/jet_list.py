@@ -16,7 +16,7 @@ def resources_from_jet(
     name: str, expressions: Expressions, document: ManifestDocument
 ) -> tuple[list[Any], ManifestDocument]:
     """
-    Return the raw resources in the template's output, and the output as their document.
+    Return the raw resources in the template's output, and the output as the document that contains them.
 
     Raises:
         InputError: The template cannot be read or rendered, or does not print a list.

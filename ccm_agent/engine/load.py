@@ -76,7 +76,7 @@ class MakeExpressions(Struct, frozen=True):
     """
     Creates the expressions for the data of one run. The run's facts, environment and directory do not change.
 
-    `secrets` opens the run's secrets. `confine` checks the expressions' reads against the node's policy. None means no policy.
+    `secrets` opens the run's secrets. `confine` checks the reads of expressions against the policy; None if there is no policy.
     """
 
     make: Any
@@ -221,8 +221,8 @@ def _resources(
 
 def check_order(loaded: ResolvedManifest) -> None:
     """
-    Refuse a manifest in which a resource requires or rescues a resource that is not declared before it. Nothing has been
-    changed.
+    Refuse a manifest in which a resource requires or rescues a resource that is not declared before it. This check
+    precedes all changes.
 
     Two cases are checked only when the resources are applied. A required resource with `control` may be skipped. A resource
     after a child manifest may require a resource that the child declares.

@@ -150,8 +150,8 @@ def mask_event(
     """
     Mask secrets in an event: in its properties, state, errors, output and names.
 
-    In `content` only certain secrets are masked, because it is not sent over the bus. With `hides_digests` the resource
-    contains a sealed secret. A short secret could be guessed from a digest of the content.
+    In `content`, only values that are certainly secret are masked, because it is not sent over the bus. Use `hides_digests` if
+    the resource contains a sealed secret, because a short secret could be guessed from a digest of the content.
     """
     if hides_digests:
         event.status = _without_digests(msgspec.to_builtins(event.status))
@@ -223,7 +223,7 @@ def _told(event: TransactionEvent) -> str:
 
 
 def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
-    """Mask properties or a state. In the `plain` fields only certain secrets are masked."""
+    """Mask properties or a state. In the `plain` fields, only values that are certainly secret are masked."""
     values = msgspec.to_builtins(found)
     if not isinstance(values, dict):
         return masker.value(values)

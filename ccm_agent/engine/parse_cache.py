@@ -1,5 +1,5 @@
 """
-A cache of parsed manifests: a node that applies the same text for years parses it once.
+A cache of parsed manifests. A node that applies the same text many times parses it only once.
 """
 
 from __future__ import annotations

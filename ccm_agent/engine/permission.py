@@ -1,8 +1,8 @@
 """
 The node's policy within one run: checks what a resource, a template, a health check or a child manifest may access.
 
-A `Grant` decides about names and paths. This module determines the names and paths of a resource. Paths are resolved only just
-before the resource is applied, because an earlier resource may have created a symlink.
+A `Grant` decides which names and paths are allowed. This module determines the names and paths of a resource. Paths are
+resolved only just before the resource is applied, because an earlier resource may have created a symlink.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Resolve = Callable[[str], str]
 
 class Permission:
     """
-    Decides about the accesses of one run.
+    Decides which accesses of one run are allowed.
 
     Attributes:
         root: The directory of the outermost manifest. Files in it may be read. "" if the manifest has no directory.
@@ -66,7 +66,7 @@ class Permission:
 
     async def refusal(self, declared: ResolvedResource, directory: str) -> PolicyError | None:
         """
-        Return the reason why a resource may not be managed. None if it may, based on the properties that are known now.
+        Return the reason why a resource may not be managed, based on the properties that are known now. None if it may.
 
         Args:
             declared: The resource.
@@ -95,7 +95,7 @@ class Permission:
         return not self.is_restricted and self._grant.refuse_command(kind.name) is None
 
     def refuse_command(self, what: str) -> PolicyError:
-        """Return the reason why a command is not run. Call it only if `may_run_commands` is False."""
+        """Return the error for a command that is not run. Call this only if `may_run_commands` is False."""
         return self._grant.refuse_command(what) or self.unknown(f"{what} is not run")
 
     def _refuse_kind(self, declared: ResolvedResource) -> PolicyError | None:

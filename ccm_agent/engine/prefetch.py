@@ -29,8 +29,8 @@ class StatePrefetcher:
     """
     Reads the states of a manifest's resources in batches.
 
-    The first batch has all resources of a type. After a change the batches have one, two, four resources and so on. If every
-    resource must be changed, no state is read twice. If few must be changed, almost every state is read only once more.
+    The first batch contains all resources of a type. Each change discards the states that were read ahead. The next batches then
+    contain one, two, four resources and so on. This limits repeated reads, whether many or few resources change.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class StatePrefetcher:
         Args:
             resources: The resources of one manifest.
             changes: Counts the changes of the whole run.
-            may_look: Whether the node's policy allows reading a resource's state; None means no policy.
+            may_look: Returns whether the node's policy allows reading a resource's state. None if there is no policy.
         """
         self._changes = changes
         self._may_look = may_look

@@ -1,7 +1,7 @@
 """
-The pending refreshes of one run: those that earlier runs left, and those that its own changes cause.
+The pending refreshes of one run, which earlier runs left or its own changes cause.
 
-Within a run the session's events decide which subscribers are refreshed, as in Choria CCM. Across runs the log decides. A
+Within a run, the session's events determine which subscribers are refreshed, as in Choria CCM. Across runs, the log does. A
 change is recorded before it is made. The record is removed when each subscriber has been refreshed or is no longer declared.
 """
 
@@ -196,7 +196,7 @@ class Refreshes:
     async def ended(
         self, declared: ResolvedResource, context: ManifestScope, event: TransactionEvent
     ) -> None:
-        """Record the outcome of a resource: it may have been refreshed, or did not change after all. Completes the event."""
+        """Record whether a resource was refreshed, or did not change after all. Sets `refresh_pending` of the event."""
         if self._log is None:
             return
         is_real = not (context.noop or context.health_check_only)
@@ -253,7 +253,7 @@ class Refreshes:
             return
         is_refreshed = event.status is not None and not event.noop
         if is_real and (is_refreshed or is_excluded):
-            # a subscriber that ran did so after all earlier resources, including triggers that failed
+            # the subscriber ran after all of its triggers, including those that failed
             await self._refreshed(declared, kept, of_all=is_excluded or event.changed)
         event.refresh_pending = [
             reference

@@ -26,9 +26,9 @@ before the run continues. An error in it ends the run.
 
 OnDiff = Callable[[ResourceDiff, ResourceDiff], None]
 """
-Called with the diff of an event before the event itself. The second argument is the same diff as this process's user may see
-it. It includes lines of files that the user can read and others cannot. It is meant for a terminal and must not be stored or
-sent.
+Called with the diff of an event before the event itself. The second argument is the same diff for the user of this
+process. It includes lines of files that this user can read and others cannot. It is meant for a terminal and must not be stored
+or sent.
 """
 
 OnStart = Callable[[SessionStart], Awaitable[None] | None]
@@ -164,10 +164,10 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         on_diff: Receives the diffs of private files for the user's terminal. With None, these diffs are not made.
         selection: The resources that the run applies; the others are skipped. None selects all.
         undo_log: Stores the run's changes for an undo. With None, they are not stored.
-        lock: Called with the references of a resource. Returns the reason why an operator locked it on this node, "" if it is
-            not locked.
+        lock: Called with the references of a resource. Returns the reason why an operator locked the resource on this node;
+            "" if it is not locked.
         managed_elsewhere: Returns the resources that the other sources of this node manage, as keys of `Engine.managed`. If it
-            returns None, they are unknown and nothing is pruned. None in place of a function means there are no other sources.
+            returns None, they are unknown and nothing is pruned. With None in place of a function, there are no other sources.
     """
 
     noop: bool = False
@@ -229,7 +229,7 @@ class Engine(Protocol):
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:
         """
-        Return `type#name` of each resource that a manifest and its children would manage here. Nothing is read or changed.
+        Return `type#name` of each resource that a manifest and its children would manage here. No resource is read or changed.
 
         The keys allow comparing the resources of two manifests, even if a secret in a name is masked in only one of them.
 

@@ -96,7 +96,7 @@ class LocalEngine:
     async def _load(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
         document = await self._document(source)
         if state.permission is not None and (source.path or source.directory):
-            # if the manifest were in the root directory, every file would be in its directory
+            # "" for a manifest in `/`, because every file is below that directory
             state.permission.root = document.directory.rstrip("/")
         state.refreshes = state.refreshes_in(self._refresh_log(source, options=state.options))
         try:
@@ -216,7 +216,7 @@ class LocalEngine:
         return RunPrune(plan.state, plan.loaded, plan.prune_scope, self.deps.creations, self._salt)
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:
-        """Return what a manifest would manage; see `engine.request.Engine.managed`."""
+        """Return the resources that a manifest would manage; see `engine.request.Engine.managed`."""
         from ccm_agent.engine.ownership.managed import managed
 
         plan = await self.load(source, options)
@@ -262,7 +262,7 @@ class LocalEngine:
 
     async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
         """
-        Return the current state of a resource, which is identified only by its name.
+        Return the current state of the resource with this name.
 
         Raises:
             ManifestError: The type is unknown, or needs more than a name.

@@ -67,7 +67,7 @@ class SharedRunState:
         self.permission = _permission(deps, options)
         """The node's policy for this run; None if unrestricted."""
         if self.permission is not None and self.permission.is_restricted:
-            # an operator who may only plan could otherwise write a manifest that reveals a secret character by character
+            # otherwise, an operator who may only plan could write a manifest that reveals a secret character by character
             self.secrets.refuse(self.permission.refuse_secret)
         self.refreshes = self.refreshes_in(None)
         self.undo = RunUndo(deps.files, options, self.masker, self.secrets)
@@ -105,7 +105,7 @@ class SharedRunState:
         """
         Whether rendering a text may read files or facts of the host, and so must happen in a thread.
 
-        A fact is gathered on first access, so only the first text that uses facts is slow.
+        Facts are gathered on first access, so only the first text that uses a fact is slow.
         """
         if reads_host(text):
             return True

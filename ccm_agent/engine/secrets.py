@@ -1,4 +1,4 @@
-"""The known secrets of one run, and their removal from names, notes, errors and tracebacks."""
+"""The known secrets of one run. Masks them in names, notes, errors and tracebacks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Secrets:
 
     Args:
         process: The masker of the process's log, which also receives the secrets. None without a log.
-        open_sealed: Opens a sealed secret, in a thread. None if this program opens no secrets.
+        open_sealed: Opens a sealed secret, in a thread. None if this program cannot open secrets.
         on_open: Called with the name and the revision of each secret that was opened.
     """
 
@@ -123,7 +123,7 @@ class Secrets:
         return isinstance(value, list) and any(map(self._holds, value))
 
     def refuse_exposed(self, *resources: ResolvedResource) -> None:
-        """Make resources fail that have a secret in a command, because every user of the host can read commands."""
+        """Make resources with a secret in a command fail, because every user of the host can read commands."""
         for declared in resources if self._values else ():
             commands = declared.kind.rules.commands
             for field in (*sorted(commands), "name") if commands else ():

@@ -1,7 +1,7 @@
 """
-The resources that a run leaves out: those that its operator did not select, and those that an operator locked on this node.
+The resources that a run leaves out, because its operator did not select them or an operator locked them on this node.
 
-Their outcome is `skipped`, with the reason. A pending refresh that they cause remains pending.
+Their outcome is `skipped`, with the reason. Their pending refreshes remain pending.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Exclusions:
     def event(
         self, declared: ResolvedResource, run: RunContext, manifest: ManifestScope
     ) -> TransactionEvent | None:
-        """Return the outcome of a resource of a manifest that is left out. None if the resource must be applied."""
+        """Return the outcome of a resource that is left out. None if the resource must be applied."""
         if self._selection is not None and not self._takes(declared, manifest, self._selection):
             event = skip(declared, run, f"not selected by {self._selection}")
             event.code = NOT_SELECTED
@@ -114,7 +114,7 @@ class Exclusions:
         if any(_is_named(one, selection) for one in (declared, *around)):
             self._has_selected = True
             return True
-        # the manifest in it may contain selected resources
+        # the child manifest may contain selected resources
         return declared.kind.contains_manifest
 
     def _note_needs(self, declared: ResolvedResource) -> None:

@@ -141,7 +141,7 @@ class NodeSlots:
 
     async def take(self, claim: SlotClaim) -> bool:
         """
-        Acquire a slot and hold it until `leave`. Return whether this had to wait. After a wait, the host may have changed.
+        Acquire a slot and hold it until `leave`. Return whether there was a wait. After a wait, the host may have changed.
 
         Raises:
             SlotError: No slot became free in time, the run was stopped, or the broker cannot be reached.

@@ -1,5 +1,5 @@
 """
-The undo of one run: records the changes of a run, and selects what an undo leaves unchanged.
+Records the changes of one run for an undo, and selects the resources that an undo leaves unchanged.
 
 An undo is a run of resources with their earlier states. A resource is changed only if its state is still the state that the
 undone run left. This is checked again just before the change.
@@ -88,7 +88,7 @@ class RunUndo:
         *,
         is_plan: bool,
     ) -> None:
-        """From now on, the run removes the resources that earlier runs created, by type and name, and creates nothing."""
+        """Start the removal of the resources that earlier runs created. The keys are types and names."""
         self.around = None
         self._entries, self._runs, self._is_plan = dict(entries), runs, is_plan
 
@@ -137,7 +137,7 @@ class RunUndo:
         entries = []
         async for earlier in self._earlier(self._log, declared, provider, found, decision):
             entries.append(await self._entry_of(self._log, declared, earlier))
-            # write the record immediately, because making room for the next content removes contents without a record
+            # write the record immediately, because contents without a record are removed to make room for the next content
             await self._log.before(self._run, entries[-1])
         seen = await identify_parts(self._files, declared, entries, digest=False)
         try:
@@ -179,7 +179,7 @@ class RunUndo:
         elif self._masker.name(name) != name:
             yield EarlierState(why_not="its name contains a secret")
         elif self._is_sealed(declared):
-            # the replaced secret is most likely an earlier value
+            # the content to keep probably contains an earlier value of the secret
             yield EarlierState(why_not="it contains a secret, which is not kept")
         else:
             try:
@@ -316,7 +316,7 @@ def _why_not(look: FileInfo) -> str:
 
 def _differs(before: Identity, after: Identity, content: str) -> bool:
     """
-    Whether a part has changed. Files are not read for `before`: their content was kept, or the change does not set the content.
+    Whether a part has changed. The content is missing in `before` if it was kept separately or if the change does not set it.
     """
     if before.get("content", "") is None:
         before = {**before, "content": content or after.get("content")}

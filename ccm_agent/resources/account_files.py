@@ -1,8 +1,9 @@
 """
 Reads users and groups from the files in /etc.
 
-Only accounts in local files are managed, because the shadow tools change nothing else. `getent` without names would enumerate a
-directory service (LDAP, SSSD), which can take minutes and loads its servers. The text of one read is used for many resources.
+Only accounts in local files are managed, because the shadow tools only change local files. `getent` without names would
+enumerate a directory service (LDAP, SSSD). This can take minutes and puts load on its servers. One read of a file serves many
+resources.
 
 Source: passwd(5), group(5), shadow(5), login.defs(5).
 """
@@ -19,10 +20,10 @@ GROUP, GSHADOW = "/etc/group", "/etc/gshadow"
 PASSWD_FIELDS, SHADOW_FIELDS, GROUP_FIELDS = 7, 9, 4
 LOGIN_DEFS = "/etc/login.defs"
 REGULAR = range(1000, 60_001)
-"""The numbers of accounts that no package creates. Used if login.defs does not set a range."""
+"""The default range of account numbers that packages do not use. It applies if login.defs does not set a range."""
 
 LIMIT_BYTES = 64 << 20
-"""The maximum size of an account file, which is about 500,000 accounts."""
+"""The maximum size of an account file, enough for about 500,000 accounts."""
 
 _DIGITS = 10
 """The number of digits of the largest account number."""
@@ -48,7 +49,7 @@ def entries(text: str, names: Collection[str], fields: int) -> dict[str, list[st
     Args:
         text: The content of the file.
         names: Names of users or groups.
-        fields: The number of fields of an entry. Lines with another number are skipped, as in the C library.
+        fields: The number of fields of an entry. Lines with a different number of fields are skipped, as in the C library.
     """
     found: dict[str, list[str]] = {}
     lines = _search(text, names) if len(names) <= FEW else text.split("\n")
@@ -62,7 +63,7 @@ def entries(text: str, names: Collection[str], fields: int) -> dict[str, list[st
 
 async def regular_numbers(files: Files, kind: str) -> range:
     """
-    Return the range of the numbers of accounts that no package creates.
+    Return the range of account numbers that packages do not use, as set in login.defs.
 
     Args:
         kind: "UID" or "GID".

@@ -54,7 +54,7 @@ def check_name(name: str, what: str, field: str) -> None:
 
 
 def check_number(text: str, field: str) -> None:
-    """Refuse a text that contains a group number out of range."""
+    """Refuse a number that is too large for a group."""
     if len(text) > len(str(LARGEST_ID)) or int(text) > LARGEST_ID:
         raise PropertyError(
             f"`{field}` is out of range: the maximum is {LARGEST_ID}", place=Place(path=f"$.{field}")
@@ -62,7 +62,7 @@ def check_number(text: str, field: str) -> None:
 
 
 def check_names(names: list[str] | None, what: str, field: str) -> None:
-    """Refuse a list of names that contains an invalid one, or that is too long for one argument; see `check_name`."""
+    """Refuse a list that contains an invalid name or is too long for one argument; see `check_name`."""
     for name in names or ():
         check_name(name, what, field)
     if len(",".join(names or ())) > LIST_LENGTH:
@@ -73,7 +73,7 @@ def check_names(names: list[str] | None, what: str, field: str) -> None:
 
 
 def check_exclusive(names: list[str] | None, *, is_exclusive: bool, field: str) -> None:
-    """Refuse `<field>_exclusive` without the list that it applies to."""
+    """Refuse `<field>_exclusive` if `<field>` is not set."""
     if is_exclusive and names is None:
         raise PropertyError(
             f"`{field}_exclusive` needs `{field}`; use `{field}: []` for none",
@@ -82,8 +82,5 @@ def check_exclusive(names: list[str] | None, *, is_exclusive: bool, field: str) 
 
 
 def merge(found: list[str], wanted: list[str], *, is_exclusive: bool) -> list[str]:
-    """
-    Return the desired list, sorted: only the resource's names if it is exclusive, otherwise the current names and the
-    resource's names.
-    """
+    """Return the desired list, sorted: the resource's names and, unless it is exclusive, the current names."""
     return sorted(set(wanted) if is_exclusive else {*found, *wanted})

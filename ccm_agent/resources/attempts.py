@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_TRIES = 100
 LONGEST_WAIT_S = 3600.0
-"""The longest `every`. A node does nothing else while it waits."""
+"""The longest `every`. The node does nothing else while it waits."""
 
 
 async def repeat(
@@ -43,7 +43,7 @@ async def repeat(
     slot.
 
     Args:
-        declared, retry: The resource.
+        declared, retry: The resource and its `retry`.
         run: The run of the resource. If the run ends, there are no further attempts.
         event: Receives the output of the last attempt.
         attempt: Counts the attempts.
@@ -57,7 +57,7 @@ async def repeat(
         attempt.number += 1
         try:
             await reach()
-            # a resource that was in its desired state from the start has no result
+            # without a change, there is no result that `until` could check
             if retry.until and attempt.before is not None:
                 await _require_enough(declared, retry.until, run, event)
             return
@@ -75,7 +75,7 @@ async def repeat(
 
 def check_retry(kind: AnyType, retry: Retry) -> None:
     """
-    Refuse too many attempts, a wait that is too long, or a type whose resources have their own outcomes.
+    Refuse too many attempts, a wait that is too long, or a type whose resources contain other resources.
 
     Raises:
         PropertyError: A value is refused. The error includes its position.

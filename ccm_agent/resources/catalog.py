@@ -1,8 +1,8 @@
 """
 The resource types: each folder next to this file that has a `TYPE`, and the types of other packages, found by entry point.
 
-A type is imported when it is looked up by name, so a manifest of files does not import the package type. Entry points are read
-only for a name that is not built in.
+A type is imported when it is looked up by name, so a manifest that contains only files does not import the package type.
+Entry points are read only for a name that is not built in.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Compares contents of files: converts a provider's content to the diff in an event.
+Compares file contents: converts the contents that a provider read to the diff in an event.
 
 A diff shows the lines of a file only if every local user may read them before and after the change, or if the resource sets
 `diff: true`. Otherwise it shows the number of changed lines.
@@ -39,7 +39,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
         is_private: Whether some local users cannot read the file before or after the change.
         why: The reason why the contents are unknown, such as their size.
         was_there, stays: Whether the file exists before and after the change.
-        old, new: Sizes and digests, if they are known.
+        old, new: Size and digest before and after the change, if known.
     """
 
     path: str
@@ -105,7 +105,7 @@ def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDif
 
 
 def without_text(diff: FileDiff) -> FileDiff:
-    """Return a diff that only has counts. Used when the diffs of a run have become too large."""
+    """Return a diff with only its counts. Used if the diffs of a run are too large."""
     why = "the diffs of this run are too large"
     return replace(diff, form="lines", text="", left_out=0, why=why) if diff.text else diff
 
@@ -162,8 +162,7 @@ async def compare_file(files: Files, path: str, mode: int, after: bytes | None) 
 
 async def private_paths(files: Files, paths: Sequence[str], mode: int | None = None) -> dict[str, bool]:
     """
-    Return for each path whether its content is private, which means that some local users cannot read it now or with the new
-    mode.
+    Return for each path whether its content is private: some local users cannot read it now or with the new mode.
 
     A path with symlinks is private, because inspecting the path does not show who can read its target.
 

@@ -11,14 +11,14 @@ from ccm_agent.model.errors import InputError, Place, PropertyError
 P = TypeVar("P")
 
 PATH_BYTES = 4095
-"""The kernel's limits without the final NUL: path_resolution(7)."""
+"""The kernel's limits for a path and a name, without the final NUL: path_resolution(7)."""
 NAME_BYTES = 255
 SHOWN = 100
 """The maximum number of characters of a path in an error."""
 
 
 def refuse(message: str, field: str) -> NoReturn:
-    """Raise the error of a property. For example, the field `retry.tries` is at `$.retry.tries`."""
+    """Raise PropertyError for a field. For example, the position of the field `retry.tries` is `$.retry.tries`."""
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
@@ -47,7 +47,7 @@ def check_each(wanted: P, *checks: Callable[[P], None]) -> None:
 
 
 def errors_in(err: InputError) -> list[InputError]:
-    """Return an error and the other errors that it contains."""
+    """Return the error itself and the errors that it contains."""
     return [err, *err.others] if isinstance(err, PropertyError) else [err]
 
 

@@ -54,9 +54,9 @@ class DecisionContext(Struct, frozen=True, kw_only=True):
 
     Attributes:
         noop: Whether the steps' noop texts are printed and nothing is changed.
-        triggered_by: The subscribed resource (`type#name`) that changed before; "" if none did.
-        verifying: Whether the steps have run and the state was read again. Return the steps that are still needed. Leave out
-            steps that run every time, such as asking for the latest version.
+        triggered_by: The subscribed resource (`type#name`) that has changed; "" if none has.
+        verifying: Whether the steps have run and the state was read again. `decide` then returns only the steps that are still
+            needed, without steps that run every time, such as a query for the latest version.
         is_restricted: Whether this is a plan without commands. Results of commands that `status` could not run are unknown.
     """
 
@@ -71,8 +71,8 @@ class StepResult(Struct, frozen=True, kw_only=True):
     The result of a step.
 
     Attributes:
-        state: The resulting state, if the step has read it or it cannot be read afterwards (the exit code of a command).
-            `status` is then not called again.
+        state: The resulting state, if the step has already read it, or if it cannot be read afterwards, such as the exit code of
+            a command. `status` is then not called again.
         output: The end of a command's output, for the event.
         is_output_cut: Whether the beginning of the output was removed.
         exit_code: The exit code of the command. None if there is none.
@@ -109,8 +109,8 @@ class Decision(Struct, frozen=True, kw_only=True):
         error: The reason why the desired state cannot be reached, such as a directory in the place of a file. No step runs.
         reason: The difference, for the error if it remains: "mode mismatch: found 0600, wanted 0644".
         refreshed: Whether the steps run because of a subscription.
-        stable: Whether the state reports `stable`. With None, it does if there are no steps.
-        unknown: Under `is_restricted`, skipped commands that the decision depends on. The rest of the decision is then ignored.
+        stable: Whether the state reports `stable`. With None, it does so if there are no steps.
+        unknown: In a restricted plan, skipped commands that the decision depends on. The rest of the decision is then ignored.
         changes: The properties that the steps change, for a diff. If empty, the diff shows `ensure`.
         contents: Reads changed file contents with the provider, for a diff, before the first step. None if no content changes.
         command: The command that the steps run.
@@ -134,7 +134,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 class Provider(Protocol[P_contra, S_co]):
     """
-    The interface that every provider implements, in addition to the verbs that the steps of its type's `decide` call.
+    The interface that every provider implements, in addition to the verbs that its type's steps call.
 
     A provider that can read many resources together MAY also have
 
@@ -281,9 +281,9 @@ class HostAccess(Struct, frozen=True, kw_only=True):
     Attributes:
         paths: Absolute paths that the resource manages.
         trees: Absolute paths of directories that the resource manages with their content.
-        reads, reads_trees: Files and URLs, and directories, that are read as content; relative to the manifest's directory.
+        reads, reads_trees: Files and URLs, and directories, whose content is read; relative to the manifest's directory.
         packages, services: Names of packages and services that the resource manages.
-        commands: Parts that run a program, other than properties with `RunsCommand`, as the beginning of a message: "`helper`".
+        commands: Parts that run a program, without properties with `RunsCommand`. Each is the beginning of a message: "`helper`".
     """
 
     paths: tuple[str, ...] = ()
@@ -305,12 +305,13 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The provider's name in manifests and events, which is the name of its tool.
-        make: Creates the provider. It imports the provider's module, so that the module is only loaded when needed.
+        make: Creates the provider. It imports the provider's module, so the module is only loaded when needed.
         rank: If several providers can work on a host, the provider with the lowest rank is used.
         is_usable: Whether the provider can work on this host. Called once per run, in a thread. It must be fast.
-        fits: Whether the provider is meant for a host with these facts. Usable ones that fit are preferred. None fits all hosts.
-        takes: Whether the provider can manage a resource with these properties. None accepts all properties.
-        find_existing: Lists existing resources for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`. None: no import.
+        fits: Whether the provider is meant for a host with these facts. Usable providers that fit are preferred.
+            With None, the provider fits every host.
+        takes: Whether the provider can manage a resource with these properties. With None, it accepts all properties.
+        find_existing: Lists existing resources for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`. None if unsupported.
     """
 
     name: str
@@ -356,7 +357,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
         flags: Flags that differ from the default rule, and additional flags.
         hidden: Properties without a flag.
         alias: A second name for the command, such as `pkg`; "" for none.
-        gather: Converts values by flag name (`log_output`) to properties; may raise UsageError. None leaves them unchanged.
+        gather: Converts values by flag name (`log_output`) to properties; may raise UsageError. With None, they are unchanged.
         is_offered: Whether the type has a command.
         examples: The text after `ccm ensure TYPE` in the examples of its help.
     """
@@ -379,8 +380,8 @@ class UndoRules(Struct, frozen=True, kw_only=True):
         earlier: Returns the earlier state. Its arguments are the resource, the state that was read, the decision, and a
             function that keeps files. A relative path in the properties names a kept content by its digest.
         identify: Returns the identity of a state. A change is undone only if the current state is the state that the run left.
-        located_by: Properties that locate the resource on the host together with its name. `earlier` must return them, too.
-        parts: Replaces `earlier` if a change is undone by several resources of `PART_TYPES`. The last resource is undone first.
+        located_by: Properties that, together with the name, locate the resource on the host. `earlier` must return them, too.
+        parts: Replaces `earlier` if several resources of `PART_TYPES` undo a change. They are applied in reverse order.
     """
 
     earlier: Callable[[Any, Any, Decision, KeepFile], Awaitable[EarlierState]]
@@ -391,17 +392,17 @@ class UndoRules(Struct, frozen=True, kw_only=True):
 
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     """
-    A resource type, with all information about it for the rest of the program.
+    A resource type, with all information that the rest of the program needs.
 
     Attributes:
         name: The type's name in manifests, `[a-z][a-z0-9_]*`. This is also the name of its folder.
         summary: One line for help and docs.
         properties, state: The desired and current state. Rules are markers on fields; see `model/formats/field_rules.py`.
-        decide: Compares the properties, with all templates rendered, with the state from `status`.
+        decide: Compares the rendered properties with the state from `status`.
         providers: The available providers of the type.
         ensure: The valid values of `ensure`. If empty, any text (a version) is valid.
         default_ensure: The default of `ensure`. "" makes it required.
-        check: Raises PropertyError for invalid properties. Called when templates are resolved and before anything is changed.
+        check: Raises PropertyError for invalid properties. Called after templates are rendered and before anything is changed.
             Deferred fields may still contain expressions. May set defaults.
         check_in_manifest: Further checks for properties in a manifest, which do not apply to a request. Called after `check`.
         check_when_applied: Checks for errors that Choria CCM reports only when it applies the resource, with the values as
@@ -416,12 +417,13 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         verify: Whether reading the state again shows that the steps worked.
         why_unverified: The reason if `verify` is False.
         stable_when_changed: Whether a changed and verified resource reports `stable`, as Choria CCM's `file` does.
-        contains_manifest: Whether the step is a separate run. It also runs under noop and for health checks, with these modes.
+        contains_manifest: Whether the step applies another manifest. It also runs, in the same mode, under noop and for
+            health checks.
         noop_separator: Joins the noop texts of several steps. After a comma, the next text begins in lower case.
         can_status: Whether `ccm status TYPE NAME` works with only a name. If not, `why_no_status` gives the reason.
         status_name: Converts the name given to `ccm status` to a name that the type accepts. None leaves it unchanged.
         reach: Returns the host objects that a resource accesses, for the node's policy. With None, a policy that limits paths,
-            packages or services allows the type only by name. A restricted plan then does not read its state.
+            packages or services allows the type only if it names the type. A restricted plan then does not read its state.
         undo: The rules for undoing its changes. None if they cannot be undone.
         ignorable: The properties that `ignore` accepts, each with the values that leave it unmanaged in an existing resource.
         command: The command line of `ccm ensure TYPE`.

@@ -7,8 +7,8 @@ A resource that the node's policy forbids fails before its state is read or a co
 first, because a resource that is not meant for this node is skipped.
 
 An invalid manifest (an unknown provider or requirement, a control that is not boolean, a template that fails) raises an error
-that ends the run. Other errors become a failed outcome, and the run continues. This includes a template that needs an answer
-that the broker cannot give.
+that ends the run. Other errors become a failed outcome, and the run continues. This also applies to a template that
+needs a reply from the broker if there is none.
 """
 
 from __future__ import annotations
@@ -221,9 +221,10 @@ async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, eve
 
 def _planned_before(declared: ResolvedResource, run: RunContext) -> str:
     """
-    Return an earlier resource that a plan would change, as `type#name`. This resource may depend on it. "" if there is none.
+    Return an earlier resource that a plan would change, as `type#name`. The change may remove the cause of an error. "" if there
+    is none.
 
-    For its own types, Choria CCM fails here, and so does a local plan.
+    For the types of Choria CCM, a local plan returns "", because Choria CCM reports the error.
     """
     is_known = not run.noop or (run.checks_planned and not declared.kind.is_extension)
     return "" if is_known else run.planned_before()
@@ -297,7 +298,7 @@ async def _reach(
     if decision.steps and not is_noop:
         stable = not changed if kind.contains_manifest else kind.stable_when_changed or stable
     elif changed and not is_noop:
-        stable = kind.stable_when_changed  # a failed attempt made the change
+        stable = kind.stable_when_changed  # an earlier, failed attempt made the change
     if state.timestamp is None:
         state.timestamp = event.timestamp
     state.changed, state.stable, state.refreshed = changed, stable, decision.refreshed
@@ -414,7 +415,7 @@ async def _check(checks: list[HealthCheck], run: RunContext, event: TransactionE
 
 
 def _leave_unchecked(checks: list[HealthCheck], event: TransactionEvent) -> None:
-    """Return whether checks are skipped in a plan. They would see the state before the change, and fail on a new host."""
+    """Report checks that a plan skips. They would check the state before the change, and fail on a new host."""
     why = "the health checks are not run in a plan that would change the resource"
     event.unknown = event.unknown or f"{Outcome.UNKNOWN}: {why}"
     event.health_check = [
@@ -436,5 +437,5 @@ def _not_run(
 
 
 def would_have_changed(event: TransactionEvent) -> bool:
-    """Whether an event is about a change that was not made, under noop or in a child manifest that ran under noop."""
+    """Whether an event reports a change that was not made, because the resource or its child manifest ran under noop."""
     return event.changed and (event.noop or bool(getattr(event.status, "announced", False)))

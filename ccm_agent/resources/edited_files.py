@@ -64,7 +64,7 @@ class EditedFile(Struct, kw_only=True, omit_defaults=True):
         uid, gid: The numbers of owner and group; -1 if the file does not exist.
         link: The target of a symlink; "" if the file is not a symlink.
         checksum, size: SHA-256 in hex and size of the content; "" if the file does not exist or cannot be read.
-        desired_checksum, desired_size: The same values for the content with the change; "" if the file does not exist and is
+        desired_checksum, desired_size: The same values for the content after the change; "" if the file does not exist and is
             not created.
         is_missing: Whether the file does not exist.
         error: The reason why the content cannot be read or changed.
@@ -87,15 +87,15 @@ class EditedFile(Struct, kw_only=True, omit_defaults=True):
 
 class EditedState(CommonState, kw_only=True):
     """
-    The state of a partly managed file. `ensure` is the desired value if the managed part is as desired, otherwise the other
-    value.
+    The state of a partly managed file. `ensure` is the desired value if the managed part is in its desired state, otherwise
+    the opposite value.
     """
 
     file: EditedFile
 
 
 def check_path(wanted: EditedProperties) -> None:
-    """Refuse a path that is not absolute and canonical, or a name of several lines."""
+    """Refuse a path that is not absolute and canonical, or a name that spans several lines."""
     if not wanted.name.isprintable():
         refuse("the name contains line breaks or other control characters", "name")
     field, path = ("path", wanted.path) if wanted.path else ("name", wanted.name)
@@ -121,7 +121,7 @@ def check_path(wanted: EditedProperties) -> None:
 
 
 def check_validate(wanted: EditedProperties) -> None:
-    """Refuse a command that cannot check the new content."""
+    """Refuse a command that does not run a program on the file with the new content."""
     if wanted.validate:
         try:
             words = split_words(wanted.validate)
@@ -180,7 +180,7 @@ async def earlier(
 
 
 def identify(state: EditedState) -> Identity:
-    """Return the identity of a state. It is the same as for a `file`, which restores it."""
+    """Return the identity of a state. The type `file`, which restores the state, has the same identity."""
     file = state.file
     if file.is_missing:
         return {"ensure": ABSENT, "link": file.link}

@@ -1,8 +1,8 @@
 """
 The existing resources of a type on a host, for `ccm import`. `ProviderSpec.find_existing` returns them.
 
-That function leaves out resources that the distribution installs by itself, and returns no secret. It raises UsageError for an
-invalid argument. The argument is "" for `ccm import TYPE`.
+The function leaves out resources that the distribution installs by itself, and never returns secrets. It raises UsageError for
+an invalid argument. The argument is "" for `ccm import TYPE`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ExistingBuilder(Generic[P]):
 
 
 def refuse_argument(type_name: str, argument: str) -> None:
-    """Raise UsageError if a type that does not support an argument has one."""
+    """Raise UsageError if there is an argument. For types that do not support one."""
     if argument:
         raise UsageError(f"{type_name}:{argument}: `{type_name}` has no argument; write `{type_name}`")
 

@@ -33,7 +33,7 @@ CONTRADICTION = "its changes contradict each other: made a second time, they cha
 
 P = TypeVar("P", bound=EditedProperties)
 Change = Callable[[P, bytes], bytes]
-"""Returns a content with the desired change of a resource. Has no side effects. Raises CcmError if the change is not possible."""
+"""Returns the content of a file after a resource's change. Has no side effects. Raises CcmError if the change is not possible."""
 
 
 class FileEditor(Generic[P]):
@@ -186,7 +186,7 @@ class FileEditor(Generic[P]):
         )
 
     async def _unchanged(self, file: EditedFile) -> tuple[FileInfo, bytes]:
-        """Read the file again. Raises FileError if another process has changed it since."""
+        """Read the file again. Raises FileError if another process has changed it since then."""
         look = (await self._files.inspect([file.path]))[0]
         content, error = await self._content(look)
         checksum = "" if look.kind == "absent" else _digest(content)

@@ -1,6 +1,6 @@
 """
-Runs host tools for several types. Runs the shadow tools (groupadd, usermod and so on) one at a time. Makes the folders in which
-tools read new files before these files replace others.
+Runs host tools for several types. Runs the shadow tools (groupadd, usermod and so on) one at a time. Creates
+temporary folders in which tools check new files before they replace existing files.
 
 Source: the manual pages of shadow 4.13 (Debian 12), section "exit values".
 """

@@ -53,7 +53,7 @@ APT_LOCK_WORDS = ("E: Could not get lock",)
 
 DNF_OPTIONS = ("-y", "--setopt=exit_on_lock=True")
 DNF_LOCK_CODE = 200
-"""dnf's exit status if it could not get its lock and was told not to wait."""
+"""The exit status of dnf if another process holds its lock. `exit_on_lock` makes dnf exit instead of waiting."""
 DNF_LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
 _DNF_HOLDER = "The application with PID"
 
@@ -75,7 +75,7 @@ class PackageTool:
         self._environment = {**ENVIRONMENT, **environment}
 
     async def ask(self, *argv: str) -> Completed:
-        """Run a program that only reads. Any exit status is a result."""
+        """Run a program that only reads. No exit status raises an error."""
         return await self._run(argv, QUERY_LIMIT_S)
 
     async def change(
@@ -85,7 +85,7 @@ class PackageTool:
         is_locked: Callable[[Completed], bool] | None = None,
     ) -> Completed:
         """
-        Run a program that changes packages. Any exit status is a result; see `refuse`.
+        Run a program that changes packages. No exit status raises an error; see `refuse`.
 
         Args:
             argv: The program and its arguments.
@@ -156,7 +156,7 @@ def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
 
     Args:
         what: The beginning of the message: "could not install zsh".
-        lock_words: Words in the tool's output when another process holds its lock. The line with these words names the process.
+        lock_words: Words in the tool's output if another process holds its lock. The line with these words names the process.
 
     Raises:
         LockError: Another process holds the tool's lock.
@@ -190,7 +190,7 @@ async def run_dnf(
         limit_s: The time limit of dnf.
 
     Raises:
-        LockError: The lock was not released.
+        LockError: The lock was not released in time.
     """
     done = await tool.change(
         "dnf",

@@ -64,7 +64,7 @@ async def find_unchanged(
 
 class PackagedFiles:
     """
-    Runs queries on the package manager of this host.
+    Queries the package manager of this host.
 
     Args:
         runner: Runs the package manager's programs.

@@ -40,7 +40,7 @@ class ProviderRegistry:
 
     Args:
         catalog: The types, and providers from other packages.
-        probe: Answers questions about the host. None uses the real host.
+        probe: Checks the host. With None, the real host is checked.
     """
 
     def __init__(self, catalog: Catalog, probe: Probe | None = None) -> None:
@@ -50,7 +50,7 @@ class ProviderRegistry:
 
     async def pick(self, kind: AnyType, wanted: str, facts: Mapping[str, Any]) -> ProviderSpec:
         """
-        Return the provider that a manifest names. Otherwise return the usable provider with the lowest rank.
+        Return the provider that the manifest names, or otherwise the best usable provider; see `_usable`.
 
         Args:
             kind: The resource type.
@@ -83,13 +83,12 @@ def _usable(
     specs: tuple[ProviderSpec, ...] | list[ProviderSpec], wanted: str, facts: Mapping[str, Any], probe: Probe
 ) -> ProviderSpec | None:
     """
-    Return the usable provider that fits this host, otherwise the one with the lowest rank. With equal ranks, the first one is
-    returned.
+    Return the best usable provider. Providers that fit this host are preferred, then a lower rank, then an earlier position.
     """
     named = sorted((spec for spec in specs if not wanted or spec.name == wanted), key=lambda spec: spec.rank)
     usable = [spec for spec in named if spec.is_usable(facts, probe)]
     if len(usable) > 1:
-        # a stable sort; facts are read only if the choice depends on them
+        # the sort is stable; facts are read only if the choice depends on them
         usable.sort(key=lambda spec: spec.fits is not None and not spec.fits(facts))
     return usable[0] if usable else None
 

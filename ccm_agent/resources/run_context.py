@@ -38,7 +38,7 @@ class ResourceSlots(Protocol):
 
     async def take(self, declared: ResolvedResource) -> bool:
         """
-        Take the slot. Return whether this had to wait. After a wait, the host may have changed.
+        Take the slot. Return whether the resource had to wait. After a wait, the host may have changed.
 
         Raises:
             SlotError: The slot is not available. The resource is not changed.
@@ -75,7 +75,7 @@ class ResourceUndo(Protocol):
         """
         Change a resource and record the states before and after. Return the state after the change.
 
-        If a state cannot be kept, this is recorded and the change is still made.
+        If a state cannot be stored, the change is still made, and the reason is recorded.
         """
         ...
 
@@ -114,7 +114,7 @@ class RunContext(Protocol):
         ...
 
     async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
-        """Return the name and object of the provider that manages the resource here. Raises NoProviderError if none can."""
+        """Return the name and object of the resource's provider on this host. Raises NoProviderError if there is none."""
         ...
 
     async def holds(self, expression: str, declared: ResolvedResource) -> bool:
@@ -131,7 +131,7 @@ class RunContext(Protocol):
 
         Raises:
             InputError: A template fails.
-            BusError: A template needs an answer that the broker did not give.
+            BusError: A template needs a reply that the broker did not send.
             PolicyError: A template reads something that the node's policy forbids.
         """
         ...
@@ -172,7 +172,7 @@ class RunContext(Protocol):
     async def diff(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
     ) -> ResourceDiff | None:
-        """Return the changes that the steps of a decision make, masked. None if the run was not asked for diffs. Never raises."""
+        """Return the changes that the steps of a decision make, masked. None if diffs were not requested. Never raises."""
         ...
 
     def forget(self) -> None:

@@ -22,7 +22,7 @@ ID_PREFIX = "https://ccm-fleet.github.io/ccm-fleet/schemas/v1/"
 """The beginning of the `$id` of every schema, which is its URL on the documentation site."""
 TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that gives the value."}
 LITERAL = frozenset(CommonProperties.__struct_fields__) - {"health_checks", "register_when_stable"}
-"""Common properties that must be a text or are never templates."""
+"""Common properties that are never templates, or that accept only texts."""
 
 
 def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -42,7 +42,7 @@ def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
     if kind.default_ensure:
         fields["ensure"] = {**fields["ensure"], "default": kind.default_ensure}
     for name in kind.rules.sensitive & kind.command.hidden:
-        fields[name] = {**fields[name], "writeOnly": True}  # `ccmctl ensure` has no flag for it either
+        fields[name] = {**fields[name], "writeOnly": True}  # `ccmctl ensure` does not have a flag for it
     fields.pop("name")
     body = {
         "title": kind.name,

@@ -79,7 +79,7 @@ def _has_setting(text: bytes) -> bool:
             return True
         end = text.find(
             b"\n", found.start()
-        )  # each line is searched only once, so that a huge line takes no longer
+        )  # continue with the next line; searching a huge line again would be slow
         if end < 0:
             return False
         at = end

@@ -15,7 +15,7 @@ from ccm_agent.resources.contract import AnyType
 T = TypeVar("T")
 
 LONGEST_S = 24 * 3600.0
-"""The longest `timeout`. A mistake such as `5M`, which means five months, would not be a useful limit."""
+"""The longest `timeout`. It reveals mistakes such as `5M`, which means five months."""
 
 
 class TimeLimit:

@@ -78,7 +78,7 @@ class CreationWriter:
     async def _parts(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision
     ) -> list[tuple[UndoEntry, LedgerEntry]]:
-        """Return the parts that are about to change, each with the earlier record of the part."""
+        """Return the parts that are about to change, each with its new record."""
         rules = declared.kind.undo
         assert rules is not None
         try:
@@ -119,7 +119,7 @@ class CreationWriter:
     async def _left(
         self, declared: ResolvedResource, parts: Sequence[tuple[UndoEntry, LedgerEntry]], state: Any
     ) -> None:
-        """Record the state after a change. If the state is unknown, nothing is recorded."""
+        """Record the state after a change. An unknown state is not recorded."""
         rules = declared.kind.undo
         assert rules is not None
         now: Sequence[Identity | None]

@@ -1,5 +1,5 @@
 """
-Finds the names of the resources that a manifest and its children would manage on this node. It reads or changes no resource.
+Finds the names of the resources that a manifest and its children would manage on this node. Resources are not read or changed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Collector:
             _, provider = await context.provider(declared)
             await provider.apply_manifest(declared.wanted)
         except CcmError:
-            # An earlier resource may create the child manifest or its data. A child that is not known yet is left out.
+            # An earlier resource may create the child manifest or its data. A child that does not exist yet is left out.
             return
 
 

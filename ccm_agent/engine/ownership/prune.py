@@ -1,9 +1,9 @@
 """
 Removes resources that earlier runs of a manifest created and that the manifest no longer contains.
 
-Only a complete run removes resources, and only those that are unchanged since a run. Other resources are released: they stay on
-the host, and their record is deleted. These are resources that existed before, have changed since, or are managed by another
-source of this node.
+Only a complete run removes resources. It removes only resources that have not changed since an earlier run. Other
+resources are released: they stay on the host, and their record is deleted. These are resources that
+existed before, have changed since, or are managed by another source of this node.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAMED = 5
 
 def prune_scope(source: ManifestSource, options: ApplyOptions, directory: str) -> str:
     """
-    Return the owner of the ledger that a run with `prune` uses. "" for an operator's plan, which does not list removals.
+    Return the owner of the ledger for a run with `prune`. "" for an operator's plan, which does not list removals.
 
     Raises:
         ManifestError: The manifest does not stay the same from run to run.
@@ -343,7 +343,7 @@ class RunPrune:
                 name=entry.name,
                 properties=entry.removal,
                 left=entry.left,
-                is_secret=True,  # this run does not know the secrets of the removed resources
+                is_secret=True,  # the secrets of the removed resources are unknown in this run
             )
             for entry, _ in removals
         }

@@ -69,7 +69,7 @@ async def load_tinycm(
     state.secrets.learn_data(constants)
     resources: list[ResolvedResource] = []
     expressions = state.expressions(constants, document.directory)
-    # without a text, nothing is treated as a template
+    # the empty document text ensures that nothing is treated as a template
     builder = ResourceBuilder(deps.catalog, expressions, "", document.name)
     modules = TemplateDirectory(
         base=module_path or document.directory, directory=document.directory, resolve=deps.resolve_path
@@ -99,7 +99,7 @@ def _read(
     document: ManifestDocument, state: SharedRunState, overlays: tuple[Resolved, ...]
 ) -> tuple[dict[str, Any], list[ResourceDefinition]]:
     def hostname() -> str:
-        """Return the host's full name. This gathers the facts."""
+        """Return the host's full name. This may gather facts."""
         fqdn = state.options.node or state.facts.get("fqdn")
         return str(fqdn) if fqdn else str(state.facts["host"]["info"]["hostname"])
 
@@ -107,7 +107,7 @@ def _read(
     for data in (*(overlay.data for overlay in overlays), state.options.data or {}):
         constants = merge.deep(constants, data)
     constants = state.secrets.opened(constants)
-    # constants are inserted into files without a template that could refuse unopened secrets
+    # constants are not inserted by templates, which would refuse unopened secrets
     state.secrets.require_opened(constants)
     return constants, definitions
 

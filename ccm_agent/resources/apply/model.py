@@ -41,7 +41,7 @@ class ApplyState(CommonState, kw_only=True, omit_defaults=False):
     Attributes:
         resource_count: The number of resources.
         changed_count, failed_count: The number of resources that changed, and that failed or had unmet requirements.
-        announced: Whether the child ran under noop, so that its changes were not made. Choria CCM does not have this field.
+        announced: Whether the child ran under noop and therefore made no changes. Choria CCM does not have this field.
     """
 
     resource_count: int = 0

@@ -24,7 +24,7 @@ def reach(wanted: ApplyProperties) -> HostAccess:
 
 
 def decide(wanted: ApplyProperties, found: ApplyState, context: DecisionContext) -> Decision:
-    """Return one step for every state. The child's resources decide what must be done."""
+    """Return the same step for every state, because the steps of the child's resources are decided separately."""
     return Decision(steps=(Step(noop="", action=lambda provider: provider.apply_manifest(wanted)),))
 
 

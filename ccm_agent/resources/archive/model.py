@@ -14,7 +14,7 @@ KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}
 """Kinds of archives by file extension."""
 NEW_MODE = 0o600
 RIGHT_MODE = 0o644
-"""The maximum permissions of an archive, because a user who can write to it controls what is unpacked."""
+"""The maximum permissions of an archive, because a user who can write to it controls the unpacked files."""
 
 
 class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -154,7 +154,7 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
     if context.verifying:
         return Decision(steps=(_download(wanted),), reason=reason)
     if _must_extract(wanted, metadata) and not wanted.extract_parent.startswith("/"):
-        # Choria CCM downloads the archive first and fails then
+        # Choria CCM downloads the archive first and then fails
         message = f"`extract_parent` must be an absolute path, not `{wanted.extract_parent}`"
         return Decision(error=PropertyError(message))
     return Decision(

@@ -25,7 +25,7 @@ def _make_posix(context: ResourceContext) -> Any:
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
-    """Parse a value that is JSON. Other values are used as text."""
+    """Parse the value as JSON. A value that is not JSON is used as text."""
     import json
 
     if not isinstance(given.get("value"), str):

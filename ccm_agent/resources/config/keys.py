@@ -35,7 +35,7 @@ class KeyChange(Struct, frozen=True, kw_only=True):
 
 def parse_key(text: str) -> tuple[str, ...]:
     """
-    Split a dotted path. Names that contain dots are in double quotes.
+    Split a dotted path. Names that contain dots must be in double quotes.
 
     Raises:
         DocumentError: The text is not a valid path.

@@ -1,7 +1,7 @@
 """
 The format of files in /etc/cron.d.
 
-Schedules are checked here, because neither the broker's expressions (`model/formats/cron.py`) nor cronsim have exactly the
+Schedules are checked here, because neither the broker's expressions (`model/formats/cron.py`) nor cronsim has exactly the
 syntax of cron. Both accept schedules that cron refuses, such as `5/15`, and cron then ignores the whole file. `Cron` computes
 the next times, so no library is needed.
 

@@ -51,7 +51,7 @@ PROTECTED = (
     "/var/spool",
     "/var/tmp",
 )
-"""Directories of hier(7) and of package managers whose content other programs expect."""
+"""Directories from hier(7) and of package managers. Other programs rely on their content."""
 
 TIDIED = frozenset({"/tmp", "/var/cache", "/var/log", "/var/tmp"})
 """The protected directories in which old files may be removed."""

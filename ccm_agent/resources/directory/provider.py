@@ -28,7 +28,7 @@ class DirectoryProvider(Provider[DirectoryProperties, DirectoryState], Protocol)
         ...
 
     def keep(self, wanted: DirectoryProperties, keep: KeepFile) -> AsyncIterator[EarlierState]:
-        """Keep what the next `sync` changes, and yield the resources that restore it; see `UndoRules.parts`."""
+        """Keep the entries that the next `sync` changes, and yield the resources that restore them; see `UndoRules.parts`."""
         ...
 
     async def sync(self, wanted: DirectoryProperties) -> None:

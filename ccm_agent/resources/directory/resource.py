@@ -187,7 +187,9 @@ def decide(wanted: DirectoryProperties, found: DirectoryState, context: Decision
 def _pending(metadata: DirectoryMetadata, context: DecisionContext) -> int:
     removed = metadata.removed.count
     if context.verifying:
-        removed -= metadata.expired  # other programs continue to write files that exceed a limit
+        removed -= (
+            metadata.expired
+        )  # other programs may already have written further files that exceed a limit
     return metadata.added.count + metadata.changed.count + metadata.attributes.count + removed
 
 

@@ -67,7 +67,7 @@ def why_lost(change: TreeChange) -> str:
 
 
 def too_many(count: int) -> str:
-    """Return the reason why this number of changes is not kept; "" if it is kept."""
+    """Return the reason why so many changes are not kept; "" if they are kept."""
     return f"more than {ENTRIES_KEPT} entries change at once" if count > ENTRIES_KEPT else ""
 
 

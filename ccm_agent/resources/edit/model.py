@@ -16,7 +16,7 @@ END_OF_FILE, BEGIN_OF_FILE = "EOF", "BOF"
 
 
 class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One change of a file. The properties of the resource with the same names have the same meaning."""
+    """One change of a file. Its fields have the same meaning as the resource's properties of the same names."""
 
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = PRESENT
     line: str | None = None

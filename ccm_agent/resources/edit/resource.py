@@ -118,7 +118,7 @@ def _check_pattern(edit: Edit, name: str, place: str) -> None:
 
 
 def _check_blocks(wanted: EditProperties) -> None:
-    """Refuse markers with which a block could not be found again."""
+    """Refuse markers that would not identify a block in the file."""
     seen: set[str] = set()
     for number, edit in enumerate(wanted.changes):
         if edit.block is None:

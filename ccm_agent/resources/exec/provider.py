@@ -18,7 +18,7 @@ class ExecProvider(Provider[ExecProperties, ExecState], Protocol):
 
     async def execute(self, wanted: ExecProperties) -> Execution:
         """
-        Run the command to its end. Any exit code is a result.
+        Run the command until it exits. No exit code raises an error.
 
         Raises:
             CommandError: The command cannot be started.

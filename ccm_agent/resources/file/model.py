@@ -23,7 +23,7 @@ from ccm_agent.model.resource_diff import ShowLines
 
 DIRECTORY = "directory"
 KEEP = "*"
-"""The value for an owner or group that is not managed. No system allows this name."""
+"""The value of `owner` or `group` if it is not managed. No system allows an account of this name."""
 _NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
 """The digits that replace `x` in the mode of a new file or directory."""
 MASK = lazy_pattern(r"[0-7x]{3}")
@@ -117,7 +117,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def keeps_something(self) -> bool:
-        """Whether a part of owner, group or mode is not managed."""
+        """Whether the owner, the group or a digit of the mode is not managed."""
         return KEEP in (self.owner, self.group) or "x" in self.mode
 
     @property
@@ -161,7 +161,7 @@ class FileMetadata(Struct, kw_only=True, omit_defaults=True):
         checksum: SHA-256 of a file's content; "" if the size already shows that the content differs.
         provider: The provider that read the state.
         mtime, size: Modification time and size.
-        extended: Further values of the provider. The providers of this project do not use it.
+        extended: Further values of the provider. The providers of this project do not use this field.
         uid, gid: Numbers of owner and group. Choria CCM does not have this field and the following ones.
         link: The target of a symlink; "" if the path is not a symlink.
         error: The reason why the state cannot be read, although the path may exist.

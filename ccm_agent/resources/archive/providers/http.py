@@ -28,7 +28,7 @@ PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
 LIMIT_BYTES = 1 << 40
 TOLD_BYTES = 1 << 30
-"""The largest archive whose checksum is reported without a desired checksum. A larger file would be read only for this."""
+"""The largest archive whose checksum is reported if none is desired. Larger files are not read only for this report."""
 PROGRESS_BYTES = 64 << 20
 """The number of bytes between two progress messages of a download."""
 
@@ -202,7 +202,7 @@ def metadata(
 
 
 def _proof(wanted: ArchiveProperties) -> str:
-    """Return the path of `creates` within the archive; "" if `creates` is outside of it."""
+    """Return the path of `creates` within the archive; "" if `creates` is not in the directory to unpack into."""
     inside = wanted.extract_parent.rstrip("/") + "/"
     path = _absolute(wanted.creates) if wanted.creates else ""
     return path.removeprefix(inside) if path.startswith(inside) else ""

@@ -1,4 +1,4 @@
-"""Changes keys of a TOML text with tomlkit, which keeps comments, order and form."""
+"""Changes keys of a TOML text with tomlkit, which keeps comments, order and formatting."""
 
 from __future__ import annotations
 

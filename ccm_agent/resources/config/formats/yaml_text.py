@@ -64,7 +64,7 @@ def _reason(err: Exception, lines_before: int) -> str:
 
 
 def _head(text: str) -> tuple[str, str]:
-    """Split a text before its first value, because the library loses the comments before it."""
+    """Split a text before its first value, because the library drops all comments before the value."""
     start = _START.search(text)
     if start is None:
         begin = _first_line(text)
@@ -89,7 +89,7 @@ def _first_line(text: str) -> int:
 
 
 def _keep_indent(form: Any, text: str) -> None:
-    """Use the indentation of the first mapping and the first list that are inside another one."""
+    """Set the indentation to that of the first nested mapping and the first nested list in the text."""
     mapping = dash = 0
     above = None
     for line in text.split("\n"):
@@ -109,7 +109,7 @@ def _keep_indent(form: Any, text: str) -> None:
 
 
 def _lacks_comments(before: str, after: str) -> bool:
-    """Whether a comment line is missing."""
+    """Whether a comment line from before the change is missing after it."""
     counts = [
         Counter(line.strip() for line in text.split("\n") if line.lstrip()[:1] == "#")
         for text in (before, after)

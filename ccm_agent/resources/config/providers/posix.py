@@ -27,7 +27,7 @@ class PosixConfig(FileEditor[ConfigProperties]):
 
 
 def change_content(wanted: ConfigProperties, content: bytes) -> bytes:
-    """Return a content with the desired values of a resource."""
+    """Return the content with the desired values of a resource."""
     try:
         changes = changes_of(wanted)
     except DocumentError as err:

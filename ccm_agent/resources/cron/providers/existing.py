@@ -15,7 +15,7 @@ from ccm_agent.resources.secret_signs import find_sign
 
 async def find_jobs(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the jobs whose files have the form that this type writes. A manifest would change other files.
+    Return the jobs whose files are exactly as this type writes them. A manifest would change all other files.
 
     Raises:
         UsageError: An argument was given.

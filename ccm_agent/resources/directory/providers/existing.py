@@ -20,7 +20,7 @@ from ccm_agent.resources.file.model import DIRECTORY
 from ccm_agent.resources.file.providers.existing import ENTER_BIT, find_files, is_within
 
 NEW_MODES = {True: 0o755, False: 0o644}
-"""The modes of new files, by whether they are programs. Files keep these modes without `file_mode`."""
+"""The modes of new files: executable (True) or not (False). If all files have these modes, `file_mode` is not needed."""
 
 
 async def find_directory(context: ResourceContext, path: str) -> ExistingResources:

@@ -1,4 +1,4 @@
-"""Finds the files of a directory that were not installed by a package or have changed, for `ccm import file:PATH`."""
+"""Finds files in a directory that no package installed or that have changed since, for `ccm import file:PATH`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     """
     refuse_relative("file", path, "/etc/nginx")
     entries = await _read(context, path)
-    # With a digest, mode and owner belong to the file whose content was read. Another user may replace the file in the
-    # meantime.
+    # Another user may replace a file after it was read. The digest shows that mode and owner belong to the content that was read.
     limits = {name: [len(entry.content)] for name, entry in entries.items() if entry.kind == "file"}
     looks = {
         look.path: look for look in await context.files.inspect(sorted(entries), digest=limits, follow=False)

@@ -184,7 +184,7 @@ class PosixFile:
         try:
             uid, gid = await self._files.ids(owner, group)
         except FileError:
-            return  # the name is unknown, so it differs from the current owner, and the change will report it
+            return  # the desired name is unknown; the change will report it
         if uid == look.uid and not owner.isdigit():
             metadata.owner = owner
         if gid == look.gid and not group.isdigit():
