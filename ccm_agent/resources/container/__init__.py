@@ -1,4 +1,4 @@
-"""The container type: containers that systemd runs with podman, each a quadlet below /etc/containers/systemd."""
+"""The container type: containers that systemd runs with podman. Each is a quadlet in /etc/containers/systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks of the properties of a container. Values that stand in a line of a quadlet have only characters that need no quotes."""
+"""
+Checks the properties of a container. Values that are written unquoted to a quadlet may only contain characters that need no
+quotes.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 NAME_LENGTH = 100
 LISTED = 200
 TEXT_LENGTH = 4096
-"""A line of a unit may have 1 MiB, and an argument of a program 128 KiB."""
+"""The maximum length of a text. systemd allows 1 MiB per line of a unit, and Linux allows 128 KiB per argument of a program."""
 SHOWN = 100
 RESTARTS = ("on-failure", "always", "no")
 
-# without a dot or a port, podman would search its registries; `docker-archive:/x` and the like are files of the host
+# If the registry has no dot or port, podman would search its configured registries. Names such as `docker-archive:/x` refer to
+# files of the host.
 _TRANSPORTS = (
     "dir|docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage|ostree|sif|tarball|atomic"
 )
@@ -34,7 +38,10 @@ _VOLUME = re.compile(
     rf"(?P<source>{_PATH}|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<target>{_PATH})(?::[A-Za-z0-9=,-]+)?"
 )
 _CHANGING = frozenset({"rw", "U", "z", "Z"})
-"""With `U`, `z` and `Z` podman itself changes owners or labels below the source, also if the mount is read-only."""
+"""
+Volume options that permit changes of the source. With `U`, `z` and `Z`, podman changes owners or labels, even if the mount is
+read-only.
+"""
 _RANGE = r"[0-9]{1,5}(?:-[0-9]{1,5})?"
 _PORT = re.compile(rf"(?:(?:[0-9.]{{7,15}}|\[[0-9a-fA-F:]+\]):)?(?:{_RANGE}:)?{_RANGE}(?:/(?:tcp|udp|sctp))?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
@@ -45,11 +52,11 @@ _INTERVAL = re.compile(r"[1-9][0-9]{0,5}(?:ms|s|m|h)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-]+")
 _QUADLETS = (".container", ".volume", ".network", ".pod", ".image", ".build", ".kube")
-"""quadlet takes a name with such an end for one of its own files."""
+"""Suffixes of quadlet files. quadlet treats a name with such a suffix as a reference to one of these files."""
 
 
 def check(wanted: ContainerProperties) -> None:
-    """Refuse what podman, quadlet or systemd would not read as it is written."""
+    """Refuse values that podman, quadlet or systemd would interpret differently."""
     check_each(
         wanted,
         _check_name,
@@ -67,7 +74,7 @@ def check(wanted: ContainerProperties) -> None:
 
 
 def sources(wanted: ContainerProperties) -> Iterator[tuple[str, bool]]:
-    """Yield the host's paths among the volumes, and whether the container or podman can change them."""
+    """Yield each host path in `volumes`, and whether the container or podman can change its content."""
     for volume in wanted.volumes:
         source, _, rest = volume.partition(":")
         if source.startswith("/"):
@@ -76,7 +83,7 @@ def sources(wanted: ContainerProperties) -> Iterator[tuple[str, bool]]:
 
 
 def opened_paths(wanted: ContainerProperties) -> list[str]:
-    """Return the host's paths that podman opens as root."""
+    """Return the host paths that podman opens as root."""
     return [*(path for path, _ in sources(wanted)), *wanted.environment_files]
 
 
@@ -120,7 +127,7 @@ def _check_health(wanted: ContainerProperties) -> None:
     if words and (not words[0] or words[0].upper() in ("CMD", "CMD-SHELL", "NONE")):
         refuse(f"`health_command` begins with the program, not with {words[0]!r}", "health_command[0]")
     if len(words) == 1 and not _PLAIN.fullmatch(words[0]):
-        # podman passes a single word to a shell
+        # podman passes a command of a single word to a shell
         refuse("`health_command` is a list: write each argument as an element of its own", "health_command")
     if wanted.health_interval and not words:
         refuse("`health_interval` needs `health_command`", "health_interval")

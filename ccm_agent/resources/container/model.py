@@ -85,17 +85,20 @@ class ContainerProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
 
     @property
     def unit(self) -> str:
-        """The unit that quadlet generates."""
+        """The name of the unit that quadlet generates."""
         return f"{self.name}.service"
 
     @property
     def path(self) -> str:
-        """The quadlet."""
+        """The path of the quadlet."""
         return f"{DIRECTORY}/{self.name}.container"
 
     @property
     def variables_path(self) -> str:
-        """The file with `environment`. Arguments and generated units can be read by every user of the host."""
+        """
+        The path of the file with `environment`. It is separate, because all users of the host can read arguments and generated
+        units.
+        """
         return f"{DIRECTORY}/{self.name}.env"
 
     @property
@@ -106,23 +109,25 @@ class ContainerProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
 
 class ContainerState(CommonState, kw_only=True, dict=True):
     """
-    The current state; `ensure` is "present" if systemd was not asked.
+    The current state of a container. `ensure` is "present" if systemd was not queried.
 
     Attributes:
-        path: The quadlet.
-        kind, variables_kind: "absent", "file" or anything else at the paths of the quadlet and of its variables.
-        checksum, variables_checksum: SHA-256 of the files; "" if there are none.
-        mode, variables_mode: Their permissions as four octal digits; "" if there are none.
-        uid, variables_uid: Their owners; -1 if there are none.
-        image: The image in the quadlet; "" if it was not read, or is not as this type writes it.
-        active: systemd's word for the state of the unit, such as "active" or "failed"; "" if systemd was not asked.
-        health: podman's word for the health, such as "healthy"; "" without `health_command`, or if it does not run.
-        needs_reload: systemd has an earlier version of the quadlet, or none.
-        has_quadlet: Whether the host has podman's generator of units.
-        is_foreign: Another hand wrote the quadlet.
-        unsafe_link: A symlink in the path of a volume or of a file of variables that another user could replace; "" if there is
+        path: The path of the quadlet.
+        kind, variables_kind: The kinds of the entries at the paths of the quadlet and of the file with its variables: "absent",
+            "file" or another kind.
+        checksum, variables_checksum: SHA-256 of each file; "" if it does not exist.
+        mode, variables_mode: Permissions of each file as four octal digits; "" if it does not exist.
+        uid, variables_uid: Owner of each file; -1 if it does not exist.
+        image: The image in the quadlet; "" if the quadlet was not read, or does not have the form that this type writes.
+        active: The state of the unit as reported by systemd, such as "active" or "failed"; "" if systemd was not queried.
+        health: The health as reported by podman, such as "healthy"; "" without `health_command`, or if the container does not
+            run.
+        needs_reload: Whether systemd must be reloaded, because it uses an earlier version of the quadlet or has not read it.
+        has_quadlet: Whether podman's unit generator is installed.
+        is_foreign: Whether the quadlet was not written by this type.
+        unsafe_link: A symlink in the path of a volume or of an environment file that another user could replace; "" if there is
             none.
-        error: Why a file cannot be read; "" if it can.
+        error: The reason why a file cannot be read; "" if both can be read.
     """
 
     path: str
@@ -145,11 +150,14 @@ class ContainerState(CommonState, kw_only=True, dict=True):
 
     @property
     def earlier(self) -> ContainerProperties | None:
-        """The properties in the files, if they are as this type writes them. No field: variables may be secret."""
+        """
+        The properties in the files; None if they do not have the form that this type writes. It is not a field, because variables
+        may be secret.
+        """
         found: ContainerProperties | None = self.__dict__.get("read")
         return found
 
     def keep(self, properties: ContainerProperties) -> None:
-        """Set the properties that were read."""
+        """Store the properties that were read from the files."""
         self.__dict__["read"] = properties
         self.image = properties.image

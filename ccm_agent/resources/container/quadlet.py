@@ -1,8 +1,8 @@
 """
-Quadlets as this type writes and reads them: pure, no I/O.
+Writes and reads quadlets in the form of this type. No I/O.
 
-Every value that is a free text is one quoted word on its line. A percent sign is doubled, because systemd expands specifiers, and
-so is a dollar sign, because it expands variables in `ExecStart=`.
+Each free-text value is a single quoted word on its line. Percent signs and dollar signs are doubled, because systemd expands
+specifiers, and variables in `ExecStart=`.
 
 Source: podman-systemd.unit(5), systemd.syntax(7); podman 5.4.
 """
@@ -17,7 +17,7 @@ from msgspec import MsgspecError, json
 from ccm_agent.resources.container.model import ContainerProperties
 
 START_LIMIT_S = 15 * 60
-"""A start may have to fetch the image."""
+"""The time limit for starting a unit. A start may have to fetch the image."""
 
 _HEAD = "# Managed by CCM: changes are lost.\n"
 _ESCAPED = re.compile(r"\\(x22|\\)")
@@ -34,17 +34,17 @@ def render(wanted: ContainerProperties) -> bytes:
 
 
 def render_variables(wanted: ContainerProperties) -> bytes:
-    """Return the content of the file with the variables. podman reads each line up to its end, without quotes."""
+    """Return the content of the file with the variables. podman reads each whole line and does not interpret quotes."""
     return "".join(f"{one}\n" for one in wanted.environment).encode()
 
 
 def is_written_by_us(quadlet: bytes) -> bool:
-    """Whether a quadlet begins as this type begins each one."""
+    """Whether a quadlet begins with the header that this type writes."""
     return quadlet.startswith(_HEAD.encode())
 
 
 def parse(name: str, quadlet: bytes, variables: bytes) -> ContainerProperties | None:
-    """Return the properties in a quadlet and its variables; None if this type would write them differently."""
+    """Return the properties in a quadlet and its variables. None if this type would write the files differently."""
     found = ContainerProperties(name=name, enable=b"\n[Install]\n" in quadlet)
     try:
         for line in quadlet.decode().splitlines():
@@ -108,7 +108,7 @@ def _read(found: ContainerProperties, key: str, value: str) -> None:
 
 
 def _quote(word: str) -> str:
-    # a quote as a number, so that quotes are only around words
+    # escape quotes as numbers, so that quotes only delimit words
     escaped = word.replace("\\", "\\\\").replace('"', "\\x22")
     return f'"{_double(escaped)}"'
 

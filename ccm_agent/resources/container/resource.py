@@ -1,4 +1,4 @@
-"""Decides the steps of a container resource: pure, no I/O."""
+"""Decides the steps of a container resource. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOT_ASKED = "whether the container runs, because systemd is not asked"
 
 
 def reach(wanted: ContainerProperties) -> HostAccess:
-    """Return what the resource touches; see `ResourceType`."""
+    """Return the host objects that the resource accesses; see `ResourceType`."""
     mounted = tuple(sources(wanted))
     return HostAccess(
         paths=(wanted.path, wanted.variables_path),
@@ -43,7 +43,7 @@ def reach(wanted: ContainerProperties) -> HostAccess:
 
 
 def decide(wanted: ContainerProperties, found: ContainerState, context: DecisionContext) -> Decision:
-    """The decision table of the container type; see docs/resources/container.md."""
+    """Decide the steps with the decision table of the container type; see docs/resources/container.md."""
     for path, kind in ((wanted.path, found.kind), (wanted.variables_path, found.variables_kind)):
         if kind not in ("absent", "file"):
             return Decision(error=FileError(f"{path} is not a file of quadlet: it is a {kind}"))
@@ -51,7 +51,7 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
         return Decision(error=FileError(found.error))
     if wanted.ensure == ABSENT:
         return _decide_absent(wanted, found)
-    # under noop, an earlier resource of the same run may install podman
+    # in a noop run, an earlier resource may be the one that installs podman
     if not found.has_quadlet and not context.noop:
         return Decision(error=FileError(_NO_QUADLET))
     if found.unsafe_link and wanted.ensure != STOPPED:
@@ -125,7 +125,7 @@ def _steps(
 
 
 def _is_outdated(found: ContainerState, context: DecisionContext) -> bool:
-    """Whether a run was killed after it wrote the files, or another hand wrote them."""
+    """Whether systemd has not read the current files: a run was killed after it wrote them, or somebody else changed them."""
     return found.needs_reload and not context.verifying
 
 
@@ -157,7 +157,7 @@ def _run_difference(wanted: ContainerProperties, found: ContainerState) -> str:
 
 
 def _changes(wanted: ContainerProperties, found: ContainerState) -> Iterator[PropertyChange]:
-    # `present` says nothing about running
+    # with `present`, it is not managed whether the container runs
     before = PRESENT if wanted.ensure == PRESENT and found.ensure != ABSENT else found.ensure
     if before != wanted.ensure:
         yield PropertyChange(property="ensure", before=before, after=wanted.ensure)
@@ -168,5 +168,5 @@ def _changes(wanted: ContainerProperties, found: ContainerState) -> Iterator[Pro
 
 
 def digest(content: bytes) -> str:
-    """Return the SHA-256 of a content."""
+    """Return the SHA-256 of the content."""
     return hashlib.sha256(content).hexdigest()

@@ -1,4 +1,6 @@
-"""Symlinks in the paths that podman opens as root: those of another user could lead elsewhere after the policy was asked."""
+"""
+Checks symlinks in the paths that podman opens as root. Another user could redirect their own symlink after the policy check.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,16 @@ from collections.abc import Sequence
 from ccm_agent.model.ports import FileInfo, Files
 
 LINKS_MAX = 40
-"""As many as the kernel follows."""
+"""The maximum number of symlinks in a path, as in the kernel."""
 _WRITABLE = 0o022
 
 
 async def find_unsafe_link(files: Files, paths: Sequence[str]) -> str:
     """
-    Return the first symlink in the paths that another user than root could have made or can replace; "" if there is none.
+    Return the first symlink in the paths that a user other than root may have created or can replace; "" if there is none.
 
     Args:
-        files: Looks at them.
+        files: Inspects the paths.
         paths: Absolute paths.
     """
     todo = [posixpath.normpath(path) for path in paths]

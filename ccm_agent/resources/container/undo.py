@@ -1,4 +1,4 @@
-"""What undoes the change of a container: the properties that its files had before, and whether it ran."""
+"""Undoes the change of a container by restoring the earlier properties in its files, and whether it was running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESTARTED = "it was restarted; restart it again, so that it reads its earlier fi
 async def earlier(
     wanted: ContainerProperties, found: ContainerState, decision: Decision, keep: KeepFile
 ) -> EarlierState:
-    """Return the state before a change; see `UndoRules`. Only files that come back byte for byte are restored."""
+    """Return the state before a change; see `UndoRules`. Files are restored only if they can be reproduced byte for byte."""
     if decision.refreshed and len(decision.steps) == 1:
         return EarlierState(why_not=RESTARTED)
     if (found.kind, found.variables_kind) == ("absent", "absent"):
@@ -32,7 +32,7 @@ async def earlier(
     if back is None or (found.mode, found.uid) != (f"{MODE:04o}", 0):
         return EarlierState(why_not=FOREIGN)
     if not set(wanted.environment).issuperset(back.environment):
-        # they may have been a secret when they were written, and this run does not know that secret
+        # variables that this run does not set may have been secrets, and this run cannot recognize them
         return EarlierState(why_not=UNKNOWN_VARIABLES)
     back.ensure = found.ensure
     back.allow_tag = "@" not in back.image
@@ -42,7 +42,7 @@ async def earlier(
 
 
 def identify(state: ContainerState) -> Identity:
-    """Return what a state is recognized by; see `UndoRules`."""
+    """Return the identity of a state; see `UndoRules`."""
     return {
         "kind": state.kind,
         "content": state.checksum,

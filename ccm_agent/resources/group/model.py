@@ -35,7 +35,7 @@ class GroupMetadata(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         name: The group's name.
         provider: The provider that read the state.
-        gid: The group's number; -1 if the group does not exist.
+        gid: The group ID; -1 if the group does not exist.
         members: The group's members, sorted. Users who have this group as their primary group are not listed.
     """
 

@@ -1,4 +1,4 @@
-"""Undoes the change of a group by restoring the earlier number and members."""
+"""Undoes the change of a group by restoring the earlier ID and members."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ccm_agent.resources.host.model import HostEntry
 
 _BLANKS = re.compile(r"[ \t\r\f\v]+")
-"""Separators of fields. str.split() is not used, because it also splits at other characters, such as a no-break space."""
+"""Field separators. str.split() is not used, because it also splits at other characters, such as a no-break space."""
 _FRONT = re.compile(r"[ \t]*[^ \t]+([ \t]+)")
 
 
@@ -42,10 +42,10 @@ def with_entries(
     lines: Sequence[str], name: str, addresses: Sequence[str], aliases: Sequence[str] | None
 ) -> list[str]:
     """
-    Return the lines, with one line for each address of a host.
+    Return the lines with exactly one line for each desired address of a host.
 
-    A line of the host with a desired address is kept. The host's other lines get the missing addresses, or are removed. New
-    lines follow the last line of the host. Comments are kept.
+    A line of the host that already has a desired address is kept. The host's other lines are rewritten with the missing
+    addresses, or removed. New lines are inserted after the last line of the host. Comments are kept.
 
     Args:
         lines: The lines of the file.
@@ -75,7 +75,7 @@ def with_entries(
 
 
 def without_entries(lines: Sequence[str], name: str) -> list[str]:
-    """Return the lines without those of a host."""
+    """Return the lines, except the lines of a host."""
     return [one for one in lines if not ((parsed := _parse(one)) and parsed.is_of(name))]
 
 

@@ -15,7 +15,7 @@ class HostEntry(Struct, frozen=True, kw_only=True):
 
     Attributes:
         address: The address, in the form of inet_ntop(3).
-        aliases: Further names, as written in the file.
+        aliases: Additional names, as written in the file.
     """
 
     address: str

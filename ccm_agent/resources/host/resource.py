@@ -110,7 +110,7 @@ def _changes(wanted: HostProperties, found: HostState) -> Iterator[PropertyChang
         yield PropertyChange(property="ensure", before=found.ensure, after=wanted.ensure)
     addresses = [normal_address(one) for one in wanted.addresses] if stays else []
     aliases = wanted.aliases if stays else []
-    # without `aliases`, several lines may give other names to the same address
+    # without `aliases`, several lines may assign different names to the same address
     has_extra = aliases is not None and len(found.entries) > len(addresses)
     if set(found.addresses) != set(addresses) or has_extra:
         before, after = ", ".join(found.addresses), ", ".join(addresses)

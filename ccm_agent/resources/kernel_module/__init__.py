@@ -1,4 +1,4 @@
-"""The kernel_module type: modules of the kernel."""
+"""The kernel_module type: Linux kernel modules."""
 
 from __future__ import annotations
 

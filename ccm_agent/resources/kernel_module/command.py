@@ -10,7 +10,7 @@ from ccm_agent.resources.contract import CommandLine, Flag
 
 def gather(given: dict[str, Any]) -> dict[str, Any]:
     """
-    Convert flags to properties. Two switches set `loaded`. Without a switch, `ensure` determines it.
+    Convert flags to properties. Two switches set `loaded`. Without a switch, `ensure` determines the value.
 
     Raises:
         UsageError: Both switches are given.

@@ -40,7 +40,7 @@ def settings_text(module: str, settings: ModuleSettings) -> str:
 
 
 def option_words(options: Mapping[str, str]) -> str:
-    """Return options as one text."""
+    """Return the options as a single line."""
     return " ".join(
         f'{name}="{value}"' if " " in value else f"{name}={value}" for name, value in options.items()
     )
@@ -60,7 +60,7 @@ def read_settings(module: str, text: str) -> ModuleSettings | None:
 
 
 def read_boot(text: str) -> Iterator[str]:
-    """Yield the lines that name modules in a file of modules-load.d(5)."""
+    """Yield the lines with module names in a file of modules-load.d(5)."""
     for line in text.split("\n"):
         line = line.strip()
         if line and line[0] not in "#;":
@@ -68,7 +68,7 @@ def read_boot(text: str) -> Iterator[str]:
 
 
 def read_blacklist(text: str) -> Iterator[str]:
-    """Yield the modules that a file of modprobe.d(5) blacklists, with the kernel's names."""
+    """Yield the modules that a file of modprobe.d(5) blacklists, by their names in the kernel."""
     for line in text.replace("\\\n", "").split("\n"):
         words = line.split()
         if len(words) >= 2 and words[0] == "blacklist":
@@ -81,7 +81,7 @@ class LoadedModule(Struct, frozen=True, kw_only=True):
 
     Attributes:
         references: The number of references to the module; -1 if the kernel does not count them.
-        used_by: The modules that use it.
+        used_by: The modules that use this module.
     """
 
     references: int = 0
@@ -105,5 +105,5 @@ def read_loaded(text: str) -> dict[str, LoadedModule]:
 
 
 def read_built_in(text: str) -> set[str]:
-    """Return the modules in a kernel's file modules.builtin, whose lines are paths such as `kernel/fs/ext4/ext4.ko`."""
+    """Return the modules in a kernel's file modules.builtin. Its lines are paths such as `kernel/fs/ext4/ext4.ko`."""
     return {module_name(line.rpartition("/")[2].partition(".")[0]) for line in text.splitlines() if line}

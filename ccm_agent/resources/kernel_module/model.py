@@ -49,28 +49,28 @@ class KernelModuleProperties(CommonProperties, kw_only=True, forbid_unknown_fiel
 
     @property
     def module(self) -> str:
-        """The kernel's name of the module."""
+        """The name of the module in the kernel."""
         return module_name(self.name)
 
     @property
     def boot_path(self) -> str:
-        """The file that loads the module at boot."""
+        """The path of the file that loads the module at boot."""
         return f"{BOOT_DIRECTORY}/{PREFIX}{self.module}.conf"
 
     @property
     def settings_path(self) -> str:
-        """The file with the module's options or the line that blacklists it."""
+        """The path of the file with the module's options and its blacklist entry."""
         return f"{SETTINGS_DIRECTORY}/{PREFIX}{self.module}.conf"
 
     @property
     def mode_bits(self) -> int:
-        """The permissions of the files. Root reads them, so files with secrets need no other readers."""
+        """The permissions of the files. Files with secrets are readable only by root, because only root needs them."""
         return SECRET_MODE if self.sensitive else MODE
 
 
 class ModuleFile(Struct, frozen=True, kw_only=True):
     """
-    One of the two files of a module.
+    The state of one of the two files of a module.
 
     Attributes:
         kind: "absent", "file", or another kind of entry.
@@ -94,12 +94,12 @@ class KernelModuleState(CommonState, kw_only=True):
     Attributes:
         loaded: Whether the module is loaded.
         built_in: Whether the module is part of the kernel itself.
-        supported: Whether the running kernel can load modules.
+        supported: Whether the running kernel supports loading modules.
         references: The number of references to the module; -1 if the kernel does not count them.
-        used_by: The modules that use it.
+        used_by: The modules that use this module.
         boot, settings: The module's two files.
-        options: The options in the second file.
-        blacklisted: Whether the second file blacklists the module.
+        options: The options in the `settings` file.
+        blacklisted: Whether the `settings` file blacklists the module.
         is_foreign: Whether one of the two files does not have the form that this type writes.
         listed_in: Other files that load the module at boot.
         blacklisted_in: Other files that blacklist the module.
@@ -125,5 +125,5 @@ class KernelModuleState(CommonState, kw_only=True):
 
 
 def module_name(name: str) -> str:
-    """Return the kernel's name of a module."""
+    """Return the name of a module in the kernel."""
     return name.replace("-", "_")

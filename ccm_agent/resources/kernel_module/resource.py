@@ -92,19 +92,19 @@ def reach(wanted: KernelModuleProperties) -> HostAccess:
     # this also applies with `apply: false`, because the files take effect at the next boot
     return HostAccess(
         paths=(wanted.boot_path, wanted.settings_path, f"/sys/module/{wanted.module}"),
-        # the kernel runs the program in parameters such as `usermode_helper` of drbd as root
+        # for parameters such as `usermode_helper` of drbd, the kernel runs the given program as root
         commands=tuple(f"`options.{name}`" for name, value in wanted.options.items() if PATH.search(value)),
     )
 
 
 def settings_content(wanted: KernelModuleProperties) -> bytes | None:
-    """Return the content of the module's file in /etc/modprobe.d. None if the file should not exist."""
+    """Return the desired content of the module's file in /etc/modprobe.d. None if the file should not exist."""
     settings = ModuleSettings(options=wanted.options, blacklisted=wanted.blacklisted)
     return settings_text(wanted.module, settings).encode() or None
 
 
 def boot_content(wanted: KernelModuleProperties) -> bytes | None:
-    """Return the content of the module's file in /etc/modules-load.d. None if the file should not exist."""
+    """Return the desired content of the module's file in /etc/modules-load.d. None if the file should not exist."""
     return boot_text(wanted).encode() if _is_persistent(wanted) else None
 
 
@@ -129,7 +129,7 @@ def _is_persistent(wanted: KernelModuleProperties) -> bool:
 
 
 def _loads(wanted: KernelModuleProperties) -> bool | None:
-    """Return whether the running kernel should have the module. None if this is not managed."""
+    """Return whether the module should be loaded now. None if this is not managed."""
     if not wanted.apply:
         return None
     return wanted.ensure == PRESENT if wanted.loaded is None else wanted.loaded
@@ -144,8 +144,8 @@ def _steps(
     boot: bool,
 ) -> Iterator[Step]:
     """
-    Yield the steps. Loading and unloading come first, so that an operation that the kernel refuses is not repeated at each
-    boot.
+    Yield the steps. The module is loaded or unloaded before files are written. If the kernel refuses, the files do not repeat the
+    operation at each boot.
     """
     if loads is False and found.loaded:
         yield Step(noop="Would have unloaded the module", action=lambda p: p.unload(wanted))
@@ -209,7 +209,7 @@ def _changes_boot(wanted: KernelModuleProperties, found: KernelModuleState) -> b
 
 
 def _rests(wanted: KernelModuleProperties, found: KernelModuleState) -> bool:
-    """Whether the module is always present as a part of the kernel, so that no file is needed to load it."""
+    """Whether the module is built into the kernel, so that no file is needed to load it."""
     return found.built_in and wanted.persistent is None and wanted.ensure == PRESENT
 
 
@@ -240,7 +240,7 @@ def _why_not_live(wanted: KernelModuleProperties, found: KernelModuleState, load
 
 
 def _users(found: KernelModuleState) -> str:
-    """Return the users of a loaded module, as the end of an error; "" if it has no users."""
+    """Return the users of a loaded module, worded as the end of an error message; "" if it has no users."""
     if PERMANENT in found.used_by:
         return "it is permanent"
     if found.used_by:

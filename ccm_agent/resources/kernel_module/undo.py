@@ -1,4 +1,4 @@
-"""Undoes the change of a kernel module by restoring whether it was loaded, and its files."""
+"""Undoes the change of a kernel module by restoring its files, and whether it was loaded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def earlier(
 
 
 def describe(found: KernelModuleState) -> dict[str, Any]:
-    """Return the properties that a manifest would need for the files."""
+    """Return the properties that a manifest would need to produce the current files."""
     if found.blacklisted:
         return {"ensure": ABSENT, "blacklisted": True}
     if not found.options and not found.persistent:

@@ -24,7 +24,7 @@ DEVICE_PASSWORD = re.compile(r"([/#][^/@:#\s]*:)[^/@\s]+(?=@)")
 
 
 class FstabEntry(Struct, frozen=True, kw_only=True):
-    """A line of /etc/fstab without its mount point. Fields are unescaped; see fstab(5)."""
+    """A line of /etc/fstab without the mount point. Fields are unescaped; see fstab(5)."""
 
     device: str
     fstype: str
@@ -70,18 +70,18 @@ class MountProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_bind(self) -> bool:
-        """Whether a directory is mounted in place of a device."""
+        """Whether a directory is mounted instead of a device (bind mount)."""
         return not {"bind", "rbind"}.isdisjoint(self.options.split(","))
 
 
 class MountState(CommonState, kw_only=True):
     """
-    The current state of a file system. `ensure` is "mounted", "unmounted" if there is only an entry, or "absent".
+    The current state of a file system. `ensure` is "mounted", "unmounted" (only the entry exists), or "absent".
 
     Attributes:
         entry: The entry in /etc/fstab; None if there is none.
         is_mounted: Whether a file system is mounted at the mount point.
-        mounted_device, mounted_fstype: The mounted file system; "" if there is none.
+        mounted_device, mounted_fstype: The device and type of the mounted file system; "" if there is none.
         kind: The kind of entry at the mount point if nothing is mounted: "directory", "absent", or another kind.
     """
 

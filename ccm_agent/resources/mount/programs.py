@@ -1,5 +1,5 @@
 """
-Programs and units that a mount starts because of its properties, for the node's policy.
+Determines the programs and units that a mount starts because of its properties, for the node's policy.
 
 Source: mount(8), sections "EXTERNAL HELPERS" and "COMMAND-LINE OPTIONS" (`uhelper`, `helper`); mount.fuse3(8); systemd.mount(5).
 """
@@ -18,17 +18,17 @@ _KERNEL_TYPES = """
 """
 KERNEL_TYPES = frozenset(_KERNEL_TYPES.split())
 """
-The file systems that the kernel implements. For another type, mount runs the program `mount.TYPE`. With `fuse`, this can be any
-program.
+The file systems that the kernel implements. For other types, mount runs the program `mount.TYPE`. With `fuse`, the program can be
+any program.
 """
 
 _PROGRAM_OPTIONS = frozenset({"helper", "uhelper", "x-systemd.growfs", "x-systemd.makefs"})
-"""Options that give a program to run, or that run a program on the device."""
+"""Options that specify a program to run, or that run a program on the device."""
 _UNIT_OPTIONS = frozenset({"x-systemd.requires", "x-systemd.wants"})
 
 
 def programs_of(wanted: MountProperties) -> Iterator[str]:
-    """Yield each property that runs a program, as a part of the policy's message."""
+    """Yield each property that runs a program, worded for the policy's message."""
     if wanted.ensure == ABSENT:
         return  # nothing is mounted, and no entry is written
     if wanted.fstype not in KERNEL_TYPES:

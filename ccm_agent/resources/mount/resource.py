@@ -27,7 +27,7 @@ KEPT = frozenset({"/", "/usr", "/proc", "/sys", "/dev", "/run"})
 WRITTEN = frozenset({"upperdir", "workdir"})
 SHOWN = frozenset({"lowerdir", "lowerdir+", "datadir+", "bind"})
 NEED_PATHS = (WRITTEN | SHOWN | {"credentials", "cred"}) - {"bind"}
-"""Options whose values are directories: those that are written to, and those whose content is shown at the mount point."""
+"""Options whose values must be absolute paths."""
 
 FSTYPE = re.compile(r"[a-z0-9][a-z0-9._-]*")
 LENGTH = 1000
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def check(wanted: MountProperties) -> None:
-    """Refuse values that could become another entry or an option of mount, or that could unmount a system directory."""
+    """Refuse values that could become a separate entry or an option of mount, or that could unmount a system directory."""
     check_each(wanted, _check_name, _check_kept, _check_device, _check_fstype, _check_options, _check_numbers)
 
 
@@ -121,7 +121,7 @@ def reach(wanted: MountProperties) -> HostAccess:
         used += [(name, path) for path in value.strip("\"'").split(":") if path.startswith("/")]
     return HostAccess(
         paths=(FSTAB,),
-        # a file system hides the content below its mount point, and shows other content there
+        # a mounted file system replaces all visible content below its mount point
         trees=(wanted.name, *(path for name, path in used if name in WRITTEN)),
         reads=tuple(path for name, path in used if name not in WRITTEN | SHOWN),
         reads_trees=tuple(path for name, path in used if name in SHOWN),
@@ -169,7 +169,7 @@ def _mount_steps(wanted: MountProperties, found: MountState) -> Iterator[Step]:
 
 
 def _must_remount(wanted: MountProperties, found: MountState) -> bool:
-    """Whether the options of the mounted file system change. Options of the root take effect at the next boot."""
+    """Whether the options of the mounted file system must change. New options of `/` take effect at the next boot."""
     if wanted.ensure != MOUNTED or wanted.name == "/" or found.entry is None:
         return False
     return found.entry.options != wanted.options

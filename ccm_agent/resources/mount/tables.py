@@ -1,5 +1,5 @@
 """
-Lines of /etc/fstab and /proc/self/mountinfo.
+Reads and writes lines of /etc/fstab, and reads /proc/self/mountinfo.
 
 Source: fstab(5), proc_pid_mountinfo(5), getmntent(3).
 """
@@ -15,12 +15,12 @@ from ccm_agent.resources.mount.model import DEVICE_PASSWORD, PASSWORD, FstabEntr
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _SPECIAL = re.compile(r"[ \t\\#]")
 _BLANKS = re.compile(r"[ \t]+")
-"""Separators of fields. str.split() is not used, because it also splits at other characters, such as a no-break space."""
+"""Field separators. str.split() is not used, because it also splits at other characters, such as a no-break space."""
 _AUTOFS = "autofs"
 
 
 def escape(field: str) -> str:
-    """Return a field in the form of fstab, where a space is written as `\\040`."""
+    """Escape a field for fstab. A space becomes `\\040`."""
     return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", field)
 
 
@@ -30,7 +30,7 @@ def unescape(field: str) -> str:
 
 
 def read_entries(lines: Sequence[str]) -> Mapping[str, FstabEntry]:
-    """Return the entries by mount point. If there are several, the first one is returned, which mount(8) uses."""
+    """Return the entries by mount point. If a mount point has several entries, the first one is returned, as in mount(8)."""
     entries: dict[str, FstabEntry] = {}
     for line in lines:
         if parsed := _parse(line):
@@ -39,7 +39,7 @@ def read_entries(lines: Sequence[str]) -> Mapping[str, FstabEntry]:
 
 
 def with_entry(lines: Sequence[str], point: str, entry: FstabEntry) -> list[str]:
-    """Return the lines with the mount point's first entry replaced. Without an earlier entry, the new one is added at the end."""
+    """Return the lines with the mount point's first entry replaced. If there is no entry, the new one is added at the end."""
     fields = (entry.device, point, entry.fstype, entry.options, str(entry.dump), str(entry.passno))
     line = " ".join(escape(one) for one in fields)
     own = [index for index, one in enumerate(lines) if _point(one) == point]
@@ -49,7 +49,7 @@ def with_entry(lines: Sequence[str], point: str, entry: FstabEntry) -> list[str]
 
 
 def without_entry(lines: Sequence[str], point: str) -> list[str]:
-    """Return the lines without the entries of a mount point."""
+    """Return the lines, except the entries of a mount point."""
     return [one for one in lines if _point(one) != point]
 
 
@@ -64,7 +64,7 @@ def _parse(line: str) -> tuple[str, FstabEntry] | None:
         return None
     device, point, fstype, options, dump, passno = (*fields, *("defaults", "0", "0")[len(fields) - 3 :])[:6]
     point = point.rstrip("/") or "/"
-    # states and diffs are published
+    # mask passwords, because states and diffs are published
     options = PASSWORD.sub(rf"\1{MASK}", options)
     device = DEVICE_PASSWORD.sub(rf"\1{MASK}", device)
     return point, FstabEntry(
@@ -78,10 +78,10 @@ def _number(text: str) -> int:
 
 def read_mounts(text: str) -> Mapping[str, tuple[str, str]]:
     """
-    Return the device and type of mounted file systems by mount point. If there are several, the last one is returned, which
-    hides the others.
+    Return the device and type of each mounted file system by mount point. If several are mounted at the same point, the last one
+    is returned, because it hides the others.
 
-    An autofs mount point on which nothing is mounted yet is left out.
+    An autofs mount point is omitted until something is mounted there.
     """
     mounts: dict[str, tuple[str, str]] = {}
     for line in text.split("\n"):

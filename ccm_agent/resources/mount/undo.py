@@ -1,4 +1,4 @@
-"""Undoes the change of a file system by restoring the earlier entry, and whether it was mounted."""
+"""Undoes the change of a mount by restoring the earlier entry, and whether the file system was mounted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package type: software of the system's package manager."""
+"""The package type: packages of the system's package manager."""
 
 from __future__ import annotations
 

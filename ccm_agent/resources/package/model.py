@@ -26,10 +26,10 @@ class PackageMetadata(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         name: The package's name.
-        version: Full version; with dnf, version and release. "absent" if the package is not installed.
+        version: The full version (with dnf, version and release); "absent" if the package is not installed.
         arch: Architecture, such as "amd64" or "noarch".
         provider: The provider that read the state.
-        extended: With apt `status` (as dpkg reports it), with dnf `epoch` and `release`.
+        extended: For apt, `status` as reported by dpkg; for dnf, `epoch` and `release`.
     """
 
     name: str

@@ -12,12 +12,12 @@ class PackageProvider(Protocol):
     """
     Reads and changes packages.
 
-    Each method MUST end by itself and never prompts. If it fails because of the package manager's lock, the error names the
-    process that holds the lock. On failure, all methods raise CommandError with the end of the tool's output.
+    Each method MUST end without user input. If the package manager's lock causes a failure, the error contains the process that
+    holds the lock. All methods raise CommandError with the end of the tool's output if they fail.
     """
 
     async def status(self, wanted: PackageProperties) -> PackageState:
-        """Return the installed version, or absent. A package that is not completely installed is absent."""
+        """Return the installed version, or "absent". A partially installed package is treated as absent."""
         ...
 
     async def look_ahead(self, wanted: Sequence[PackageProperties]) -> Sequence[PackageState | None]:
@@ -37,5 +37,5 @@ class PackageProvider(Protocol):
         ...
 
     async def uninstall(self, name: str) -> None:
-        """Remove a package. Its configuration files are kept if the tool keeps them."""
+        """Remove a package. The tool decides whether configuration files are kept."""
         ...

@@ -21,7 +21,7 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
 def check(wanted: PackageProperties) -> None:
-    """Refuse names and versions that a package manager could misread."""
+    """Refuse names and versions that a package manager could misinterpret."""
     check_each(wanted, _check_name, _check_version)
 
 
@@ -42,7 +42,7 @@ def _check_version(wanted: PackageProperties) -> None:
 
 
 def check_when_applied(wanted: PackageProperties, written: Mapping[str, Any]) -> None:
-    """Refuse values that a package manager reads as an option or a pattern; see `ResourceType`."""
+    """Refuse values that a package manager interprets as an option or a pattern; see `ResourceType`."""
     if not FIRST.match(wanted.name):
         raise PropertyError(
             f"package name {wanted.name!r} begins with neither a letter nor a digit: no package does",
@@ -56,7 +56,7 @@ def check_when_applied(wanted: PackageProperties, written: Mapping[str, Any]) ->
 
 
 def reach(wanted: PackageProperties) -> HostAccess:
-    """Return the host objects that the resource accesses. The package manager handles dependencies of the package."""
+    """Return the host objects that the resource accesses. Dependencies of the package are not included."""
     return HostAccess(packages=(wanted.name,))
 
 
@@ -66,9 +66,9 @@ def _debian(found: PackageState, version: str) -> int:
 
 def _rpm(found: PackageState, version: str) -> int:
     """
-    Compare only the parts that the desired version has. Without epoch or release, any epoch or release matches.
+    Compare only the given parts of the desired version. If it has no epoch or release, any epoch or release matches.
 
-    dnf matches `name-version` in the same way, so the request and the verification agree.
+    dnf matches `name-version` in the same way, so the verification is consistent with the request.
     """
     epoch, mark, rest = version.rpartition(":")
     installed, _, release = found.metadata.version.rpartition("-")
@@ -87,11 +87,11 @@ def _number(epoch: str) -> int:
 
 
 COMPARE: dict[str, Callable[[PackageState, str], int]] = {"apt": _debian, "dnf": _rpm}
-"""Version comparison by provider. Providers of other packages use the comparison of rpm."""
+"""Comparison functions by provider. Other providers use the comparison of rpm."""
 
 
 def compare(found: PackageState, version: str) -> int:
-    """Return -1, 0 or 1 if the installed version is older than, matches, or is newer than the desired version."""
+    """Return -1 if the installed version is older than the desired version, 0 if it matches, and 1 if it is newer."""
     return COMPARE.get(found.metadata.provider, _rpm)(found, version)
 
 
@@ -135,10 +135,11 @@ def _version(found: PackageState, wanted: str) -> PropertyChange:
 
 def _latest(found: PackageState, name: str, is_absent: bool, context: DecisionContext) -> Decision:
     """
-    Return the steps for `latest`. Only the package manager knows the newest version, so an upgrade is always requested.
+    Return the steps for `latest`. An upgrade is always requested, because only the package manager can determine the newest
+    version.
 
-    Afterwards only the installation of the package can be verified. Because a step ran, the state is not stable, as in Choria
-    CCM.
+    Afterwards it is only verified that the package is installed. Because a step ran, the resource is not reported as stable, as
+    in Choria CCM.
     """
     if is_absent:
         return _one(
@@ -161,7 +162,9 @@ def _one(
 
 
 def has_changed(before: PackageState, after: PackageState) -> bool:
-    """Whether the installed version, release or epoch has changed. A request for the latest version by itself is not a change."""
+    """
+    Whether the installed version, release or epoch has changed. A request for the latest version does not count as a change.
+    """
     return (before.metadata.version, before.metadata.extended.get("epoch")) != (
         after.metadata.version,
         after.metadata.extended.get("epoch"),

@@ -1,4 +1,4 @@
-"""Undoes the change of a package by restoring the version that was installed before."""
+"""Undoes the change of a package by restoring the previously installed version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repository type: sources of packages for apt and dnf, and their signing keys."""
+"""The repository type: package repositories for apt and dnf, and their signing keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks a repository's properties, before anything is read or changed. No I/O."""
+"""Checks a repository's properties before anything is read or changed. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccm_agent.resources.repository.openpgp import PublicKey, normal_fingerprint
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 NAME_LENGTH = 100
 MAIN = "main"
-"""The section with dnf's settings in its files."""
+"""The section with dnf's own settings in its files."""
 _ITEMS = {
     "suites": re.compile(r"(?:\./|/|[A-Za-z0-9][A-Za-z0-9._~+/-]*)"),
     "components": re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+/-]*"),
@@ -27,14 +27,14 @@ _ITEMS = {
 _MOST_ITEMS, _ITEM_LENGTH = 100, 200
 _URI_LENGTH = 2000
 _URI = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+;=%-]+")
-"""The characters that RFC 3986 allows, without `#` and `,`, which have a special meaning in the files' formats."""
+"""The characters that RFC 3986 allows, except `#` and `,`, which are special characters in the file formats."""
 _SCHEMES = ("https://", "http://", "file:/")
 _WEB = ("https://", "http://")
 _PATH = re.compile(r"/[A-Za-z0-9._/+@~-]+")
 
 
 def check(wanted: RepositoryProperties) -> None:
-    """Refuse values that would become another line in a file, unsafe values, and contradictions."""
+    """Refuse values that would add another line to a file, unsafe values, and contradictory values."""
     check_each(
         wanted,
         _check_name,
@@ -54,7 +54,7 @@ def check(wanted: RepositoryProperties) -> None:
 
 def checked_key(data: bytes, wanted: RepositoryProperties) -> PublicKey:
     """
-    Return the key in a text or file.
+    Return the key in the data of a text or file.
 
     Raises:
         PropertyError: The data is not exactly one public key, or its fingerprint is not the desired one.
@@ -108,7 +108,7 @@ def _check_list_urls(wanted: RepositoryProperties) -> None:
 
 
 def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
-    """Refuse an invalid URL. Errors do not quote it until it is known to contain no password."""
+    """Refuse an invalid URL. Errors quote it only after a check that it does not contain a password."""
     what = f"`{field}`"
     if not uri.startswith(tuple(schemes)):
         refuse(f"{what} must begin with {', '.join(f'`{one}`' for one in schemes)}", field)

@@ -1,5 +1,5 @@
 """
-The files of repositories, in the formats of apt and dnf.
+Reads and writes repository files in the formats of apt and dnf.
 
 Source: sources.list(5), section "deb822-style format", of apt 2.6; dnf.conf(5), section "repo options", of dnf 4.14.
 """
@@ -27,12 +27,12 @@ class RepositoryFormat(Struct, frozen=True, kw_only=True):
     The repository format of a package manager.
 
     Attributes:
-        directory, key_directory: The directories of the files and of the keys.
-        main: The path of a file with further repositories.
-        suffix: The end of the file's name.
-        render: Returns a file's content, based on the repository's name and content.
-        parse: Returns the content of a file that `render` wrote; None for other files.
-        others: Returns a file's content other than the repository, for a message; "" if there is none.
+        directory, key_directory: The directory of repository files, and the directory of keys.
+        main: The path of a file with additional repositories.
+        suffix: The suffix of file names.
+        render: Returns the content of a file for a repository's name and fields.
+        parse: Returns the fields of a repository in a file that `render` wrote; None for other files.
+        others: Describes the content of a file other than the repository, for a message; "" if there is none.
         problem: Returns the reason why this package manager does not support a repository; "" if it does.
     """
 
@@ -59,7 +59,7 @@ class RepositoryFormat(Struct, frozen=True, kw_only=True):
 
         Args:
             wanted: The repository.
-            key_path: The path of the repository's own key; "" uses the default path.
+            key_path: The path of the repository's own key; "" for the default path.
         """
         own = key_path or self.key_path(wanted.name)
         content = RepositoryContent(
@@ -141,7 +141,10 @@ def _render_dnf(name: str, one: RepositoryContent) -> str:
 
 
 def _metadata_check(one: RepositoryContent) -> str:
-    """Return whether dnf requires signed metadata, as a number. "" uses the setting in dnf.conf, which may be hardened."""
+    """
+    Return the value of dnf's setting for requiring signed metadata. With "", the setting in dnf.conf applies, which may be
+    stricter.
+    """
     if one.repo_gpgcheck:
         return "1"
     return "0" if one.trusted else ""  # without a key, dnf could not verify anything

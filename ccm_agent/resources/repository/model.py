@@ -132,19 +132,18 @@ class RepositoryFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RepositoryState(CommonState, kw_only=True, dict=True):
     """
-    The current state of a repository. `ensure` is "present" if the file of the repository exists.
+    The current state of a repository. `ensure` is "present" if the repository's file exists.
 
     Attributes:
         manager: "apt" or "dnf".
-        file, key_file: The file of the repository, and the file that contains its key.
-        key_fingerprint: The fingerprint of the key in its file; "" if the file does not contain exactly one key or was not
+        file, key_file: The repository's file, and the file with its key.
+        key_fingerprint: The fingerprint of the key in `key_file`; "" if the file does not contain exactly one key or was not
             read.
-        uses_key: Whether the file of the repository refers to the file of the key.
-        desired_key_checksum: SHA-256 of the key in the form in which it is written; "" if there is no key, or if it must be
-            fetched.
+        uses_key: Whether the repository's file refers to `key_file`.
+        desired_key_checksum: SHA-256 of the desired key as it would be written; "" if there is no key, or if it must be fetched.
         key_error: The reason why the desired key cannot be used.
-        others: Content of the file other than this repository, such as another section of dnf; "" if there is none.
-        also_in: Another file that contains a repository of this name; "" if there is none.
+        others: A description of other content in the repository's file, such as another section of dnf; "" if there is none.
+        also_in: Another file that defines a repository of this name; "" if there is none.
     """
 
     manager: str
@@ -160,8 +159,8 @@ class RepositoryState(CommonState, kw_only=True, dict=True):
     @property
     def content(self) -> RepositoryContent | None:
         """
-        The repository in the file. None if this type did not write it. It is not a field, because it was not checked for
-        secrets.
+        The repository in the file; None if this type did not write the file. It is not a field, because it has not been checked
+        for secrets.
         """
         found: RepositoryContent | None = self.__dict__.get("read")
         return found
@@ -173,7 +172,7 @@ class RepositoryState(CommonState, kw_only=True, dict=True):
     @property
     def key(self) -> str:
         """
-        The text of the key in its file, in the form that this type writes; "" for other texts. It is not a field, because it is
+        The text of the key in `key_file`; "" if it does not have the form that this type writes. It is not a field, because it is
         long.
         """
         return str(self.__dict__.get("key", ""))

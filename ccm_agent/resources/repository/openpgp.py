@@ -1,12 +1,12 @@
 """
-OpenPGP public keys: reads the fingerprint of the single key in a text or file, and the key without any surrounding data.
+Reads OpenPGP public keys: extracts the single key in a text or file, without surrounding data, and its fingerprint.
 
-Signatures are not verified. A fingerprint proves the primary key. The programs that use the key verify that its subkeys belong
-to it. Only framing that all programs read in the same way is accepted, and `PublicKey.armored` writes exactly the data that was
-read. Therefore no other program can find a different key in the result.
+Signatures are not verified. The fingerprint identifies the primary key. Programs that use the key verify that its subkeys belong
+to it. Only framing that all programs interpret in the same way is accepted, and `PublicKey.armored` writes exactly the data that
+was read. Therefore no other program can find a different key in the result.
 
-No library is used, because the libraries that read keys (PGPy, PySequoia) require cryptography packages that no other part
-needs. Minimal hosts do not have gpg.
+No library is used, because the libraries that read keys (PGPy, PySequoia) require cryptography packages that are not needed
+otherwise. Minimal hosts do not have gpg.
 
 Source: RFC 9580, sections 4.2 (framing), 5.5.4 (fingerprints), 6 (armor).
 """
@@ -33,9 +33,9 @@ _CHECKSUM = re.compile(rb"=[A-Za-z0-9+/]{4}")
 _PRIMARY, _SUBKEY = 6, 14
 _SECRET = (5, 7)
 _PARTS = frozenset({2, 13, 17, _SUBKEY})
-"""The types of packets after the primary key: signatures, user IDs, user attributes, subkeys."""
+"""The packet types that may follow the primary key: signatures, user IDs, user attributes, subkeys."""
 _LEAST_KEY = 8
-"""The minimum size of a key: version, time, algorithm, and at least two bytes of a number."""
+"""The minimum size of a key in bytes: version, time, algorithm, and at least two bytes of a number."""
 
 
 class PublicKey(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class PublicKey(Struct, frozen=True, kw_only=True):
     One public key with its subkeys, user IDs and signatures.
 
     Attributes:
-        fingerprint: The fingerprint of the primary key: 40 (version 4) or 64 (version 6) hexadecimal digits, in capitals.
+        fingerprint: The fingerprint of the primary key: 40 (version 4) or 64 (version 6) uppercase hexadecimal digits.
         packets: The key in binary form.
     """
 
@@ -64,7 +64,7 @@ def parse_public_key(data: bytes) -> PublicKey:
     Read a text or a binary file that contains one public key.
 
     Raises:
-        ValueError: The data contains something else. The message describes it.
+        ValueError: The data does not consist of one public key. The message describes the problem.
     """
     if len(data) > KEY_LIMIT_BYTES:
         raise ValueError(f"it is larger than {KEY_LIMIT_BYTES >> 10} KiB, so it is not a single key")
@@ -88,7 +88,7 @@ def parse_public_key(data: bytes) -> PublicKey:
 
 def normal_fingerprint(text: str) -> str:
     """
-    Return a fingerprint in the form of `PublicKey.fingerprint`. Spaces and a leading `0x` are accepted.
+    Normalize a fingerprint to the form of `PublicKey.fingerprint`. Spaces and a leading `0x` are accepted.
 
     Raises:
         ValueError: The text is not a complete fingerprint.
@@ -130,7 +130,7 @@ def _unarmored(data: bytes) -> bytes:
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield type and body of each packet."""
+    """Yield the type and body of each packet."""
     at = 0
     while at < len(data):
         header = data[at]
@@ -149,7 +149,7 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _new_size(data: bytes, at: int) -> tuple[int, int]:
-    """Return the size of a packet's body and its position."""
+    """Return the size and position of a packet's body."""
     first = _number(data, at, 1)
     if first < 192:
         return first, at + 1
@@ -178,7 +178,7 @@ def _fingerprint(body: bytes) -> str:
         raise ValueError("its key is damaged")
     version = body[0]
     if version == 4 and len(body) < 1 << 16:
-        # finding a second key with a given SHA-1 is infeasible; without the flag, hosts in FIPS mode refuse the function
+        # it is infeasible to find another key with the same SHA-1; without the flag, hosts in FIPS mode refuse SHA-1
         digest = hashlib.sha1(b"\x99" + len(body).to_bytes(2) + body, usedforsecurity=False)
         return digest.hexdigest().upper()
     if version == 6:

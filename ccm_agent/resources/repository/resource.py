@@ -27,8 +27,8 @@ _REPLACEABLE = ("absent", "file", "symlink")
 
 def reach(wanted: RepositoryProperties) -> HostAccess:
     """
-    Return the host objects that the resource accesses, for its package manager. If no property is specific to one, both are
-    included.
+    Return the host objects that the resource accesses. If its properties do not imply the package manager, the objects for both
+    are included.
     """
     managers = [wanted.provider] if wanted.provider in FORMATS else _managers(wanted)
     formats = [FORMATS[one] for one in managers]
@@ -108,14 +108,15 @@ def _others_problem(found: RepositoryState) -> str:
 
 
 def _differences(wanted: RepositoryProperties, found: RepositoryState) -> Iterator[tuple[str, bool]]:
-    """Yield the differences, each with whether it is a difference in content. Another owner or mode needs no refresh."""
+    """Yield each difference, and whether it affects the content. A different owner or mode needs no refresh."""
     desired = hashlib.sha256(FORMATS[found.manager].content(wanted)).hexdigest()
     yield from _file_differences(found.file, found.file.checksum == desired)
     if wanted.key:
         if found.desired_key_checksum:
             is_same = found.key_file.checksum == found.desired_key_checksum
         else:
-            # if the key must be fetched, accept the host's key if it is the same key in the form that this type writes
+            # if the key would have to be fetched, accept the existing file if it contains the same key in the form that this type
+            # writes
             is_same = found.key != "" and found.key_fingerprint == normal_fingerprint(wanted.key_fingerprint)
         yield from _file_differences(found.key_file, is_same)
 

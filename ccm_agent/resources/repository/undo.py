@@ -33,7 +33,7 @@ async def earlier(
 
 
 def described_properties(found: RepositoryState) -> dict[str, Any] | None:
-    """Return the properties that result in the repository's current files. None if this type did not write the files."""
+    """Return the properties that produce the repository's current files; None if this type did not write the files."""
     content = found.content
     if content is None or not found.file.is_public:
         return None

@@ -1,4 +1,4 @@
-"""The scaffold type: directories of files that are rendered from directories of templates."""
+"""The scaffold type: renders directories of files from directories of templates."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ DELIMITERS = {"jet": ("[[", "]]"), "go": ("{{", "}}"), "jinja": ("{{", "}}")}
 DEFAULT_ENGINE = "jet"
 DEFAULT_TIMEOUT = "15m"
 """
-The default time limit of a `post` command. Formatting, checking or encrypting one file is faster, so a slower command is
+The default time limit of a `post` command. Formatting, checking or encrypting a file takes less time, so a slower command is
 probably waiting for input.
 """
 
@@ -92,18 +92,18 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
 
 class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    The differences between the directory and the rendered files. Paths are absolute and sorted.
+    The differences between the directory and the rendered files, with absolute, sorted paths.
 
     Attributes:
-        name: Path of the directory.
+        name: The path of the directory.
         provider: The provider that read the state.
         target_exists: Whether the directory exists.
         changed: Files that must be written.
         purged: Files that do not belong to the scaffold. Only `purge` removes them.
-        stable: Files that are in their desired state.
+        stable: Files that already are in the desired state.
         engine: The template engine.
-        failing: Files whose `post` command failed on the same content before. The command was not run again.
-        reason: The reason why nothing is rendered; "" if something is.
+        failing: Files whose `post` command failed earlier on the same content. The command was not run again.
+        reason: The reason why nothing is rendered; "" if at least one file is.
     """
 
     name: str
@@ -119,8 +119,8 @@ class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class ScaffoldState(CommonState, kw_only=True):
     """
-    The current state. `ensure` is `absent` only if `absent` is desired and the directory does not exist. Otherwise it is the
-    same as in Choria CCM.
+    The current state. `ensure` is as in Choria CCM, except that it is `absent` only if `absent` is desired and the directory does
+    not exist.
     """
 
     metadata: ScaffoldMetadata

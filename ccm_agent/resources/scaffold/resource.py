@@ -23,7 +23,7 @@ JINJA_MARKS = ("{%", "%}", "{#", "#}")
 
 
 def check(wanted: ScaffoldProperties) -> None:
-    """Refuse invalid properties, and fill in engine and delimiters."""
+    """Refuse invalid properties, and set the default engine and delimiters."""
     check_each(wanted, _check_name, _check_purge, _check_source, _check_engine, _check_post, _check_timeout)
 
 
@@ -100,7 +100,10 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def reach(wanted: ScaffoldProperties) -> HostAccess:
-    """Return the host objects that the resource accesses. Templates and commands determine the content below the directory."""
+    """
+    Return the host objects that the resource accesses. This includes the whole directory, because templates and commands
+    determine its files.
+    """
     return HostAccess(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
@@ -120,7 +123,7 @@ def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionCo
         )
     purged = [path for path in metadata.purged if path != wanted.name] if wanted.purge else []
     pending = len(metadata.changed) + len(purged)
-    # a template may render to different content each time, so the provider reports whether the rendered content was written
+    # a template may render differently each time, so the provider reports whether the rendered content was written
     if not pending or context.verifying:
         return Decision()
     noop = f"Would have changed {pending} scaffold files"
@@ -143,7 +146,7 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
 def _decide_nothing(
     wanted: ScaffoldProperties, metadata: ScaffoldMetadata, context: DecisionContext
 ) -> Decision:
-    """Return the steps if nothing is rendered. This is a failure, but as in Choria CCM the directory is created first."""
+    """Return the steps if nothing is rendered. This is a failure, but the directory is created first, as in Choria CCM."""
     reason = metadata.reason or "no rendered file exists"
     if context.noop:
         return Decision(error=DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}"))

@@ -1,4 +1,4 @@
-"""The service type: units of the init system."""
+"""The service type: services of the init system."""
 
 from __future__ import annotations
 

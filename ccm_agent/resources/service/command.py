@@ -10,7 +10,7 @@ from ccm_agent.resources.contract import CommandLine, Flag
 
 def gather(given: dict[str, Any]) -> dict[str, Any]:
     """
-    Convert flags to properties. Two switches set `enable`. Without a switch, it is not managed.
+    Convert flags to properties. Two switches set `enable`. Without a switch, `enable` is not managed.
 
     Raises:
         UsageError: Both switches are given.

@@ -34,7 +34,7 @@ class ServiceMetadata(Struct, kw_only=True, omit_defaults=True):
         name: The service's name.
         provider: The provider that read the state.
         enabled, running: Whether the service starts at boot, and whether it is running now.
-        said: Output of the last command that failed on the service; "" if none failed.
+        said: The output of the last failed command for this service; "" if no command failed.
     """
 
     name: str

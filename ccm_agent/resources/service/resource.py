@@ -16,7 +16,7 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
 def check(wanted: ServiceProperties) -> None:
-    """Refuse names that are not unit names, or that systemctl could misread."""
+    """Refuse names that are not unit names, or that systemctl could misinterpret."""
     if DANGEROUS.search(wanted.name):
         raise PropertyError(
             f"service name contains dangerous characters: {wanted.name!r}", place=Place(path="$.name")
@@ -29,7 +29,7 @@ def check(wanted: ServiceProperties) -> None:
 
 
 def check_when_applied(wanted: ServiceProperties, written: Mapping[str, Any]) -> None:
-    """Refuse a name that systemctl reads as an option; see `ResourceType`."""
+    """Refuse a name that systemctl would interpret as an option; see `ResourceType`."""
     if wanted.name.startswith("-"):
         raise PropertyError(
             f"service name {wanted.name!r} begins with a hyphen, which systemctl reads as an option",
@@ -48,7 +48,7 @@ def decide(wanted: ServiceProperties, found: ServiceState, context: DecisionCont
     reasons: list[str] = []
     name = wanted.name
     is_running = found.ensure == RUNNING
-    # a service that must be stopped is not restarted, and a stopped service is only started
+    # do not restart a service that must be stopped, or that is stopped and will be started
     refreshed = (
         bool(context.triggered_by) and wanted.ensure == RUNNING and is_running and not context.verifying
     )

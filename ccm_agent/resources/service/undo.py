@@ -1,4 +1,4 @@
-"""Undoes the change of a service by restoring whether it was running, and whether it started at boot."""
+"""Undoes the change of a service by restoring whether it was running, and whether it was enabled at boot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def earlier(
 ) -> EarlierState:
     """Return the state before a change; see `UndoRules`."""
     if decision.refreshed:
-        # an undo starts with the last change, so the earlier files are not restored yet when it reaches the service
+        # an undo handles changes in reverse order, so it reaches the service before the earlier files are restored
         return EarlierState(why_not=RESTARTED)
     properties: dict[str, Any] = {"ensure": found.ensure}
     if wanted.enable is not None:

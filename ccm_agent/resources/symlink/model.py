@@ -35,14 +35,15 @@ class SymlinkProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
 class SymlinkState(CommonState, kw_only=True):
     """
-    The current state of a symlink. `ensure` is "present" for a symlink, "absent", or the kind of another entry at its path.
+    The current state of a symlink. `ensure` is "present" for a symlink, "absent" if nothing exists at its path, or else the kind
+    of the entry.
 
     Attributes:
-        target: The text of the symlink; "" if the entry is not a symlink.
-        owner, group: Names of the owner and group of the entry, or numbers if the system has no name for them.
-        uid, gid: The numbers of owner and group; -1 if there is no entry.
+        target: The target as stored in the symlink; "" if the entry is not a symlink.
+        owner, group: Names of the owner and group of the entry, or their IDs if they have no names on this system.
+        uid, gid: The IDs of owner and group; -1 if there is no entry.
         is_empty: Whether the entry is an empty directory.
-        error: The reason why the state cannot be read.
+        error: The reason why the state cannot be read; "" if it can be read.
     """
 
     target: str = ""

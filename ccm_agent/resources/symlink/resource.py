@@ -49,7 +49,7 @@ def _check_target(wanted: SymlinkProperties) -> None:
 
 
 def is_own_target(name: str, target: str) -> bool:
-    """Whether a symlink would lead to itself."""
+    """Whether a symlink would refer to itself."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) == name
 
 
@@ -94,7 +94,7 @@ def _absent(wanted: SymlinkProperties, found: SymlinkState) -> Decision:
 
 
 def _why_kept(wanted: SymlinkProperties, found: SymlinkState) -> str:
-    """Return the reason why the entry at the symlink's path must be kept; "" if it may be replaced."""
+    """Return the reason why the existing entry at the symlink's path must not be replaced; "" if it may be."""
     kind = found.ensure
     if kind in (PRESENT, ABSENT):
         return ""

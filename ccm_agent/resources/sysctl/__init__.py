@@ -1,4 +1,4 @@
-"""The sysctl type: parameters of the kernel."""
+"""The sysctl type: kernel parameters."""
 
 from __future__ import annotations
 

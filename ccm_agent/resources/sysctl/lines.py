@@ -13,7 +13,7 @@ from ccm_agent.resources.sysctl.model import parameter_path
 
 
 def read_values(lines: Sequence[str]) -> Mapping[str, str]:
-    """Return the values in a file by the path of their parameter. If there are several lines, the last one takes effect."""
+    """Return the values in a file by parameter path. If a parameter has several lines, the last one takes effect."""
     return {path: value for path, value in map(_parse, lines) if path}
 
 
@@ -30,22 +30,22 @@ def with_value(lines: Sequence[str], name: str, value: str) -> list[str]:
 
 
 def without(lines: Sequence[str], name: str) -> list[str]:
-    """Return the lines without those of the parameter."""
+    """Return the lines, except the lines of the parameter."""
     path = parameter_path(name)
     return [one for one in lines if _parse(one)[0] != path]
 
 
 def _with_value(line: str, value: str) -> str:
-    """Return a line with another value, but the same name and spaces."""
+    """Return the line with a new value, but with its name and spacing unchanged."""
     name, _, before = line.partition("=")
     return f"{name}={before[: len(before) - len(before.lstrip())]}{value}"
 
 
-@lru_cache(maxsize=8192)  # a file is read again for each parameter that is written
+@lru_cache(maxsize=8192)  # the file is parsed again for each parameter that is written
 def _parse(line: str) -> tuple[str, str]:
-    """Return path and value of a line. Both are "" for other lines, such as a comment or a pattern."""
+    """Return the parameter path and value in a line. Both are "" for other lines, such as comments and patterns."""
     key, equals, value = line.strip().partition("=")
-    # a leading hyphen means that errors are ignored
+    # a leading hyphen makes sysctl ignore errors
     key = key.strip().removeprefix("-")
     if not equals or not key or key[0] in "#;" or "*" in key:
         return "", ""

@@ -66,12 +66,12 @@ class SysctlState(CommonState, kw_only=True):
     The current state of a kernel parameter. `ensure` is "present" if the file has a line for the parameter.
 
     Attributes:
-        file: The file that was read.
+        file: The path of the file that was read.
         value: The value in the file; "" if the file has none.
-        live_value: The value of the running kernel; "" if there is none or it cannot be read.
+        live_value: The value in the running kernel; "" if there is none or it cannot be read.
         exists: Whether the kernel has the parameter.
-        is_read_only: Whether the file system of the parameter is mounted read-only, as in most containers.
-        error: The reason why the live value cannot be read; "" if it can be read or does not exist.
+        is_read_only: Whether the parameter is on a read-only file system, as in most containers.
+        error: The reason why the live value cannot be read; "" if it was read or does not exist.
     """
 
     file: str = ""
@@ -86,7 +86,8 @@ def parameter_path(name: str) -> str:
     """
     Return the path of a parameter below /proc/sys.
 
-    If the first separator is a slash, the name is a path. Otherwise dots separate its parts, and a slash stands for a dot.
+    If the first separator is a slash, the name is a path. Otherwise its parts are separated by dots, and a slash represents a
+    dot.
 
     Source: sysctl.d(5).
     """
@@ -101,5 +102,5 @@ def parameter_name(path: str) -> str:
 
 
 def normal(value: str) -> str:
-    """Return a value in a form for comparison, because the kernel separates numbers by tabs."""
+    """Normalize the whitespace of a value for comparison, because the kernel separates numbers by tabs."""
     return " ".join(value.split())

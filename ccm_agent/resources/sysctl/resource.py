@@ -19,7 +19,7 @@ VALUE_BYTES = 4000
 
 
 def check(wanted: SysctlProperties) -> None:
-    """Refuse names, values and files that sysctl or the kernel could misread."""
+    """Refuse names, values and files that sysctl or the kernel could misinterpret."""
     check_each(wanted, _check_name, _check_presence, _check_values, _check_file)
 
 
@@ -83,7 +83,7 @@ def decide(wanted: SysctlProperties, found: SysctlState, context: DecisionContex
     reasons: list[str] = []
     changes: list[PropertyChange] = []
     if sets_live:
-        # set the live value first, because a value that the kernel refuses must not be set at each boot
+        # set the live value before the file is written, because a value that the kernel refuses must not be set at each boot
         live = wanted.wanted_live
         steps.append(
             Step(noop=f"Would have set the live value to {live}", action=lambda p: p.set_live(wanted))

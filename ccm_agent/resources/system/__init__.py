@@ -1,4 +1,4 @@
-"""The system type: host name, time zone and locale of the machine."""
+"""The system type: the host name, time zone and locale of the machine."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 1000
-"""The maximum length of a value. The rest is not read."""
+"""The maximum length of a value. Longer values are truncated."""
 _LANG = re.compile(r"\s*(?:export\s+)?LANG=(.*)", re.DOTALL)
 
 
@@ -20,7 +20,7 @@ def read_value(lines: Sequence[str]) -> str:
 
 
 def with_value(lines: Sequence[str], value: str) -> list[str]:
-    """Return the comments and one line with the value. With "", return only the comments."""
+    """Return the comments, followed by one line with the value. If the value is "", return only the comments."""
     return [*(line for line in lines if _is_blank(line)), *([value] if value else [])]
 
 
@@ -31,7 +31,7 @@ def read_lang(lines: Sequence[str]) -> str:
 
 
 def with_lang(lines: Sequence[str], value: str) -> list[str]:
-    """Return the lines with LANG set: in place of its first line, otherwise at the end. With the value "", LANG is removed."""
+    """Return the lines with LANG set, at the position of its first line or else at the end. If the value is "", remove LANG."""
     own = [index for index, line in enumerate(lines) if _LANG.fullmatch(line)]
     new = [f"LANG={value}"] if value else []
     at = own[0] if own else len(lines)
@@ -40,7 +40,7 @@ def with_lang(lines: Sequence[str], value: str) -> list[str]:
 
 
 def normal_locale(name: str) -> str:
-    """Return the name of a locale as glibc compares it: `de_DE.UTF-8` and `de_DE.utf8` are the same."""
+    """Return the name of a locale in glibc's normalized form: `de_DE.UTF-8` and `de_DE.utf8` are equal."""
     front, at, modifier = name.partition("@")
     language, dot, codeset = front.partition(".")
     return f"{language}{dot}{re.sub('[^a-z0-9]', '', codeset.lower())}{at}{modifier}"

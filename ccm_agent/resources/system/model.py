@@ -15,7 +15,7 @@ HOSTNAME_FILE = "/etc/hostname"
 KERNEL_HOSTNAME = "/proc/sys/kernel/hostname"
 ZONE_LINK = "/etc/localtime"
 ZONE_FILE = "/etc/timezone"
-"""A file that also contains the zone's name on Debian 12 and earlier. It is managed if it exists."""
+"""An additional file with the zone's name on Debian 12 and earlier. It is managed only if it exists."""
 ZONES = "/usr/share/zoneinfo"
 LOCALE_FILE = "/etc/locale.conf"
 DEBIAN_LOCALE_FILE = "/etc/default/locale"
@@ -44,8 +44,8 @@ class SystemState(CommonState, kw_only=True):
     The current state of a setting. `ensure` is "present" if the setting has a value.
 
     Attributes:
-        values: The value in each location of the setting, by path, in the order in which they are set; "" if a location has no
-            value.
+        values: The value in each location of the setting, by path, in the order in which they are set; "" for a location without
+            a value.
         is_available: Whether the host has the desired time zone or locale.
     """
 
@@ -54,7 +54,7 @@ class SystemState(CommonState, kw_only=True):
 
     @property
     def differing(self) -> str:
-        """The value in each location, for people; "" if all locations have the same value."""
+        """The value in each location, for display; "" if all locations have the same value."""
         if len(set(self.values.values())) == 1:
             return ""
         return ", ".join(f"{value or 'none'} in {place}" for place, value in self.values.items())

@@ -26,7 +26,7 @@ from ccm_agent.resources.system.model import (
 )
 
 HOSTNAME_LENGTH = 64
-"""HOST_NAME_MAX of Linux; gethostname(2)."""
+"""HOST_NAME_MAX of Linux; see gethostname(2)."""
 LENGTH = 255
 SHOWN = 100
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -41,7 +41,7 @@ _PLACES = {
 
 
 def check(wanted: SystemProperties) -> None:
-    """Refuse settings that do not exist, and values that could become another line or path."""
+    """Refuse unknown settings, and values that could add a line to a file or change a path."""
     check_each(wanted, _check_name, _check_presence, _check_value)
 
 
@@ -90,7 +90,7 @@ def decide(wanted: SystemProperties, found: SystemState, context: DecisionContex
     """Decide the steps with the decision table of the system type; see docs/resources/system.md."""
     if not found.is_available:
         return Decision(error=FileError(_problem(wanted)))
-    # no value is desired for `absent`
+    # with `absent`, no value is desired
     changes = tuple(
         PropertyChange(property=place, before=value, after=wanted.value)
         for place, value in found.values.items()
@@ -107,7 +107,7 @@ def _step(change: PropertyChange) -> Step:
 
 
 def _problem(wanted: SystemProperties) -> str:
-    """Return the reason why the host does not support the desired value."""
+    """Return the reason why the desired value is not supported."""
     if wanted.name == TIMEZONE:
         return f"there is no time zone {wanted.value} in {ZONES}: install `tzdata`, or correct the name"
     return (

@@ -1,4 +1,4 @@
-"""The systemd_unit type: units of systemd, their timers and drop-ins."""
+"""The systemd_unit type: systemd units, including timers, and their drop-ins."""
 
 from __future__ import annotations
 

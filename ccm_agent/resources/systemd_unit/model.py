@@ -58,7 +58,7 @@ class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_field
 
     @property
     def path(self) -> str:
-        """The path of the file: the unit's own file or its drop-in."""
+        """The path of the file, which is the unit's own file or a drop-in."""
         if self.drop_in:
             return f"{DIRECTORY}/{self.unit_name}.d/{self.drop_in}"
         return f"{DIRECTORY}/{self.unit_name}"
@@ -71,7 +71,7 @@ class SystemdUnitProperties(CommonProperties, kw_only=True, forbid_unknown_field
 
 class SystemdUnitState(CommonState, kw_only=True):
     """
-    The current state of a unit or drop-in. `ensure` is "present" if anything exists at the path of the file.
+    The current state of a unit or drop-in. `ensure` is "present" if any entry exists at the path of the file.
 
     Attributes:
         path: The path of the file.
@@ -79,7 +79,7 @@ class SystemdUnitState(CommonState, kw_only=True):
         link: The target of a symlink; "" if the entry is not a symlink.
         checksum: SHA-256 of the file; "" if it does not exist or cannot be read.
         mode: Permissions as four octal digits; "" if the file does not exist.
-        uid, gid: Numbers of owner and group; -1 if the file does not exist.
+        uid, gid: The IDs of owner and group; -1 if the file does not exist.
         desired_checksum, desired_size: SHA-256 and size of the desired content; "" and 0 if there is no desired content.
         error: The reason why the desired content or the file cannot be read; "" if both can be read.
         needs_reload: Whether systemd uses an earlier version of the unit.

@@ -17,9 +17,7 @@ _KINDS = "service|socket|timer|path|mount|automount|swap|target|slice|device"
 UNIT = re.compile(rf"[A-Za-z0-9_]{_CHARS}(?:@{_CHARS})?\.(?:{_KINDS})")
 DROP_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@-]*\.conf")
 NAME_LENGTH = 200
-"""
-The maximum length of a name. systemd allows 255, which must also be enough for the names of temporary files and of `UNIT.d`.
-"""
+"""The maximum length of a name. systemd allows 255, but temporary files and the directory `UNIT.d` need longer names."""
 SHOWN = 100
 _MASKED = "the content is empty, and systemd treats an empty unit file as masked"
 

@@ -66,7 +66,7 @@ TYPE: ResourceType[UserProperties, UserState] = ResourceType(
     },
     command=CommandLine(
         examples=("deploy --uid 1500 --shell /bin/bash", "alice --groups docker --locked", "guest absent"),
-        # other users of the host can read command lines
+        # hidden, because other users of the host can read command lines
         hidden=frozenset({"password_hash"}),
     ),
     providers=(

@@ -1,4 +1,4 @@
-"""Checks of a user resource, before anything is changed."""
+"""Checks the properties of a user before anything is changed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _check_expires(wanted: UserProperties) -> None:
 
 
 def _check_password(wanted: UserProperties) -> None:
-    """Refuse an invalid password hash. Errors do not quote the value, because it may be a password."""
+    """Refuse an invalid password hash. Errors do not quote the value, because it may be a plain password."""
     if wanted.locked is False and locks_of(wanted.password_hash or ""):
         refuse("`locked: false` and a `password_hash` that is locked with `!` exclude each other", "locked")
     if wanted.password_hash is None or is_hash(wanted.password_hash):
@@ -115,7 +115,7 @@ def _check_password(wanted: UserProperties) -> None:
 
 
 def _check_keys(wanted: UserProperties) -> None:
-    """Refuse invalid keys. Errors do not quote the lines, because one may be a private key."""
+    """Refuse invalid keys. Errors do not quote the lines, because they may contain a private key."""
     lines = wanted.authorized_keys or ()
     for number, line in enumerate(lines):
         if len(line) > LINE_LENGTH:

@@ -43,16 +43,16 @@ class KeyLine(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The key for people: type, fingerprint as printed by ssh-keygen, and comment."""
+        """The key for display: type, fingerprint as printed by ssh-keygen, and comment."""
         digest = base64.b64encode(sha256(base64.b64decode(self.blob)).digest()).decode().rstrip("=")
         restricted = "restricted " if self.options else ""
-        # a user may write any text there, such as escape sequences of terminals, or bytes that are not UTF-8
+        # the comment is under the user's control and may contain terminal escape sequences, or bytes that are not UTF-8
         comment = printable(self.comment)
         return f"{restricted}{self.kind} SHA256:{digest} {comment}".strip()
 
 
 def parse_line(line: str) -> KeyLine | None:
-    """Return the parts of a line. None if it contains no valid key, for example if it is a comment."""
+    """Return the parts of a line; None if it does not contain a valid key, such as a comment."""
     rest = line.strip(" \t")
     if not rest or rest.startswith("#"):
         return None
@@ -69,7 +69,7 @@ def parse_line(line: str) -> KeyLine | None:
 
 
 def _divided(text: str) -> tuple[str, str]:
-    """Split a text at its first blanks. For sshd, blanks include tabs."""
+    """Split a text at its first sequence of blanks. As in sshd, tabs are also blanks."""
     first, *rest = _BLANKS.split(text, maxsplit=1)
     return first, "".join(rest)
 
@@ -86,7 +86,7 @@ def _end_of_options(text: str) -> int:
 
 
 def _is_blob(blob: str, kind: str) -> bool:
-    """Whether a key in base64 begins with the name of its type."""
+    """Whether the decoded key begins with the name of its type."""
     try:
         data = base64.b64decode(blob, validate=True)
     except (binascii.Error, ValueError):
@@ -101,17 +101,17 @@ def lines_of(text: str) -> list[str]:
 
 
 def valid_lines(content: bytes | None) -> list[str]:
-    """Return the lines of a file that can be written again: keys and comments. Lines that sshd ignores are left out."""
+    """Return the lines of a file that may be kept: valid keys and comments. Lines that sshd ignores are omitted."""
     lines = lines_of((content or b"").decode(errors="replace"))
     return [line for line in lines if line.isprintable() and (line.startswith("#") or parse_line(line))]
 
 
 def merge_lines(found: Sequence[str], wanted: Sequence[str], *, is_exclusive: bool) -> list[str]:
     """
-    Return the desired lines of a resource.
+    Return the lines that the file should contain.
 
-    A line with a desired key but other options is replaced, because a key that is desired with restrictions must not be kept
-    without them. Comments of keys may differ.
+    A line with a desired key but different options is replaced, because a key must not be kept without its desired restrictions.
+    Comments of keys may differ.
     """
     if is_exclusive:
         return list(dict.fromkeys(wanted))

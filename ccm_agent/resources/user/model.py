@@ -75,14 +75,14 @@ class UserMetadata(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         name: The user's name.
         provider: The provider that read the state.
-        uid, gid: Numbers of the user and of the primary group; -1 if the user does not exist.
-        group: Name of the primary group; "" if no local group has its number.
+        uid, gid: The IDs of the user and of the primary group; -1 if the user does not exist.
+        group: The name of the primary group; "" if no local group has its ID.
         groups: Other local groups that list the user as a member, sorted.
         home, shell, comment: The values in /etc/passwd.
-        locked: Whether the password is locked, or the account is locked by an expiry date in 1970.
-        expires: The day from which the account is disabled, or "never"; "" if /etc/shadow cannot be read.
-        has_password: Whether there is a password hash. None if /etc/shadow cannot be read.
-        authorized_keys: Number of lines with keys; None if they were not read.
+        locked: Whether the account is locked by a locked password or an expiry date in 1970.
+        expires: The date from which the account is disabled, or "never"; "" if /etc/shadow cannot be read.
+        has_password: Whether the user has a password hash; None if /etc/shadow cannot be read.
+        authorized_keys: The number of SSH keys; None if they were not read.
     """
 
     name: str
@@ -102,13 +102,13 @@ class UserMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class UserSecrets(Struct, frozen=True, kw_only=True):
     """
-    Values of a user that a provider has read and that must not be in events.
+    Values of a user that a provider reads and that must not be in events.
 
     Attributes:
-        password: The second field in /etc/shadow; None if the file cannot be read or has no entry.
+        password: The password field in /etc/shadow; None if the file cannot be read or has no entry.
         keys: The user's authorized_keys; None if it was not read.
         home: The state of the home directory; None if it was not read.
-        home_users: Other users whose home directory is this one or is below it. Only read for a removal with `purge_home`.
+        home_users: Other users whose home directory is this directory or below it. Only read for a removal with `purge_home`.
     """
 
     password: str | None = None

@@ -1,5 +1,5 @@
 """
-Password fields of /etc/shadow: hashes, locks and expiry.
+Interprets fields of /etc/shadow: password hashes, locks and expiry dates.
 
 Source: shadow(5), crypt(5), usermod(8) about `-L`.
 """
@@ -22,7 +22,7 @@ _NONE = re.compile(r"[!*]{1,2}")
 
 
 def is_hash(field: str) -> bool:
-    """Whether a text is a crypt(5) hash, which may be locked, or a mark for no password (`*` or `!`)."""
+    """Whether a text is a crypt(5) hash, possibly locked, or a marker that disables the password (`*` or `!`)."""
     return len(field) <= LENGTH and bool(_HASH.fullmatch(field) or _NONE.fullmatch(field))
 
 
@@ -32,16 +32,16 @@ def has_password(field: str) -> bool:
 
 
 def locks_of(field: str) -> int:
-    """Return the number of marks that lock the hash in a field; 0 if it is not locked or there is no hash."""
+    """Return the number of lock markers before the hash in a field; 0 if it is not locked or there is no hash."""
     return len(field) - len(field.lstrip("!")) if has_password(field) else 0
 
 
 def is_same(wanted: str, found: str) -> bool:
     """
-    Whether a field has the desired value. If the desired hash has no lock, the current one may be locked, because locks are
-    another property.
+    Whether a field has the desired value. If the desired hash is not locked, the current hash may be locked, because locks are a
+    separate property.
 
-    If no hash is desired, any field that no password matches is accepted.
+    If no hash is desired, any field without a usable hash is accepted.
     """
     if not has_password(wanted):
         return found != "" and not has_password(found)
@@ -49,14 +49,14 @@ def is_same(wanted: str, found: str) -> bool:
 
 
 def day_of(field: str) -> str:
-    """Return the expiration date of a field in /etc/shadow, which counts days since 1970; "never" if it is empty."""
+    """Return the date for an expiry field in /etc/shadow, which contains days since 1970; "never" if it is empty."""
     if not (field.isascii() and field.isdigit()) or int(field) > _LAST_DAY:
         return NEVER
     return date.fromordinal(_EPOCH + int(field)).isoformat()
 
 
 def is_expired_by_lock(expires: str) -> bool:
-    """Whether an expiry date is one that locks an account."""
+    """Whether this type locks an account with this expiry date."""
     return expires in _LOCK_DAYS
 
 

@@ -20,11 +20,11 @@ from ccm_agent.resources.user.model import UserChange, UserProperties, UserState
 
 def reach(wanted: UserProperties) -> HostAccess:
     """
-    Return the host objects that the resource accesses; see `ResourceType`. If `home` is not given, the home directory may be
-    anywhere.
+    Return the host objects that the resource accesses; see `ResourceType`. If `home` is not given, the home directory may be any
+    path.
     """
     is_purged = wanted.purge_home and wanted.ensure == ABSENT
-    # usermod changes the owner of the user's files in the home directory to the new number; `decide` refuses another directory
+    # usermod changes the owner of the files in the home directory to the new ID; `decide` refuses other home directories
     gives_home = wanted.ensure != ABSENT and any(
         value not in (None, "") and field not in wanted.ignore
         for field, value in (("uid", wanted.uid), ("gid", wanted.gid), ("group", wanted.group))
@@ -63,7 +63,7 @@ def decide(wanted: UserProperties, found: UserState, context: DecisionContext) -
 
 
 def _why_refused(wanted: UserProperties, found: UserState) -> str:
-    """Return the reason why a user is not changed; "" if it may be changed."""
+    """Return the reason why the user must not be changed; "" if it may be changed."""
     name, metadata, secrets = wanted.name, found.metadata, found.secrets
     if found.ensure == ABSENT:
         return ""
@@ -85,7 +85,7 @@ def _why_refused(wanted: UserProperties, found: UserState) -> str:
 
 
 def _why_not_renumbered(wanted: UserProperties, found: UserState) -> str:
-    """Return the reason why a user keeps its numbers: the node's policy has checked another home directory."""
+    """Return the reason why the user's IDs must not be changed: the node's policy has checked a different home directory."""
     home = found.metadata.home
     is_same = wanted.uid in (None, found.metadata.uid) and _has_same_group(wanted, found)
     if is_same or wanted.home or home == _usual_home(wanted.name):
@@ -106,7 +106,7 @@ def _why_not_purged(wanted: UserProperties, found: UserState) -> str:
     if home is None or (home.kind == "absent" and not home.link):
         return ""
     if wanted.home not in ("", path):
-        # the node's policy has checked the home directory that `home` gives
+        # the node's policy has only checked the home directory in `home`
         return f"the home directory {path} is not removed, because `home` names {wanted.home}"
     if others:
         return (
@@ -141,7 +141,7 @@ class _Steps:
             self._add("Would have removed the home directory", lambda p: p.remove_home(path))
 
     def make(self) -> None:
-        """Create the user, or change its entry in /etc/passwd and its expiry."""
+        """Add the steps to create the user, or to change its entry in /etc/passwd and its expiry date."""
         wanted, metadata = self._wanted, self._found.metadata
         if self._is_absent:
             self._add("Would have created the user", lambda p: p.create(wanted))
@@ -186,9 +186,10 @@ class _Steps:
 
     def _create_home(self, is_moved: bool) -> None:
         """
-        Create a missing home directory, but only if the manifest requests it explicitly, because system users often have none.
+        Add the step to create a missing home directory, but only if the manifest requests it explicitly. System users often have
+        no home directory.
 
-        If `home` changes, it is unknown whether the new directory exists. Creating it does not change an existing directory.
+        If `home` changes, it is unknown whether the new directory exists. The step does not change an existing directory.
         """
         name, home = self._wanted.name, self._found.secrets.home
         is_missing = is_moved or (home is not None and home.kind == "absent" and not home.link)
@@ -204,7 +205,9 @@ class _Steps:
             return
         is_locked = passwords.locks_of(found) > 0 and wanted.locked is None
         if (is_locked or wanted.locked) and not field.startswith("!"):
-            field = f"!{field}"  # without the lock, the new hash would unlock the account until the next step
+            field = (
+                f"!{field}"  # without this lock, the new hash would unlock the account until the next step
+            )
         value = field
         self._add("Would have set the password hash", lambda p: p.set_password(name, value))
         self.changes.append(PropertyChange(property="password_hash", before=MASK, after=MASK))

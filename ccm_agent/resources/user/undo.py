@@ -20,9 +20,8 @@ async def earlier(
     """
     Return the state before a change; see `UndoRules`.
 
-    For a removed user, the state contains all properties including the hash. Only root can read the record of an undo, as with
-    /etc/shadow. For a changed user, the state contains the managed properties. The home directory of a removed user is not kept
-    here.
+    For a removed user, the state contains all properties including the hash. Like /etc/shadow, undo records are readable only by
+    root. For a changed user, the state contains the managed properties. The home directory of a removed user is not kept.
     """
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
@@ -53,8 +52,8 @@ async def earlier(
 
 def _why_not(name: str, properties: dict[str, Any]) -> str:
     """
-    Return the reason why a state is not restored: the user had a value that this type does not write, such as an old form of
-    hash.
+    Return the reason why a state cannot be restored: the user had a value that this type does not write, such as a hash in an old
+    format.
     """
     try:
         check(UserProperties(name=name, **properties))
@@ -65,7 +64,7 @@ def _why_not(name: str, properties: dict[str, Any]) -> str:
 
 
 def identify(state: UserState) -> Identity:
-    """Return the identity of a state; see `UndoRules`. Hash and keys are digests."""
+    """Return the identity of a state; see `UndoRules`. The password hash and the keys are included as digests."""
     if state.ensure == ABSENT:
         return {"ensure": ABSENT}
     metadata, secrets = state.metadata, state.secrets

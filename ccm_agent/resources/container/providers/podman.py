@@ -1,5 +1,5 @@
 """
-Quadlets in /etc/containers/systemd, which podman's generator turns into units of systemd.
+Manages quadlets in /etc/containers/systemd. podman's generator converts them to systemd units.
 
 Source: podman-systemd.unit(5), systemctl(1), systemd.generator(7); podman 5.4, systemd 257 (Debian 13).
 """
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 
 GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
 FOLDER = "/run/ccm-quadlet"
-"""Where the generator reads a new quadlet."""
+"""The folder in which the generator checks a new quadlet."""
 LOCK = "quadlet"
 RUNNING_SYSTEMD = "/run/systemd/system"
-"""It exists if systemd manages this host; see sd_booted(3)."""
+"""This path exists if systemd manages this host; see sd_booted(3)."""
 LIMIT_BYTES = 1 << 20
 LOOK_LIMIT_S = 60
 RELOAD_LIMIT_S = 5 * 60
 CHANGE_LIMIT_S = START_LIMIT_S + 60
-"""The unit has a time limit of its own, which is shorter."""
+"""The time limit of systemctl when it changes a unit. It exceeds the unit's own time limit for the start."""
 HEALTH_EVERY_S = 1.0
 SAID_BYTES = 1000
 WORD_LENGTH = 20
 _PROPERTIES = "Id,LoadState,ActiveState,FragmentPath,SourcePath,NeedDaemonReload"
 _PROGRESS = "Loading source unit file"
-"""What the generator says of each file that it reads."""
+"""The generator prints this for each file that it reads."""
 
 
 class Podman:
@@ -65,9 +65,9 @@ class Podman:
     Args:
         runner: Runs systemctl, podman and its generator.
         files: Reads and writes the files.
-        locks: Gives the lock of services.
-        clock: Waits until a container is healthy.
-        asks_systemd: Whether programs may run. In a restricted plan they may not, and the look compares only files.
+        locks: Provides the lock of services.
+        clock: Used to wait until a container is healthy.
+        asks_systemd: Whether programs may run. In a restricted plan they may not run, and only files are compared.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Podman:
         return (await self._look([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[ContainerProperties]) -> Sequence[ContainerState | None]:
-        """Return what `status` would for each, with one question to systemd and one to podman."""
+        """Return the result of `status` for each container, with one query to systemd and one to podman."""
         try:
             return await self._look(wanted)
         except CommandError:
@@ -103,24 +103,25 @@ class Podman:
             await compare_file(self._files, wanted.path, wanted.mode_bits, quadlet),
             await compare_file(self._files, wanted.variables_path, SECRET_MODE, variables or None),
         ]
-        # variables are private also if another hand let everyone read them
+        # variables are private even if the current file is readable by all users
         compared[1] = replace(compared[1], is_private=True)
         return [one for one in compared if one.was_there or one.stays]
 
     async def store(self, wanted: ContainerProperties) -> None:
         """
-        Fetch the image if the container is to run, and write both files, each atomically.
+        Fetch the image if the container should run, then write both files, each atomically.
 
         Raises:
-            CommandError: The image cannot be fetched; the files stay as they were.
-            FileError: podman's generator refuses the quadlet; the files stay as they were.
+            CommandError: The image cannot be fetched. The files are unchanged.
+            FileError: podman's generator refuses the quadlet. The files are unchanged.
         """
         await self._verify(wanted)
         await self._fetch(wanted)
         await self._files.set_attributes(DIRECTORY, owner="root", group="root", mode=0o755, directory=True)
         variables = render_variables(wanted)
-        # The quadlet first: a later run sees that the variables differ, and after them, that systemd has not read the quadlet.
-        # The other way round, a run that ends in between would leave no difference, so no later run would restart the container.
+        # Write the quadlet first. If the run is killed before the variables are written, the next run detects that they differ.
+        # If it is killed afterwards, the next run detects that systemd has not read the quadlet. In the reverse order, a new file
+        # of variables could remain without any detectable difference, so no later run would restart the container.
         await self._files.write(
             wanted.path, render(wanted), owner="root", group="root", mode=wanted.mode_bits
         )
@@ -133,7 +134,7 @@ class Podman:
         await self.reload(wanted)
 
     async def remove(self, wanted: ContainerProperties) -> None:
-        """Remove both files; systemd forgets the unit with the next reload."""
+        """Remove both files. systemd removes the unit at the next reload."""
         if not self._asks_systemd:
             raise FileError(
                 f"{wanted.path} is not removed: its container must be stopped, and the node's policy forbids commands"
@@ -143,25 +144,27 @@ class Podman:
         await self.reload(wanted)
 
     async def reload(self, wanted: ContainerProperties) -> None:
-        """Let systemd read the quadlet: before a container is started, and otherwise once for all, in `finish`."""
+        """Make systemd read the quadlet. This is deferred until a container is started, or until `finish`."""
         self._must_reload = True
         if wanted.health_checks:
-            await self.finish()  # they come before the next resource
+            await self.finish()  # health checks run before the next resource
 
     async def start(self, wanted: ContainerProperties) -> None:
-        """Start the container and wait until it is healthy; CommandError if it does not start or is not healthy in time."""
+        """
+        Start the container and wait until it is healthy. Raises CommandError if it does not start or is not healthy in time.
+        """
         await self._run("start", wanted)
         await self._wait_until_healthy(wanted)
 
     async def restart(self, wanted: ContainerProperties) -> None:
-        """Stop and start the container, like `start`."""
+        """Stop the container and start it; see `start`."""
         await self._run("restart", wanted)
         await self._wait_until_healthy(wanted)
 
     async def stop(self, wanted: ContainerProperties) -> None:
-        """Stop the container, which podman then removes."""
+        """Stop the container. podman then removes it."""
         await self._change("stop", wanted)
-        # systemd keeps a failed unit in memory; of another one it says that it is not loaded
+        # systemd keeps a failed unit in memory. For other units it reports that they are not loaded.
         argv = ("systemctl", "reset-failed", "--system", "--", wanted.unit)
         await self._runner.run(Command(argv=argv, search_path=SEARCH_PATH, time_limit_s=LOOK_LIMIT_S))
 
@@ -177,7 +180,7 @@ class Podman:
                 )
         self._must_reload = False
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _look(self, wanted: Sequence[ContainerProperties]) -> list[ContainerState]:
         paths = [path for one in wanted for path in (one.path, one.variables_path)]
@@ -193,7 +196,7 @@ class Podman:
             if opened := opened_paths(one):
                 state.unsafe_link = await find_unsafe_link(self._files, opened)
         if self._asks_systemd and tools[0].kind != "absent":
-            # quadlet names its files after it resolved symlinks
+            # quadlet resolves symlinks before it reports the paths of its files
             folder = posixpath.join(posixpath.dirname(parent), tools[2].link or parent, "systemd")
             await self._ask_systemd(wanted, states, posixpath.normpath(folder))
             await self._ask_podman(wanted, states)
@@ -224,7 +227,7 @@ class Podman:
         return state
 
     async def _read(self, wanted: ContainerProperties, state: ContainerState) -> None:
-        """Read files that are not as desired, for their earlier properties."""
+        """Read the files if they differ from the desired content, to determine their earlier properties."""
         expected = (digest(render(wanted)), digest(render_variables(wanted)) if wanted.environment else "")
         if wanted.image and (state.checksum, state.variables_checksum) == expected:
             state.image = wanted.image
@@ -264,7 +267,7 @@ class Podman:
                     asked[name].health = health
 
     async def _health(self, names: Sequence[str]) -> dict[str, str]:
-        """Return podman's word for the health of each container that exists."""
+        """Return the health of each existing container, as reported by podman."""
         argv = (
             "podman",
             "container",
@@ -279,7 +282,7 @@ class Podman:
             raise CommandError(
                 f"the health of containers is not known: `podman` ran for {LOOK_LIMIT_S} s and was killed"
             )
-        # for one that does not exist it fails, and shows the others all the same
+        # if one container does not exist, the command fails, but its output still contains the others
         lines = done.stdout.decode(errors="replace").splitlines()
         said = (line.partition(" ")[::2] for line in lines)
         return {name: word for name, word in said if len(word) <= WORD_LENGTH and word.isalpha()}
@@ -301,7 +304,7 @@ class Podman:
             await self._clock.sleep(HEALTH_EVERY_S)
 
     async def _verify(self, wanted: ContainerProperties) -> None:
-        """Let podman's generator read the quadlet in a private folder."""
+        """Verify the quadlet: make podman's generator read a copy in a private folder."""
         why = f"{wanted.path} cannot be verified, so nothing was written"
         async with trial_folder(self._files, self._locks, FOLDER, lock=LOCK, why=why):
             path = f"{FOLDER}/{posixpath.basename(wanted.path)}"
@@ -328,7 +331,7 @@ class Podman:
             raise CommandError(f"{why}: {err.message}") from err
 
     async def _fetch(self, wanted: ContainerProperties) -> None:
-        """Fetch the image before anything is changed. systemd would only report that a start failed."""
+        """Fetch the image before anything is changed. Otherwise the only error would be systemd's report of a failed start."""
         image = wanted.image
         if wanted.ensure != RUNNING or not self._asks_systemd or image in self._fetched:
             return
@@ -344,13 +347,13 @@ class Podman:
         self._fetched.add(image)
 
     async def _run(self, verb: str, wanted: ContainerProperties) -> None:
-        """Start or restart a container, unless another user has replaced one of its paths since the policy was asked."""
+        """Start or restart a container, unless another user has replaced one of its paths since the policy check."""
         await self._fetch(wanted)
         opened = opened_paths(wanted)
         if link := await find_unsafe_link(self._files, opened):
             raise FileError(describe_unsafe_link(link))
         await self._change(verb, wanted)
-        if link := await find_unsafe_link(self._files, opened):  # replaced meanwhile
+        if link := await find_unsafe_link(self._files, opened):  # replaced during the start
             await self._change("stop", wanted)
             raise FileError(f"the container {wanted.name} was stopped: {describe_unsafe_link(link)}")
 
@@ -374,7 +377,7 @@ def _set_unit(state: ContainerState, unit: dict[str, str], folder: str) -> None:
     fragment = unit.get("FragmentPath", "")
     source = unit.get("SourcePath", "")
     if fragment and source != f"{folder}/{posixpath.basename(state.path)}":
-        # also one of a quadlet in another folder: which one wins depends on the folder
+        # this includes a quadlet in another folder, because the folder determines which of the two takes precedence
         state.error = f"{posixpath.basename(fragment)} is another unit, in {source or fragment}: give the container another name"
         return
     state.active = unit.get("ActiveState", "")

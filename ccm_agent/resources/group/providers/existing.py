@@ -1,4 +1,4 @@
-"""The groups that no package created, for `ccm import group`."""
+"""Finds the groups that no package created, for `ccm import group`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from ccm_agent.resources.group.resource import check
 
 async def find_groups(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the groups with numbers of regular users (see login.defs(5)), except primary groups with the name of their user.
+    Return the groups whose IDs are in the range of regular users (see login.defs(5)), except primary groups named after their
+    user.
 
     The members only include users that `ccm import user` does not return, because a user's resource lists the user's groups.
 

@@ -1,5 +1,5 @@
 """
-Groups with the shadow tools: groupadd, groupmod, groupdel and gpasswd.
+Manages groups with the shadow tools: groupadd, groupmod, groupdel and gpasswd.
 
 Source: groupadd(8), groupmod(8), groupdel(8), gpasswd(1); shadow 4.13 (Debian 12).
 """
@@ -31,7 +31,7 @@ class ShadowGroups:
         self._files = files
 
     async def status(self, wanted: GroupProperties) -> GroupState:
-        """Return the group in local files. A group that only a directory service provides is absent."""
+        """Return the state of the group in local files. A group that only a directory service provides is treated as absent."""
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[GroupProperties]) -> list[GroupState]:
@@ -58,24 +58,24 @@ class ShadowGroups:
             ) from err
 
     async def set_gid(self, name: str, gid: int) -> None:
-        """Change the group's number. The entries of users with this primary group also change. Files keep the old number."""
+        """Change the group ID. The entries of users with this primary group also change. Files keep the old ID."""
         await self._tools.run(
             f"could not change the gid of the group {name}", "groupmod", "-g", str(gid), "--", name
         )
 
     async def add_members(self, name: str, members: Sequence[str]) -> None:
-        """Add existing users."""
+        """Add existing users to the group."""
         for member in members:
             what = f"could not add {member} to the group {name}"
             await self._tools.run(what, "gpasswd", "-a", member, "--", name)
 
     async def set_members(self, name: str, members: Sequence[str]) -> None:
-        """Replace the list of members with existing users."""
+        """Set the members of the group to these existing users."""
         what = f"could not set the members of the group {name}"
         await self._tools.run(what, "gpasswd", "-M", ",".join(members), "--", name)
 
     async def remove(self, name: str) -> None:
-        """Remove the group. The primary group of a user is not removed."""
+        """Remove the group. Fails if it is the primary group of a user."""
         await self._tools.run(f"could not remove the group {name}", "groupdel", "--", name)
 
 

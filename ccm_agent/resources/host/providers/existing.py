@@ -1,4 +1,4 @@
-"""The entries of /etc/hosts, for `ccm import host`."""
+"""Finds the entries of /etc/hosts, for `ccm import host`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ INSTALLED = frozenset(
         *("ip6-allnodes", "ip6-allrouters", "ip6-allhosts"),
     }
 )
-"""The names in the entries that distributions write."""
+"""The host names in entries that distributions write by default."""
 OWN_ADDRESS = "127.0.1.1"
 """The address that Debian's installer assigns to the machine's own name; see Debian Reference, chapter 5."""
 
 
 async def find_hosts(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the hosts of /etc/hosts, without the entries that a distribution writes.
+    Return the hosts in /etc/hosts, except the default entries of distributions.
 
     Raises:
         UsageError: An argument was given.

@@ -1,5 +1,5 @@
 """
-Host names in /etc/hosts.
+Manages host names in /etc/hosts.
 
 Source: hosts(5).
 """

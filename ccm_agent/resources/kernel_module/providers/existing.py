@@ -1,4 +1,4 @@
-"""Finds kernel modules in files that belong to no package and load or configure modules, for `ccm import kernel_module`."""
+"""Finds the kernel modules that are loaded or configured by files without a package, for `ccm import kernel_module`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ SUFFIX = ".conf"
 
 async def find_modules(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the modules in /etc/modules and /etc/modules-load.d, and those with a file of this type in /etc/modprobe.d.
+    Return the modules in /etc/modules and /etc/modules-load.d, and the modules with a file written by this type in
+    /etc/modprobe.d.
 
     A module that is listed but not loaded is imported with `apply: false`.
 
@@ -72,7 +73,7 @@ async def find_modules(context: ResourceContext, argument: str) -> ExistingResou
 
 
 async def _listed(context: ResourceContext) -> dict[str, None]:
-    """Return the modules that are loaded at boot by files without a package."""
+    """Return the modules that are loaded at boot by files that do not belong to a package."""
     files = await read_own_files(context, BOOT_DIRECTORY)
     (look,) = await context.files.inspect([MODULES_FILE], digest=False, follow=False)
     if look.kind == "file":

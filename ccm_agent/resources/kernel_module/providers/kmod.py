@@ -50,11 +50,11 @@ _DIRECTORY_MODE = 0o755
 
 class _Look(Struct, frozen=True, kw_only=True):
     """
-    The result of reading the host's state, without the files of the resources.
+    The state of all modules of the host, except the files of the resources themselves.
 
     Attributes:
-        loaded: The loaded modules. None if the kernel cannot load modules.
-        built_in: Modules that are part of the kernel.
+        loaded: The loaded modules. None if the kernel does not support loading modules.
+        built_in: The modules that are part of the kernel itself.
         settings: The text of each file of modprobe.d(5), by path.
         listed: The files that load a module at boot, by module.
         blacklisted: The files that blacklist a module, by module.
@@ -88,7 +88,7 @@ class Kmod:
         return _state(wanted, looks, await self._look([wanted.module]))
 
     async def look_ahead(self, wanted: Sequence[KernelModuleProperties]) -> list[KernelModuleState | None]:
-        """Return the result of `status` for each module. The kernel's list and each folder are read once."""
+        """Return the result of `status` for each module. The list of loaded modules and each folder are read only once."""
         paths = [path for one in wanted for path in (one.boot_path, one.settings_path)]
         looks = await self._files.inspect(paths, follow=False)
         try:
@@ -121,16 +121,16 @@ class Kmod:
             raise
 
     async def unload(self, wanted: KernelModuleProperties) -> None:
-        """Unload the module, and the modules that only it uses."""
+        """Unload the module, and any modules that only this module uses."""
         what = f"{wanted.module} cannot be unloaded"
         await run_tool(self._runner, what, "modprobe", "-r", "--", wanted.module)
 
     async def write_settings(self, wanted: KernelModuleProperties) -> None:
-        """Write the module's file in /etc/modprobe.d atomically, or remove it."""
+        """Write the module's file in /etc/modprobe.d atomically, or remove the file."""
         await self._write(wanted.settings_path, settings_content(wanted), wanted.mode_bits)
 
     async def write_boot(self, wanted: KernelModuleProperties) -> None:
-        """Write the module's file in /etc/modules-load.d atomically, or remove it."""
+        """Write the module's file in /etc/modules-load.d atomically, or remove the file."""
         await self._write(wanted.boot_path, boot_content(wanted), wanted.mode_bits)
 
     async def compare(
@@ -194,7 +194,7 @@ class Kmod:
         return frozenset(read_built_in(_text(await self._files.read(path, LIMIT_BYTES))))
 
     async def _read_folders(self, folders: Iterable[str]) -> dict[str, str]:
-        """Return the texts of the `.conf` files that are read at boot, by path."""
+        """Return the contents of the `.conf` files that are read at boot, by path."""
         found: dict[str, tuple[str, str]] = {}
         for folder in folders:
             tree = await self._trees.read(folder, LIMIT_BYTES)

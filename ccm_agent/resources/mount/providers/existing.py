@@ -1,4 +1,4 @@
-"""The file systems in /etc/fstab, for `ccm import mount`."""
+"""Finds the file systems in /etc/fstab, for `ccm import mount`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ccm_agent.resources.mount.tables import read_entries
 from ccm_agent.resources.shared_file import SharedFile
 
 INSTALLED = KEPT | {"/boot", "/boot/efi", "/efi"}
-"""Mount points whose entries refer to the disks of one machine."""
+"""Mount points that are not imported, because their entries refer to the disks of one machine."""
 
 
 async def find_mounts(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the entries of /etc/fstab, without those that the distribution's installer writes.
+    Return the entries of /etc/fstab, except the entries that the distribution's installer writes.
 
     Raises:
         UsageError: An argument was given.

@@ -1,5 +1,5 @@
 """
-File systems with mount(8) and umount(8).
+Manages file systems with mount(8) and umount(8).
 
 Source: util-linux 2.38; fstab(5), mount(8), umount(8).
 """
@@ -35,7 +35,7 @@ class UtilLinux:
 
     Args:
         runner: Runs mount and umount.
-        files: Reads both tables and creates mount points.
+        files: Reads /etc/fstab and the table of mounted file systems, and creates mount points.
         locks: Provides the lock of /etc/fstab.
     """
 
@@ -73,7 +73,7 @@ class UtilLinux:
         await run_tool(self._runner, f"{wanted.name} cannot be mounted", *argv)
 
     async def _refuse_links(self, point: str) -> None:
-        """Refuse a symlink of another user above the mount point, because mount(8) would follow it to any location."""
+        """Refuse a path to the mount point with another user's symlink, because mount(8) would follow it to any location."""
         above = ["/".join(point.split("/")[:end]) for end in range(2, point.count("/") + 1)]
         for look in await self._files.inspect(above, digest=False, follow=False) if above else ():
             if look.kind == "symlink" and look.uid != 0:
@@ -82,8 +82,8 @@ class UtilLinux:
                 )
 
     async def remount(self, wanted: MountProperties, device: str) -> None:
-        """Change the options of the file system that is mounted from a device."""
-        # the device is given, because otherwise the old options in fstab are merged into the new options
+        """Change the options of a mounted file system. `device` is its current device."""
+        # pass the device, because otherwise mount merges the old options in fstab into the new options
         argv = ("mount", "-o", f"remount,{wanted.options}", "--", device, wanted.name)
         await run_tool(self._runner, f"{wanted.name} cannot be remounted", *argv)
 
@@ -103,7 +103,8 @@ class UtilLinux:
 
     async def _reload(self) -> None:
         """
-        Make systemd read the new fstab. Otherwise it unmounts file systems that differ from its old unit of the mount point.
+        Make systemd read the new fstab. Otherwise systemd unmounts a file system that does not match its old unit for the mount
+        point.
         """
         (look,) = await self._files.inspect([SYSTEMD], digest=False)
         if look.kind == "directory":

@@ -1,5 +1,5 @@
 """
-Packages with apt and dpkg.
+Manages packages with apt and dpkg.
 
 Source: apt-get(8), apt.conf(5), dpkg-query(1), apt-cache(8); apt 2.6, dpkg 1.21 (Debian 12).
 """
@@ -85,8 +85,8 @@ class Apt:
         """
         Refuse a name that apt would not interpret as the name of one package.
 
-        If no package has exactly this name, apt reads `-` and `+` at the end as "remove" and "install". It reads a dot as a
-        regular expression that may match many packages.
+        If no package has exactly this name, apt interprets a final `-` or `+` as "remove" or "install". It interprets a name with
+        a dot as a regular expression, which may match many packages.
         """
         if not name.endswith(("-", "+")) and "." not in name:
             return
@@ -106,12 +106,15 @@ Row = tuple[str, str, str, str]
 
 
 def plain_name(name: str) -> str:
-    """A package's name without its architecture."""
+    """Return a package's name without its architecture."""
     return name.partition(":")[0]
 
 
 def parse_query(output: str) -> dict[str, list[Row]]:
-    """Return rows of `dpkg-query -W` by package. A package can have several architectures, and the version can be empty."""
+    """
+    Parse the output of `dpkg-query -W` into rows by package. A package can have several architectures, and the version can be
+    empty.
+    """
     rows: dict[str, list[Row]] = {}
     for line in output.splitlines():
         fields = line.split(" ")

@@ -1,5 +1,5 @@
 """
-Packages with dnf and rpm.
+Manages packages with dnf and rpm.
 
 Source: dnf(8), dnf.conf(5), rpm(8); dnf 4.14, rpm 4.18. dnf5 has the same options.
 """
@@ -32,7 +32,8 @@ class Dnf:
         names = sorted({properties.name for properties in wanted})
         done = await self._tool.ask("rpm", "-q", "--queryformat", FORMAT, "--", *names)
         rows = parse_query(done.stdout.decode(errors="replace"))
-        # for a name with an architecture or version, rpm prints the plain name, so `status` reads this package
+        # rpm prints only the plain name, so a package that is given with an architecture or version is reported as absent, as in
+        # `status`
         return [state(p.name, rows.get(p.name)) for p in wanted]
 
     async def install(self, name: str, version: str) -> None:
@@ -51,8 +52,8 @@ class Dnf:
         before = (await self._tool.ask("rpm", "-q", "--", name)).stdout
         done = await self._run("downgrade", package)
         if done.code or (await self._tool.ask("rpm", "-q", "--", name)).stdout == before:
-            # A version without an epoch may have a higher epoch than the installed version. Then dnf must upgrade to reach it,
-            # and a downgrade does nothing and reports success.
+            # If the version is given without an epoch, its epoch may be higher than the installed one. Then `dnf downgrade` does
+            # nothing but reports success, and `dnf install` is required.
             await self._change(f"could not downgrade to {package}", "install", package)
 
     async def uninstall(self, name: str) -> None:
@@ -71,9 +72,10 @@ Row = tuple[str, str, str, str, str]
 
 def parse_query(output: str) -> dict[str, Row]:
     """
-    Return rows of `rpm -q` by name. If several versions are installed, the last row is used, which is the newest.
+    Parse the output of `rpm -q` into rows by name. If several versions are installed, the last row is used, because it is the
+    newest.
 
-    Other lines are about packages that are not installed.
+    Lines about packages that are not installed are skipped.
     """
     rows: dict[str, Row] = {}
     for line in output.splitlines():

@@ -1,4 +1,4 @@
-"""Manually installed packages, for `ccm import package`."""
+"""Finds manually installed packages, for `ccm import package`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED = "could not list the packages"
 
 
 async def find_with_apt(context: ResourceContext, argument: str) -> ExistingResources:
-    """Return the packages that are marked as manually installed, except the packages on every Debian system."""
+    """Return the packages that are marked as manually installed, except packages of Debian's base system."""
     _refuse_argument(argument)
     tool = PackageTool(context.runner, context.port("locks"), APT_ENVIRONMENT)
     manual = await tool.ask("apt-mark", "showmanual")
@@ -37,7 +37,9 @@ async def find_with_apt(context: ResourceContext, argument: str) -> ExistingReso
 
 
 async def find_with_dnf(context: ResourceContext, argument: str) -> ExistingResources:
-    """Return the manually installed packages. For dnf, these include the packages that the installer selected."""
+    """
+    Return the manually installed packages. In dnf, packages that the installer selected are also marked as manually installed.
+    """
     _refuse_argument(argument)
     tool = PackageTool(context.runner, context.port("locks"), {})
     # without -C, dnf would contact the mirrors
@@ -47,7 +49,7 @@ async def find_with_dnf(context: ResourceContext, argument: str) -> ExistingReso
 
 
 def parse_added(output: str) -> set[str]:
-    """Return the installed packages that do not belong to the base system, from output in the format PRIORITIES."""
+    """Parse output in the format PRIORITIES. Return the installed packages that do not belong to the base system."""
     rows = [line.split(" ") for line in output.splitlines()]
     return {
         row[0]

@@ -1,5 +1,5 @@
 """
-Repositories of apt.
+Package lists of apt repositories.
 
 Source: sources.list(5), apt-get(8), apt.conf(5); apt 2.6 (Debian 12).
 """
@@ -28,16 +28,16 @@ OPTIONS = (
     "Dir::Etc::SourceParts=/dev/null",
     "APT::Get::List-Cleanup=false",
     "APT::Update::Error-Mode=any",
-    # caches with only this repository would replace the caches of all repositories
+    # do not write caches, because caches of only this repository would replace those of all repositories
     "Dir::Cache::pkgcache=",
     "Dir::Cache::srcpkgcache=",
 )
-"""Only the list of one repository is fetched. The other lists are kept, and an unreachable server is an error."""
+"""Options to fetch the lists of only one repository. Other lists are kept, and an unreachable server is an error."""
 TRIAL_OPTIONS = tuple(
     f"Acquire::IndexTargets::{target}::DefaultEnabled=false"
     for target in ("deb::Packages", "deb::Translations", "deb-src::Sources")
 )
-"""Only the signed index is fetched, not the lists in it."""
+"""Options to fetch only the signed index, without the lists to which it refers."""
 
 
 class AptLists:
@@ -53,8 +53,7 @@ class AptLists:
         """
         See `PackageLists`.
 
-        The lists are stored in the folder. Lists of the host may have the same name, but belong to another file with another
-        key.
+        The lists are stored in the folder, because the host may have lists of the same name from another file with another key.
         """
         path, lists = f"{folder}/{repository}.sources", f"{folder}/lists"
         await self._files.write(path, file, mode=MODE)
@@ -77,7 +76,7 @@ class AptLists:
         refuse(done, what, APT_LOCK_WORDS)
 
     async def fault(self) -> str:
-        """See `PackageLists`. apt reads all lists of sources, and nothing else."""
+        """See `PackageLists`. The check makes apt read all lists of sources, and nothing else."""
         done = await self._tool.ask("apt-get", "indextargets", "--format", "$(SITE)")
         return "" if done.code == 0 else tail(done)
 

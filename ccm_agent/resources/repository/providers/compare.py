@@ -1,4 +1,4 @@
-"""The files of a repository before and after a change, for a diff."""
+"""Compares the files of a repository before and after a change, for a diff."""
 
 from __future__ import annotations
 

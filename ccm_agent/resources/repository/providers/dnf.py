@@ -1,5 +1,5 @@
 """
-Repositories of dnf.
+Package lists of dnf repositories.
 
 Source: dnf(8), dnf.conf(5); dnf 4.14. dnf5 has the same options.
 """
@@ -20,15 +20,15 @@ from ccm_agent.resources.repository.providers.package_lists import REFRESH_LIMIT
 
 MAIN = "/etc/dnf/dnf.conf"
 SETTINGS = ("/etc/dnf/libdnf5.conf.d", "/usr/share/dnf5/libdnf.conf.d")
-"""Folders in which dnf5 has further settings for all repositories."""
+"""Folders with additional dnf5 settings for all repositories."""
 
 STRICT = b"skip_if_unavailable=0\n"
-"""With this setting an unreachable server is an error. Otherwise dnf's main file may turn the error into a warning."""
+"""With this setting, an unreachable server is an error even if dnf's main file makes it a warning."""
 _METADATA_SETTING = re.compile(rb"^repo_gpgcheck=", re.MULTILINE)
 _METADATA_CHECK = re.compile(
     rb"^[ \t]*repo_gpgcheck[ \t]*[=:][ \t]*(?!(?:0|no|false|off)[ \t\r]*$)", re.MULTILINE | re.IGNORECASE
 )
-"""A setting that dnf may read as true."""
+"""Matches the setting if dnf may interpret its value as true."""
 
 
 class DnfLists:
@@ -46,8 +46,7 @@ class DnfLists:
         See `PackageLists`.
 
         The name of dnf's cache depends on the repository's name and URL, so the final file uses the same cache. With signed
-        metadata, the cache also contains the keys that were accepted before. An empty cache shows whether the desired key is
-        the right one.
+        metadata, the cache also contains previously accepted keys. Therefore an empty cache is used, to verify the desired key.
         """
         options = [f"--setopt=reposdir={folder}"]
         if await self._checks_metadata(file):
@@ -61,7 +60,9 @@ class DnfLists:
         refuse(done, what, DNF_LOCK_WORDS)
 
     async def _checks_metadata(self, file: bytes) -> bool:
-        """Whether dnf verifies the metadata of a repository, based on its file and then the known settings."""
+        """
+        Whether dnf verifies the metadata of a repository, according to the repository's file or otherwise the known settings.
+        """
         if _METADATA_SETTING.search(file):
             return _METADATA_CHECK.search(file) is not None
         there = [
@@ -78,19 +79,19 @@ class DnfLists:
         return any(_METADATA_CHECK.search(text) for text in texts)
 
     async def refresh(self, repository: str, path: str) -> None:
-        """See `PackageLists`. dnf fetches the required lists when it installs packages."""
+        """See `PackageLists`. Nothing is fetched, because dnf fetches the required lists when it installs packages."""
 
     async def fault(self) -> str:
-        """See `PackageLists`. dnf ignores files that it cannot read."""
+        """See `PackageLists`. There is no fault, because dnf ignores files that it cannot read."""
         return ""
 
     async def places(self, names: Collection[str]) -> Mapping[str, str]:
-        """See `PackageLists`. If several definitions have the same name, it is undefined which one dnf uses."""
+        """See `PackageLists`. If several definitions have the same name, dnf's choice between them is undefined."""
         folder, suffix = FORMATS[DNF].directory, FORMATS[DNF].suffix
         try:
             tree = await self._trees.read(folder, FOLDER_BYTES)
         except FileError:
-            return {}  # the folder does not exist yet, or reading the file itself fails later
+            return {}  # the folder does not exist yet, or a later read of the file reports the error
         found: dict[str, str] = {}
         for entry in tree.entries:
             if entry.path.endswith(suffix) and "/" not in entry.path:

@@ -16,16 +16,17 @@ from ccm_agent.resources.repository.undo import described_properties
 from ccm_agent.resources.secret_signs import find_sign
 
 INSTALLED = frozenset({"debian.sources", "ubuntu.sources"})
-"""Files that installers of distributions write and that no package contains."""
+"""Files that distribution installers write and that do not belong to a package."""
 
 
 async def find_repositories(
     context: ResourceContext, argument: str, manager: str, provider: RepositoryFiles
 ) -> ExistingResources:
     """
-    Return the repositories whose files have the form that this type writes. A manifest would change other files.
+    Return the repositories whose files have the form that this type writes. Other files are omitted, because a manifest would
+    change them.
 
-    A key in another location of the host that belongs to no package is a separate file resource.
+    A key in another location that does not belong to a package is returned as a separate file resource.
 
     Raises:
         UsageError: An argument was given.

@@ -1,4 +1,4 @@
-"""Reads and writes the files of repositories and of their keys, for apt and for dnf."""
+"""Reads and writes the files of repositories and their keys, for apt and dnf."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1 << 20
 _DIRECTORY_MODE = 0o755
 FOLDER_BYTES = 16 << 20
-"""The maximum size of a folder. A larger folder contains other files than repositories."""
+"""The maximum size of a folder. A larger folder does not contain only repositories."""
 STAGING = "/var/cache/ccm-repository"
-"""The folder for copies of the files while the package lists are fetched. It has room for metadata."""
+"""The folder for trial copies of the files while package lists are fetched. The file system must have space for metadata."""
 LOCK = "repository"
 _ROOT = "root"
 
@@ -46,8 +46,8 @@ class RepositoryFiles:
         manager: The package manager.
         locks: Provides the lock of the folder for copies.
         files: Reads and writes the files.
-        trees: Reads the other files in the repositories' folder.
-        directory: The base of relative paths of keys.
+        trees: Reads the other files in the folder of repositories.
+        directory: The base directory for relative paths of keys.
         download: Returns the port that fetches keys.
     """
 
@@ -74,7 +74,7 @@ class RepositoryFiles:
 
     async def look_ahead(self, wanted: Sequence[RepositoryProperties]) -> list[RepositoryState]:
         """
-        Return the result of `status` for each repository. All files are inspected together, and only files that differ are
+        Return the result of `status` for each repository. All files are inspected in one call, and only files that differ are
         read.
         """
         paths = [path for one in wanted for path in self._paths(one.name)]
@@ -97,9 +97,9 @@ class RepositoryFiles:
         """
         Write both files.
 
-        The key is read or fetched, and compared with its fingerprint. With `refresh`, the package manager first tries copies of
-        both files. Then the files are changed. They are restored if the package manager cannot read its configuration with
-        them, or cannot fetch the package lists.
+        The key is read or fetched, and its fingerprint is verified. With `refresh`, the package manager first tries copies of
+        both files. Then the files are changed. They are restored if the package manager can no longer read its configuration, or
+        cannot fetch the package lists.
 
         Raises:
             PropertyError: The key does not have the desired fingerprint.
@@ -124,8 +124,8 @@ class RepositoryFiles:
                     f"{self._manager.name} cannot use the repository {wanted.name} with the others, so its files were "
                     f"restored: {fault}"
                 )
-            # No refresh if the configuration was already faulty. Another file may define the same lists with another key, which
-            # may be the fault.
+            # Do not refresh if the configuration was already faulty. For example, another file may define the same lists with
+            # another key.
             if refresh and was_sound:
                 await self._manager.refresh(wanted.name, path)
         except BaseException as err:
@@ -135,7 +135,7 @@ class RepositoryFiles:
             raise
 
     async def remove(self, wanted: RepositoryProperties, found: RepositoryState) -> None:
-        """Remove the file of the repository. Also remove its key if no other file refers to the key."""
+        """Remove the repository's file. Also remove its key if no other file refers to the key."""
         path, key_path = self._paths(wanted.name)
         drops_key = await self._drops_key(wanted, found)
         # remove the repository first, because a repository without its key is an error for apt
@@ -150,7 +150,8 @@ class RepositoryFiles:
 
     async def _drops_key(self, wanted: RepositoryProperties, found: RepositoryState) -> bool:
         """
-        Return whether a change removes the key: its repository no longer uses it, and no other file of the folder refers to it.
+        Return whether the change removes the key. This requires that the repository no longer uses it, and no other file in the
+        folder refers to it.
         """
         path, key_path = self._paths(wanted.name)
         stays = wanted.ensure == PRESENT and (wanted.key != "" or wanted.signed_by == key_path)
@@ -162,7 +163,7 @@ class RepositoryFiles:
             (look,) = await self._files.inspect([main], digest=False)
             contents = [] if look.kind == "absent" else [await self._files.read(main, FOLDER_BYTES)]
         except FileError:
-            return False  # an unused key is harmless, but a repository without its key cannot be used
+            return False  # when in doubt, keep the key: an unused key is harmless, but a repository without its key is unusable
         own = posixpath.basename(path)
         contents += [one.content for one in tree.entries if one.path != own]
         return not any(key_path.encode() in one for one in contents)
@@ -193,8 +194,8 @@ class RepositoryFiles:
 
     async def _desired_key(self, wanted: RepositoryProperties, state: RepositoryState) -> bytes:
         """
-        Return the desired key in the form in which it is written. b"" if there is no key, or if it must be fetched or cannot be
-        used.
+        Return the desired key in the form in which it is written; b"" if there is no key, if it must be fetched, or if it cannot
+        be used.
         """
         if wanted.key_form not in (TEXT, FILE):
             return b""
@@ -217,7 +218,7 @@ class RepositoryFiles:
             state.keep_key(content.decode())
 
     async def _text(self, file: RepositoryFile, desired: bytes) -> bytes:
-        """Return the content of a file. b"" if the file does not exist or cannot be read, so that it is replaced."""
+        """Return the content of a file; b"" if it does not exist or cannot be read, so that it is replaced."""
         if file.kind != "file":
             return b""
         if file.checksum == hashlib.sha256(desired).hexdigest():
@@ -228,7 +229,7 @@ class RepositoryFiles:
             return b""
 
     async def _key(self, wanted: RepositoryProperties, found: RepositoryState) -> bytes:
-        """Return the desired key in the form in which it is written. b"" if there is no key."""
+        """Return the desired key in the form in which it is written; b"" if there is no key."""
         if wanted.key_form != URL:
             return await self._given_key(wanted) if wanted.key else b""
         if found.key:
@@ -265,11 +266,11 @@ class RepositoryFiles:
         await self._files.write(path, content, owner=_ROOT, group=_ROOT, mode=MODE)
 
     async def _content(self, file: RepositoryFile) -> bytes | None:
-        """Return the content for restoring a file. None if it is not a file."""
+        """Return the content of a file, to restore it later; None if it is not a file."""
         return await self._files.read(file.path, LIMIT_BYTES) if file.kind == "file" else None
 
     async def _restore(self, file: RepositoryFile, content: bytes | None) -> str:
-        """Restore a file if it was changed. Return the reason if that failed, otherwise ""."""
+        """Restore a file if it was changed. Return the reason if this failed; "" otherwise."""
         try:
             (look,) = await self._files.inspect([file.path], follow=False)
             if _seen(look) == file:

@@ -1,4 +1,4 @@
-"""The package lists of repositories, for apt and for dnf."""
+"""The Protocol for package lists of repositories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 REFRESH_LIMIT_S = 300.0
-"""The time limit for fetching the package lists of one repository. A mirror that takes longer is assumed to be down."""
+"""The time limit for fetching the package lists of one repository. A mirror that takes longer is treated as unreachable."""
 
 
 class PackageLists(Protocol):
@@ -22,7 +22,7 @@ class PackageLists(Protocol):
 
     async def try_out(self, repository: str, folder: str, file: bytes) -> None:
         """
-        Fetch the signed metadata of one repository whose file has not been written yet. The host's lists do not change.
+        Fetch the signed metadata of a repository before its file is written. The host's lists do not change.
 
         Args:
             repository: The name of the repository.
@@ -36,7 +36,7 @@ class PackageLists(Protocol):
 
     async def refresh(self, repository: str, path: str) -> None:
         """
-        Fetch the package lists of one repository, unless they are fetched on use. Other lists do not change.
+        Fetch the package lists of one repository, unless the package manager fetches them on demand. Other lists do not change.
 
         Args:
             repository: The name of the repository.
@@ -52,5 +52,5 @@ class PackageLists(Protocol):
         ...
 
     async def places(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return files with other names that define a repository of one of these names, by repository name."""
+        """Return files that define a repository of one of these names under another file name, by repository name."""
         ...

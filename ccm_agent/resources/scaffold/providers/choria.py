@@ -1,4 +1,4 @@
-"""Scaffolds as in Choria CCM, with one additional engine."""
+"""Renders scaffolds as in Choria CCM, with one additional template engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOURCE_BYTES = 64 << 20
 
 
 class Choria:
-    """Renders directories of templates. If one template fails, no file changes."""
+    """Renders directories of templates. If one template fails, no file is changed."""
 
     def __init__(self, context: ResourceContext) -> None:
         self._context = context
@@ -43,12 +43,12 @@ class Choria:
         """Render the templates and compare the directory with the result. `post` commands are not run."""
         plan = await self._make_plan(wanted)
         state = _state(plan)
-        # rendered files are kept until they are written, and released if there is nothing to write
+        # keep the rendered files only if they will be written
         self._plan = plan if state.metadata.changed or state.metadata.purged else None
         return state
 
     async def compare(self, wanted: ScaffoldProperties) -> list[FileChange]:
-        """Return the contents of the files that would be written and removed, before and after, for a diff."""
+        """Return the contents, before and after, of the files that would be written or removed, for a diff."""
         from ccm_agent.resources.scaffold.providers.compare import compare_scaffold
 
         plan = self._plan
@@ -58,7 +58,7 @@ class Choria:
 
     async def render(self, wanted: ScaffoldProperties) -> None:
         """
-        Write the files that differ, each after its matching `post` commands. With `purge`, remove other files.
+        Run the matching `post` commands for each file that differs, and write the result. With `purge`, remove other files.
 
         If nothing is rendered, the directory is still created, and nothing is purged.
         """
@@ -74,7 +74,7 @@ class Choria:
         await memory.keep(self._records, record)
 
     async def remove(self, wanted: ScaffoldProperties) -> None:
-        """Remove the scaffold's files, directories that become empty, and the scaffold's directory itself if it becomes empty."""
+        """Remove the scaffold's files and the directories that become empty, including the scaffold's own directory."""
         plan = await self._planned(wanted)
         await self._trees.remove(
             wanted.name, [path for path, state in plan.look.files.items() if state != "absent"]
@@ -125,15 +125,12 @@ class Choria:
             raise
 
     def _source_of(self, wanted: ScaffoldProperties) -> str:
-        """
-        Return the source's absolute path. The property is set to the path relative to the working directory, as shown in
-        events.
-        """
+        """Return the source's absolute path. Set the property to the path relative to the working directory, for events."""
         if (
             id(wanted) not in self._sources
-        ):  # an id is a safe key here, because the properties live as long as this object
+        ):  # id() is a safe key, because the properties exist as long as this object
             written = wanted.source
-            # as in Choria CCM, a slash at the end of an absolute path means the directory that a symlink leads to
+            # as in Choria CCM, a slash at the end of an absolute path refers to the target directory of a symlink
             end = "/" if written.startswith("/") and written.endswith("/") else ""
             self._sources[id(wanted)] = self._below(self._context.directory, written) + end
             wanted.source = self._below(self._context.shown_directory, written) + end
@@ -145,8 +142,8 @@ class Choria:
 
     async def _look_for_removal(self, plan: ScaffoldPlan, source: Tree | None) -> None:
         """
-        Return the files to remove: the rendered files and all results of their commands. Without a source, return the recorded
-        files.
+        Determine the files to remove: the rendered files and all results of their commands, or the recorded files if there is no
+        source.
         """
         wanted = plan.wanted
         before = plan.record.made if plan.record is not None else {}
@@ -167,7 +164,7 @@ class Choria:
             )
 
     async def _finished(self, plan: ScaffoldPlan, record: ScaffoldRecord) -> list[TreeEntry]:
-        """Run the commands of the files that will be written, and record the resulting files."""
+        """Run the commands for the files to write, record the resulting files, and return them."""
         finished: dict[str, TreeEntry] = {}
         pending = plan.pending
         worked = [path for path in pending if path in plan.commands]
@@ -196,7 +193,7 @@ class Choria:
         return made
 
     async def _note_failure(self, plan: ScaffoldPlan, path: str) -> None:
-        """Record that commands failed on this content, and the known results of the other files."""
+        """Record that a command failed on the content of this file. The known results of other files are kept."""
         record = plan.record or ScaffoldRecord(name=plan.wanted.name)
         files = record.made[path].files if path in record.made else {}
         record.made[path] = FileResult(key=plan.keys[path], files=files, failed=True)
@@ -212,7 +209,7 @@ def _made(plan: ScaffoldPlan, path: str, entries: list[TreeEntry]) -> FileResult
 
 
 def _unchanged(plan: ScaffoldPlan) -> dict[str, FileResult]:
-    """Return the record of the files that need no change."""
+    """Return the results of the files that need no change, for the record."""
     pending = set(plan.pending)
     return {
         path: FileResult(

@@ -1,4 +1,4 @@
-"""Determines the files whose contents are compared for a diff of a scaffold."""
+"""Determines the files to compare for a diff of a scaffold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MADE_BY_COMMAND = "its `post` command decides about the content"
 
 
 async def compare_scaffold(files: Files, plan: ScaffoldPlan) -> list[FileChange]:
-    """Return the files that would be written and removed, sorted; see `compare_files`."""
+    """Return the changes of the files that would be written or removed, sorted; see `compare_files`."""
     wanted, look = plan.wanted, plan.look
     is_removal = wanted.ensure == ABSENT
     differing = {

@@ -1,4 +1,4 @@
-"""The rendered files of a scaffold, compared with the host and with the record of earlier runs."""
+"""Compares the rendered files of a scaffold with the host and with the record of earlier runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class ScaffoldPlan:
 
     Attributes:
         wanted: The resource.
-        rendered: The files rendered from the resource's source.
+        rendered: The files that were rendered from the resource's source.
         record: The record of earlier runs.
         commands: The `post` commands of each rendered file that matches a command.
-        made: The known resulting files of each rendered file: paths with content or its digest.
+        made: For each rendered file, its known resulting files: paths with the content or its digest.
         unknown: Rendered files whose result is only known after their commands have run.
         look: The differences between the directory and `made`.
-        reason: The reason why nothing is rendered; "" if something is.
+        reason: The reason why nothing is rendered; "" if at least one file is.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class ScaffoldPlan:
 
     @property
     def expected(self) -> dict[str, bytes | Digest]:
-        """Return all files with their content or its digest. If two have the same path, the later one is used."""
+        """Return all resulting files with their content or its digest. If two have the same path, the later one is used."""
         return {path: content for files in self.made.values() for path, content in files.items()}
 
     @property
     def pending(self) -> list[str]:
-        """Return the rendered files that require a write."""
+        """Return the rendered files for which something must be written."""
         owners = {path: source for source, files in self.made.items() for path in files}
         differing = {
             owners[path] for path, state in self.look.files.items() if state != "same" and path in owners
@@ -77,7 +77,7 @@ class ScaffoldPlan:
 
     @property
     def failing(self) -> list[str]:
-        """Return the rendered files whose commands failed on the same content before."""
+        """Return the rendered files whose commands failed earlier on the same content."""
         return [
             path
             for path in self.unknown

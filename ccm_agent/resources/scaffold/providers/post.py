@@ -1,9 +1,9 @@
 """
 Runs commands on rendered files.
 
-The commands run on a copy before anything is written. The copy is in a directory that only the user of this process can enter.
-A command that fails therefore leaves all files unchanged. All regular files in the directory afterwards belong to the scaffold.
-A command can change the file, remove it, or create other files next to it.
+The commands run on a copy before anything is written, so a failing command leaves all files unchanged. The copy is in a directory
+that only the user of this process can enter. A command can change the file, remove it, or create other files next to it. All
+regular files that are in the directory afterwards belong to the scaffold.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PostCommands:
     The commands of a scaffold.
 
     Args:
-        rules: Globs and command lines, as in the manifest.
+        rules: Command lines by glob, as in the manifest.
 
     Raises:
         PropertyError: A glob is invalid, or a command has an unclosed quote.
@@ -57,19 +57,19 @@ class PostCommands:
 
 _OURS = ("CCM_", "NATS_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY")
 """
-Prefixes of environment variables that are hidden from commands: passwords, paths of credentials, and the agent's connection to
-systemd.
+Prefixes of environment variables that are not passed to commands. They contain passwords, paths of credentials, and the agent's
+connection to systemd.
 """
 
 
 class PostCommandDir:
     """
-    A directory in which commands run on copies of files. It is removed at the end of the `async with`.
+    A directory in which commands run on copies of files. It is removed at the end of the `async with` block.
 
     Args:
-        trees, files, runner: The ports.
+        trees, files, runner: The ports with these names.
         environ: The environment of the commands.
-        data: The data of the templates. Its values are removed from quoted output of commands.
+        data: The data of the templates. Its values are removed when errors quote the output of commands.
         limit_s: The time limit of each command, in seconds.
     """
 
@@ -105,7 +105,9 @@ class PostCommandDir:
         await self._files.remove(self._path, recursive=True)
 
     async def _refuse_shared(self, directory: str) -> None:
-        """Refuse a temporary directory that other users can move, because they could put their own content into the result."""
+        """
+        Refuse a temporary directory that other users can replace, because they could insert their own content into the result.
+        """
         (seen,) = await self._files.inspect([directory], digest=False)
         is_shared = seen.mode & 0o022 and not seen.mode & 0o1000
         if seen.kind == "directory" and (is_shared or seen.uid not in (0, os.geteuid())):
@@ -133,7 +135,7 @@ class PostCommandDir:
         command = Command(
             argv=_argv(words, full),
             search_path=self._environ.get("PATH", ""),
-            # the runner sets LC_ALL, which would override LANG
+            # clear LC_ALL, because the runner sets it and it would override LANG
             env={"LC_ALL": "", **self._environ},
             cwd=self._cwd,
             output_limit_bytes=OUTPUT_BYTES,
@@ -187,7 +189,7 @@ def _prefixes(path: str) -> list[tuple[str, str]]:
 
 
 def _made(entry: TreeEntry) -> TreeEntry:
-    """Return an entry to write. It has an owner only if a command changed the owner, and never the setuid bit."""
+    """Return an entry to write. The owner is set only if a command changed it. The setuid bit is always removed."""
     return replace(
         entry,
         mode=entry.mode & 0o777,
@@ -197,7 +199,7 @@ def _made(entry: TreeEntry) -> TreeEntry:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return all texts in a value."""
+    """Return all strings in a nested value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):

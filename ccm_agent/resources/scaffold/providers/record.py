@@ -1,8 +1,8 @@
 """
-The record of a scaffold: the files that it wrote, and the results of `post` commands.
+The record of a scaffold: the written files, and the results of `post` commands.
 
-Without the record, a file that a command changed would look like drift in every run. A scaffold without its source could not be
-removed. See docs/adr/0050-scaffold-post.md.
+Without the record, a file that a command changed would be treated as drift in every run, and a scaffold whose source no longer
+exists could not be removed. See docs/adr/0050-scaffold-post.md.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class FileResult(Struct, kw_only=True, omit_defaults=True):
     The result of one rendered file.
 
     Attributes:
-        key: The digest of the rendered content and of the commands that ran on it; "" if no command ran.
-        files: Paths of the files written for the rendered file. With commands, each path has its SHA-256.
-        sizes: With commands, the size of each file in bytes. Missing in records of earlier versions.
-        failed: Whether a command failed, so that nothing was written.
+        key: The digest of the rendered content together with the commands that ran on it; "" if no command ran.
+        files: The paths of the files that were written for the rendered file. If commands ran, each with its SHA-256.
+        sizes: If commands ran, the size of each file in bytes. Empty in records of earlier versions.
+        failed: Whether nothing was written because a command failed.
     """
 
     key: str = ""
@@ -36,7 +36,7 @@ class FileResult(Struct, kw_only=True, omit_defaults=True):
     failed: bool = False
 
     def digest(self, path: str) -> Digest:
-        """Return the known digest of one of the files."""
+        """Return the recorded digest of one of the files."""
         return Digest(self.files[path], self.sizes.get(path, -1))
 
 
@@ -45,7 +45,7 @@ class ScaffoldRecord(Struct, kw_only=True, omit_defaults=True):
     The stored data of a scaffold.
 
     Attributes:
-        name: The scaffold's directory, for people who read the file.
+        name: The scaffold's directory. It is only stored for people who read the file.
         made: Results by path of the rendered file, relative to the directory.
     """
 
@@ -59,14 +59,14 @@ class ScaffoldRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 def key_of(content: bytes, commands: list[tuple[str, ...]]) -> str:
-    """Return a digest of rendered content together with its commands."""
+    """Return the digest of rendered content together with its commands."""
     digest = sha256(msgspec.json.encode(commands))
     digest.update(content)
     return digest.hexdigest()
 
 
 async def recall(records: Records, name: str) -> ScaffoldRecord | None:
-    """Return the record of a directory's scaffold. None if there is no record or it cannot be decoded."""
+    """Return the record of a directory's scaffold; None if there is no record or it cannot be decoded."""
     document = await records.recall(KIND, name)
     if document is None:
         return None
@@ -74,12 +74,12 @@ async def recall(records: Records, name: str) -> ScaffoldRecord | None:
         record = _with_paths(msgspec.json.decode(document, type=ScaffoldRecord), _from_json)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None  # treated as a missing record, so commands are run once more
-    # these paths will be removed later, so they must not lead out of the directory
+    # these paths are removed later, so they must be inside the directory
     return record if all(map(_is_inside, record.files)) else None
 
 
 async def keep(records: Records, record: ScaffoldRecord) -> None:
-    """Store the record. An empty record is also stored, to show that there is nothing left to remove."""
+    """Store the record. An empty record is also stored, to indicate that nothing remains to be removed."""
     await records.keep(KIND, record.name, msgspec.json.encode(_with_paths(record, _to_json)))
 
 

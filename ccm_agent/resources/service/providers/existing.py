@@ -27,7 +27,7 @@ LIST = (
 
 
 async def find_with_systemd(context: ResourceContext, argument: str) -> ExistingResources:
-    """Return the services that are enabled or disabled contrary to the distribution's presets."""
+    """Return the services that are enabled or disabled differently from the distribution's presets."""
     refuse_argument("service", argument)
     listed = await context.runner.run(Command(argv=LIST, time_limit_s=LOOK_LIMIT_S))
     if listed.code:
@@ -52,7 +52,9 @@ async def find_with_systemd(context: ResourceContext, argument: str) -> Existing
 
 
 def parse_changed(output: str) -> list[str]:
-    """Return the services whose state in `systemctl list-unit-files` differs from their preset, without `.service`."""
+    """
+    Return the names, without `.service`, of the services whose state in `systemctl list-unit-files` differs from their preset.
+    """
     rows = [line.split() for line in output.splitlines()]
     return sorted(
         row[0].removesuffix(".service")

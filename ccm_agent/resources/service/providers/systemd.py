@@ -1,5 +1,5 @@
 """
-Services with systemd.
+Manages services with systemd.
 
 Source: systemctl(1), org.freedesktop.systemd1(5); systemd 252 (Debian 12).
 """
@@ -25,7 +25,7 @@ DISABLED = frozenset({"linked", "linked-runtime", "masked", "masked-runtime", "d
 ACTIVE = "active"
 INACTIVE = frozenset({"inactive", "failed", "activating"})
 WAITING = "auto-restart"
-"""The sub-state of a failed unit that systemd will restart by itself."""
+"""The sub-state of a failed unit that systemd will restart automatically."""
 
 PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
 PLAIN = frozenset({"enabled", "disabled", "static", "indirect", "masked", "enabled-runtime"})
@@ -35,7 +35,8 @@ NO_RELOAD = "--no-reload"
 LOOK_LIMIT_S = 60
 CHANGE_LIMIT_S = 15 * 60
 """
-The time limit for units without their own time limits. By default, systemd limits the start and stop of a unit to 90 s each.
+The time limit for commands that change a unit. It is relevant only for units without a time limit. By default, systemd limits the
+start and the stop of a unit to 90 s each.
 """
 SAID_BYTES = 1000
 
@@ -44,9 +45,9 @@ class Systemd:
     """
     Services managed by systemd.
 
-    The success of a command is judged by the state afterwards, not by its exit status. Init systems may report failure for
-    actions that they performed, and success for actions that they did not perform. The output of a failed command is in the
-    next state's `said`.
+    Whether a command succeeded is determined from the state afterwards, not from its exit status. An init system may report
+    failure although it performed the action, and success although it did not. The output of a failed command is in `said` of the
+    next state.
     """
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
@@ -55,7 +56,8 @@ class Systemd:
         self._said: dict[str, str] = {}
         self._unread: set[str] = set()
         """
-        Services that were enabled or disabled since systemd last read this. `systemctl show` may report their earlier state.
+        Services that were enabled or disabled since systemd last read its units. `systemctl show` may still report their earlier
+        state.
         """
 
     async def status(self, wanted: ServiceProperties) -> ServiceState:
@@ -73,7 +75,7 @@ class Systemd:
         return self._state(name, is_active, await self._is_enabled(name))
 
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
-        """Return the result of `status` for each service, if a single call of the init system's tool provides it."""
+        """Return the result of `status` for each service; None if a single call of systemctl does not provide it."""
         names = [properties.name for properties in wanted]
         if not self._unread.isdisjoint(names):
             await self._reload()
@@ -109,7 +111,8 @@ class Systemd:
 
     async def finish(self) -> None:
         """
-        Make systemd read which services are enabled. This is done once for all services, because it is the slowest operation.
+        Reload systemd after services were enabled or disabled. This is done once for all services, because it is the slowest
+        operation.
         """
         if self._unread:
             await self._reload()
@@ -161,9 +164,7 @@ class Systemd:
         )
 
     def _from_show(self, name: str, unit: dict[str, str]) -> ServiceState | None:
-        """
-        Return the state if `systemctl show` gives the same information as `is-active` and `is-enabled`. Otherwise return None.
-        """
+        """Return the state; None if `is-active` and `is-enabled` may report something else than `systemctl show`."""
         own = unit.get("Id") in (name, f"{name}.service")
         active, file_state = unit.get("ActiveState", ""), unit.get("UnitFileState", "")
         if not own or unit.get("LoadState") not in ("loaded", "masked") or file_state not in PLAIN:
@@ -205,6 +206,6 @@ def needs_reload(unit: dict[str, str]) -> bool:
 
 
 def complaint(done: Completed, question: str, word: str) -> str:
-    """Return the reason why the output of systemctl cannot be used."""
+    """Return an error message for unusable output of systemctl."""
     said = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:]
     return f"invalid systemctl {question} output: {word!r}{'; ' + said if said else ''}"

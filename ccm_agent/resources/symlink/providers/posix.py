@@ -1,4 +1,4 @@
-"""Symlinks of this host, through the files port."""
+"""Manages symlinks of this host through the files port."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PosixSymlink:
         )
 
     async def remove(self, wanted: SymlinkProperties) -> None:
-        """Remove the entry at the path, unless it is a directory with content."""
+        """Remove the entry at the path, unless it is a non-empty directory."""
         await self._files.remove(wanted.name)
 
     async def _state(self, wanted: SymlinkProperties, look: FileInfo) -> SymlinkState:
@@ -49,7 +49,7 @@ class PosixSymlink:
             type="symlink",
             name=wanted.name,
             ensure=PRESENT if look.kind == "symlink" else look.kind,
-            # a state is published as UTF-8
+            # a state is published and must be valid UTF-8
             target=look.link.encode(errors="surrogateescape").decode(errors="replace"),
             owner=owner,
             group=group,
@@ -61,7 +61,7 @@ class PosixSymlink:
 
     async def _names(self, wanted: SymlinkProperties, look: FileInfo) -> tuple[str, str]:
         """
-        Return the current owner and group. The desired names are used if they have the same numbers, because a user may have
+        Return the current owner and group. The desired names are returned if they have the same IDs, because an ID may have
         several names.
         """
         if look.uid < 0 or (wanted.owner in ("", look.owner) and wanted.group in ("", look.group)):
@@ -69,7 +69,7 @@ class PosixSymlink:
         try:
             uid, gid = await self._files.ids(wanted.owner, wanted.group)
         except FileError:
-            return look.owner, look.group  # the name is unknown, so the change will report it
+            return look.owner, look.group  # a desired name is unknown; the change will report this error
         return (
             wanted.owner if uid == look.uid else look.owner,
             wanted.group if gid == look.gid else look.group,

@@ -19,7 +19,7 @@ async def find_parameters(context: ResourceContext, argument: str) -> ExistingRe
     """
     Return the parameters in the files of /etc/sysctl.d, and in /etc/sysctl.conf.
 
-    If several files set a parameter, `file` is the file that is read last.
+    If several files set a parameter, `file` is the file that is read last at boot.
 
     Source: sysctl.d(5), sysctl(8).
 

@@ -1,5 +1,5 @@
 """
-Kernel parameters of Linux: files below /proc/sys, and the files that are read at boot.
+Manages kernel parameters of Linux: files below /proc/sys, and the files that are read at boot.
 
 Source: proc_sys(5), sysctl.d(5).
 """
@@ -60,7 +60,7 @@ class Procfs:
         return states
 
     async def set_live(self, wanted: SysctlProperties) -> None:
-        """Set the value of the running kernel."""
+        """Set the value in the running kernel."""
         await self._kernel.set(parameter_path(wanted.name), wanted.wanted_live)
 
     async def write_line(self, wanted: SysctlProperties) -> None:

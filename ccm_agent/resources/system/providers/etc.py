@@ -1,7 +1,7 @@
 """
-Settings of the machine: files below /etc, and the host name of the kernel.
+Manages settings of the machine: files below /etc, and the host name of the kernel.
 
-No service of systemd is needed, because hostnamed, timedated and localed read the same files.
+systemd's services are not needed, because hostnamed, timedated and localed read the same files.
 
 Source: hostname(5), localtime(5), locale.conf(5); timezone and default/locale of Debian 12.
 """
@@ -31,11 +31,11 @@ from ccm_agent.resources.system.model import (
 
 DEBIAN = "/etc/debian_version"
 MAGIC = b"TZif"
-"""The beginning of each time zone file, and of no other file in the directory; tzfile(5)."""
+"""The first bytes of a time zone file. Other files in the directory do not have them; see tzfile(5)."""
 ZONE_BYTES = 1 << 20
 LIMIT_S = 30
 _LINKS = (f"..{ZONES}/", f"{ZONES}/")
-"""The beginnings of links to a zone, in the forms that systemd and Debian create."""
+"""The prefixes of link targets, as created by systemd and Debian."""
 
 
 class Etc:
@@ -76,7 +76,7 @@ class Etc:
             value: The value; "" removes it.
         """
         if place == KERNEL_HOSTNAME:
-            # the kernel port is not used, because /proc/sys is read-only in containers that may set their host name
+            # do not use the kernel port, because /proc/sys is read-only even in containers that may set their host name
             await run_tool(
                 self._runner, "the host name of the kernel cannot be set", "hostname", value, limit_s=LIMIT_S
             )
@@ -89,7 +89,7 @@ class Etc:
 
     async def _hostname(self) -> dict[str, str]:
         (live,) = await self._kernel.read([KERNEL_HOSTNAME])
-        # The kernel is set first, so that a container that may not set its host name keeps its file.
+        # The kernel is first, so that the file does not change in a container that may not set its host name.
         return {
             KERNEL_HOSTNAME: live.value,
             HOSTNAME_FILE: read_value(await self._shared.read(HOSTNAME_FILE)),
@@ -104,7 +104,7 @@ class Etc:
 
     async def _locale(self) -> dict[str, str]:
         debian, file = await self._files.inspect([DEBIAN, DEBIAN_LOCALE_FILE], digest=False, follow=False)
-        # since Debian 13, this file is a symlink to the other one
+        # since Debian 13, this file is a symlink to the other file
         is_debian = debian.kind == "file" and file.kind != "symlink"
         place = DEBIAN_LOCALE_FILE if is_debian else LOCALE_FILE
         return {place: read_lang(await self._shared.read(place))}
@@ -146,8 +146,8 @@ def _state(wanted: SystemProperties, values: dict[str, str], *, is_available: bo
 
 def _zone(look: FileInfo) -> str:
     """
-    Return the name of the zone that a link points to. For other entries, return a description that is not a valid name. "" if
-    there is no entry.
+    Return the name of the zone to which a link points, or "" if there is no entry. For other entries, return a description, which
+    is not a valid zone name.
     """
     if look.kind == "absent":
         return ""

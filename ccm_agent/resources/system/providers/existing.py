@@ -1,4 +1,4 @@
-"""Host name, time zone and locale, for `ccm import system`."""
+"""Finds the host name, time zone and locale, for `ccm import system`."""
 
 from __future__ import annotations
 

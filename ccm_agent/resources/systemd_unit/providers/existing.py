@@ -17,7 +17,7 @@ from ccm_agent.resources.systemd_unit.resource import check
 
 FOLDER_BYTES = 64 << 20
 ENABLED = (".wants", ".requires", ".upholds")
-"""The suffixes of the folders in which `systemctl enable` creates symlinks."""
+"""The suffixes of folders in which `systemctl enable` creates symlinks."""
 MASK = "/dev/null"
 
 
@@ -25,7 +25,7 @@ async def find_units(context: ResourceContext, argument: str) -> ExistingResourc
     """
     Return the files, without the symlinks that `systemctl enable` creates. `ccm import service` covers their state.
 
-    Masked units, symlinks to files in other locations, and files with signs of a secret are left out and reported by name.
+    Masked units, symlinks to files in other locations, and files that may contain a secret are omitted and reported by name.
 
     Raises:
         UsageError: An argument was given.
@@ -65,13 +65,16 @@ async def find_units(context: ResourceContext, argument: str) -> ExistingResourc
 
 
 def _place(name: str) -> dict[str, str]:
-    """Return the properties that identify the file. Empty for a unit's own file, because the name is enough."""
+    """Return the properties that identify the file, in addition to the name. Empty for a unit's own file."""
     folder, _, drop_in = name.rpartition("/")
     return {"unit": folder.removesuffix(".d"), "drop_in": drop_in} if folder else {}
 
 
 def _is_of_enable(name: str, link: str) -> bool:
-    """Whether the symlink was created by `systemctl enable`: it leads to a unit, and is in a suitable folder or is an alias."""
+    """
+    Whether the symlink may have been created by `systemctl enable`: it refers to a unit, and is in one of the folders or is an
+    alias.
+    """
     folder = posixpath.dirname(name)
     target = posixpath.normpath(posixpath.join(DIRECTORY, folder, link))
     return bool(link) and (folder.endswith(ENABLED) or not folder) and posixpath.dirname(target) in FOLDERS

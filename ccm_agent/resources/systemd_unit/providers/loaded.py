@@ -1,8 +1,8 @@
 """
 Compares the units that systemd has loaded with the files, to decide whether systemd must read a unit again.
 
-`NeedDaemonReload` does not detect every change. systemd 252 does not detect a new file that replaces a file of the
-distribution, or the first drop-in of a unit. Therefore the paths that systemd read are compared, too.
+`NeedDaemonReload` does not indicate every change. For example, systemd 252 does not detect a new file that replaces a file of the
+distribution, or the first drop-in of a unit. Therefore the paths that systemd has read are also compared.
 
 Source: systemctl(1), systemd.unit(5), org.freedesktop.systemd1(5); systemd 252 (Debian 12).
 """
@@ -22,7 +22,7 @@ _STRONGER = (
     "/run/systemd/system.control/",
     "/run/systemd/generator.early/",
 )
-"""Directories whose files take precedence over those of the distribution. Some also take precedence over those of this type."""
+"""Directories whose files take precedence over files of the distribution. Some also take precedence over files of this type."""
 
 Unit = Mapping[str, str]
 """The properties of a unit that systemd has loaded."""
@@ -32,8 +32,8 @@ def pattern(wanted: SystemdUnitProperties) -> str:
     """
     Return the argument for `systemctl show`.
 
-    A pattern only matches loaded units. Other units need no reload, and loading a unit takes 20 ms. However, a pattern does not
-    match aliases, so the unit of a drop-in is requested by name.
+    A pattern matches only loaded units. This avoids loading units that need no reload, which takes 20 ms each. However, a pattern
+    does not match aliases, so the unit of a drop-in is requested by name.
     """
     unit = wanted.unit_name
     stem, suffix = posixpath.splitext(unit)
@@ -44,7 +44,8 @@ def pattern(wanted: SystemdUnitProperties) -> str:
 
 def by_name(output: str) -> dict[str, list[Unit]]:
     """
-    Return the units from `systemctl show` by each name whose files they read. Instances are also listed under their template.
+    Parse the output of `systemctl show`. A unit is returned under each name whose files it reads, so an instance is also under
+    its template.
     """
     units: dict[str, list[Unit]] = {}
     for block in output.strip("\n").split("\n\n"):
@@ -88,7 +89,7 @@ def _is_outdated(wanted: SystemdUnitProperties, is_there: bool, unit: Unit) -> b
         return False
     if not wanted.drop_in:
         return not unit.get("FragmentPath", "").startswith(_STRONGER)
-    # drop-ins of a unit that does not exist are not read
+    # systemd does not read drop-ins of a unit that does not exist
     is_read = any(
         path.startswith(_STRONGER) and posixpath.basename(path) == wanted.drop_in
         for path in unit.get("DropInPaths", "").split()

@@ -1,5 +1,5 @@
 """
-Units in /etc/systemd/system.
+Manages units in /etc/systemd/system.
 
 Source: systemd.unit(5), systemctl(1); systemd 252 (Debian 12).
 """
@@ -39,7 +39,7 @@ class SystemdUnits:
         runner: Runs systemctl and systemd-analyze.
         files: Reads and writes the files.
         locks: Provides the lock of services.
-        directory: The base of relative sources.
+        directory: The base directory for relative sources.
         asks_systemd: Whether systemctl may run. In a restricted plan it may not run, and only files are compared.
     """
 
@@ -53,9 +53,9 @@ class SystemdUnits:
         self._asks_systemd = asks_systemd
         self._verifier = UnitVerifier(runner, files, locks)
         self._differing: dict[str, NewUnitFile] = {}
-        """Files that differ, by path. They are verified together with the first file that is written."""
+        """Files that differ, by path. They are verified together when the first one is written."""
         self._verified: set[tuple[str, str]] = set()
-        """Paths and digests of valid contents."""
+        """The path and digest of each content that was verified successfully."""
         self._changed: dict[str, SystemdUnitProperties] = {}
         """Units that systemd may have to read again, by path."""
         self._fault = ""
@@ -111,14 +111,14 @@ class SystemdUnits:
         await self._has_changed(wanted)
 
     async def reload(self, wanted: SystemdUnitProperties) -> None:
-        """Make systemd read the unit again. This is deferred to `finish`, as after a change."""
+        """Make systemd read the unit again. Like after a change, this is deferred to `finish`."""
         await self._has_changed(wanted)
 
     async def finish(self) -> None:
         """Reload systemd once for all changed units, if one of them requires it."""
         if not self._changed or not self._asks_systemd:
             return
-        if self._fault:  # later resources need the reload, too
+        if self._fault:  # later resources also need the reload
             raise CommandError(self._fault)
         try:
             await self._reload_if_needed(list(self._changed.values()))
@@ -154,7 +154,7 @@ class SystemdUnits:
     async def _find_outdated(
         self, wanted: Sequence[SystemdUnitProperties], states: Sequence[SystemdUnitState]
     ) -> None:
-        """Set `needs_reload` for units whose file has the desired content. Other units are read again after their change."""
+        """Set `needs_reload` for units whose file has the desired content. Other units are reloaded after their change anyway."""
         reloaded = {one.unit_name for one in self._changed.values()}
         asked = [
             (one, state)
@@ -207,7 +207,7 @@ class SystemdUnits:
         return await self._files.read(path, LIMIT_BYTES)
 
     async def _verify(self, new: NewUnitFile) -> None:
-        """Verify a content. The first call verifies it together with all other files that differ."""
+        """Verify the content of a file. The first call verifies it together with all other files that differ."""
         own = (new.wanted.path, _digest(new.content))
         if own not in self._verified:
             others = [one for path, one in self._differing.items() if path != own[0] and one.content]
@@ -224,7 +224,7 @@ class SystemdUnits:
         try:
             complaints = await self._verifier.complaints(new)
         except CommandError:
-            return  # each file is then verified separately
+            return  # each file is verified separately later
         self._verified |= {
             (one.wanted.path, _digest(one.content))
             for one, complaint in zip(new, complaints, strict=True)

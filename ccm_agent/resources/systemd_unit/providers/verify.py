@@ -1,7 +1,7 @@
 """
-Makes `systemd-analyze verify` read new files before they replace existing ones.
+Verifies new files with `systemd-analyze verify` before they replace existing files.
 
-The files are copied to a private folder, which systemd-analyze searches first for units. Programs and units that do not exist
+The files are copied to a private folder, in which systemd-analyze searches for units first. Programs and units that do not exist
 are accepted, because a later resource may install them.
 
 Source: systemd-analyze(1), systemd.unit(5); systemd 252 (Debian 12).
@@ -22,7 +22,7 @@ from ccm_agent.resources.registry import SEARCH_PATH
 from ccm_agent.resources.systemd_unit.model import DIRECTORY, LIMIT_BYTES, SystemdUnitProperties
 
 FOLDER = "/run/ccm-verify"
-"""The private folder."""
+"""The private folder for copies."""
 LOCK = "verify"
 LIMIT_S = 120
 SAID_BYTES = 2000
@@ -33,11 +33,11 @@ FOLDERS = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-"""The folders that may contain a unit's own file. The first existing file is used."""
+"""The folders that may contain a unit's own file, in the order of precedence."""
 _REFUSED = re.compile(
     r"[iI]gnoring|Refusing|absolute path|Invalid section header|fatal error|bad unit file setting|failed to load"
 )
-"""systemd's messages about a part of a unit that it does not use."""
+"""Matches systemd's messages about parts of a unit that it ignores."""
 _UNVERIFIED = "the unit cannot be verified, so nothing was written"
 _STUB = "[Service]\nExecStart=/bin/true\n"
 
@@ -56,7 +56,7 @@ class _Placed(Struct, frozen=True, kw_only=True):
     Attributes:
         path: The path of the file.
         unit: The unit that is verified.
-        is_stub: Whether the unit of this drop-in does not exist and a placeholder is used.
+        is_stub: Whether a placeholder is used, because the unit of this drop-in does not exist.
     """
 
     path: str
@@ -81,7 +81,7 @@ class UnitVerifier:
 
     async def complaints(self, new: Sequence[NewUnitFile]) -> list[str]:
         """
-        Return for each file the parts that systemd refuses or ignores; "" if it accepts the whole file.
+        Return systemd's complaints about each file: the parts that it refuses or ignores; "" if it accepts the whole file.
 
         Raises:
             CommandError: systemd-analyze cannot be run or hangs.
@@ -105,7 +105,7 @@ class UnitVerifier:
         return _Placed(path=path, unit=unit, is_stub=not await self._copy_unit(folder, wanted.unit_name))
 
     async def _copy_unit(self, folder: str, unit: str) -> bool:
-        """Copy the file of a drop-in's unit, or write a placeholder unit. Return whether the unit exists."""
+        """Copy the unit file of a drop-in's unit, or write a placeholder. Return whether the unit exists."""
         copy = f"{folder}/{_instance(unit)}"
         stem, suffix = posixpath.splitext(unit)
         template = f"{stem.partition('@')[0]}@{suffix}" if "@" in stem else unit
@@ -141,7 +141,7 @@ class UnitVerifier:
 
 
 def refuse_complaint(wanted: SystemdUnitProperties, complaint: str) -> None:
-    """Raise the error for a file that systemd would not read as written."""
+    """Raise an error for a file that systemd would refuse or partly ignore."""
     if complaint:
         raise FileError(f"{wanted.path} is not valid, so nothing was written: {complaint[:SAID_BYTES]}")
 

@@ -59,7 +59,7 @@ def _properties(
 ) -> dict[str, Any]:
     metadata = state.metadata
     properties: dict[str, Any] = {"uid": metadata.uid}
-    # with `gid`, the user's own group is created together with the user
+    # if `gid` is given, the user's own group is created together with the user
     if metadata.group in ("", state.name):
         properties["gid"] = metadata.gid
     else:
@@ -81,7 +81,10 @@ def _properties(
 
 
 def _keys(state: UserState, builder: ExistingBuilder[UserProperties]) -> list[str]:
-    """Return the lines with keys. The options of keys may run commands that contain secrets."""
+    """
+    Return the lines with keys. If an option may contain a secret, such as in a command, all keys are omitted and this is
+    reported.
+    """
     keys = state.secrets.keys
     if keys is None:
         return []

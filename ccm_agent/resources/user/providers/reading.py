@@ -1,4 +1,4 @@
-"""Reads users from /etc/passwd, /etc/shadow and /etc/group. Each file is read once for any number of users."""
+"""Reads users from /etc/passwd, /etc/shadow and /etc/group. Each file is read only once for all users."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AccountReader:
 
         Args:
             wanted: The users.
-            all_keys: Whether to read the SSH keys of all users, not only of users whose keys are managed.
+            all_keys: Whether to also read the SSH keys of users whose keys are not managed.
         """
         names = {one.name for one in wanted}
         passwd = await read_accounts(self._files, PASSWD)
@@ -93,7 +93,7 @@ class AccountReader:
     async def _homes(
         self, wanted: Sequence[UserProperties], found: dict[str, list[str]]
     ) -> dict[str, FileInfo]:
-        """Return the home directories that are needed: those that must exist, and those that are removed."""
+        """Return the state of the relevant home directories, which must exist or will be removed."""
         paths = {
             found[one.name][5] for one in wanted if one.name in found and (one.create_home or one.purge_home)
         }
@@ -108,7 +108,7 @@ def key_home(entry: Sequence[str]) -> KeyPlace:
 
 
 def _groups(text: str, found: dict[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the groups of each user, sorted, and the names of the primary groups by number."""
+    """Return the sorted groups of each user, and the names of the primary groups by ID."""
     memberships: dict[str, list[str]] = {}
     numbers = {entry[3] for entry in found.values()}
     names: dict[str, str] = {}
@@ -125,7 +125,7 @@ def _groups(text: str, found: dict[str, list[str]]) -> tuple[dict[str, list[str]
 
 
 def _relevant(text: str, users: Collection[str], numbers: Collection[str]) -> Collection[str]:
-    """Return the lines that may contain one of the users or group numbers. For more than `FEW` users, return all lines."""
+    """Return the lines that may contain one of the users or group IDs. For more than `FEW` users, return all lines."""
     if len(users) > FEW:
         return text.split("\n")
     lines: dict[str, None] = {}

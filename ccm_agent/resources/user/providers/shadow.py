@@ -1,5 +1,5 @@
 """
-Users with the shadow tools: useradd, usermod, userdel and chpasswd.
+Manages users with the shadow tools: useradd, usermod, userdel and chpasswd.
 
 Source: useradd(8), usermod(8), userdel(8), chpasswd(8); shadow 4.13 (Debian 12).
 """
@@ -25,7 +25,7 @@ from ccm_agent.resources.user.passwords import LOCKED_DAY, NEVER
 from ccm_agent.resources.user.providers.reading import AccountReader, key_home
 
 HOME_LIMIT_S = 15 * 60
-"""The time limit for changes of a home directory, because usermod changes the owner of each file in it."""
+"""The time limit for changes of a home directory. It is long, because usermod changes the owner of each file."""
 
 IN_USE = "is currently"
 
@@ -34,8 +34,8 @@ class ShadowUsers:
     """
     Local users of a system with the shadow tools.
 
-    All methods raise HostError if the host refuses an operation. In that case, the method has changed nothing. A hash is never
-    an argument of a program, because other users can read arguments.
+    All methods raise HostError if the host refuses an operation. In that case, the method has changed nothing. Hashes are never
+    passed as program arguments, because other users can read these.
     """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks, keys: KeyFiles) -> None:
@@ -45,15 +45,20 @@ class ShadowUsers:
         self._keys = keys
 
     async def status(self, wanted: UserProperties) -> UserState:
-        """Return the user in local files. A user that only a directory service provides is absent."""
+        """Return the state of the user in local files. A user that only a directory service provides is treated as absent."""
         return (await self._reader.read([wanted], all_keys=True))[0]
 
     async def look_ahead(self, wanted: Sequence[UserProperties]) -> list[UserState]:
-        """Return the result of `status` for each user, with one read of each file. Keys are only read if they are managed."""
+        """
+        Return the result of `status` for each user. Each file is read only once, and keys are only read if they are managed.
+        """
         return await self._reader.read(wanted)
 
     async def create(self, wanted: UserProperties) -> None:
-        """Create the user with its groups and without a password. If no primary group is given, the user gets its own group."""
+        """
+        Create the user with its groups and without a password. If no primary group is given, a group with the user's name is
+        created.
+        """
         name = wanted.name
         options = await self._group_options(wanted)
         options += ["-m" if wanted.creates_home else "-M"]
@@ -81,7 +86,7 @@ class ShadowUsers:
             ) from err
 
     async def _group_options(self, wanted: UserProperties) -> list[str]:
-        """Return the options for the primary group. A group with a given number is created if it is missing."""
+        """Return the options for the primary group. A missing group with a given ID is created first."""
         name = wanted.name
         if wanted.group:
             return ["-g", wanted.group]
@@ -94,7 +99,7 @@ class ShadowUsers:
         return ["-g", name] if entries(text, {name}, GROUP_FIELDS) else ["-U"]
 
     async def modify(self, name: str, change: UserChange) -> None:
-        """Change an existing user. The files in the home directory also get the user's new uid."""
+        """Change an existing user. If the uid changes, the owner of the files in the home directory also changes."""
         options: list[str] = []
         for option, value in (
             ("-u", None if change.uid is None else str(change.uid)),
@@ -123,14 +128,14 @@ class ShadowUsers:
         await self._tools.run(what, "usermod", "-G", ",".join(groups), "--", name)
 
     async def create_home(self, name: str) -> None:
-        # the program does nothing if the directory exists
-        """Create the missing home directory of an existing user, with the files in /etc/skel."""
+        """Create the missing home directory of an existing user, with the files from /etc/skel."""
+        # mkhomedir_helper does nothing if the directory exists
         await self._tools.run(
             f"could not create the home directory of the user {name}", "mkhomedir_helper", name
         )
 
     async def set_password(self, name: str, field: str) -> None:
-        """Write the second field of /etc/shadow."""
+        """Set the password field in /etc/shadow."""
         what = f"could not set the password hash of the user {name}"
         await self._tools.run(what, "chpasswd", "-e", stdin=f"{name}:{field}\n".encode())
 
@@ -140,11 +145,11 @@ class ShadowUsers:
         await self._tools.run(what, "usermod", "-L", "-e", str(LOCKED_DAY), "--", name)
 
     async def unlock(self, name: str, locks: int, *, is_expired: bool) -> None:
-        """Remove the locks from the password. With `is_expired`, also remove the expiry of the account."""
+        """Remove the locks from the password. With `is_expired`, also remove the account's expiry date."""
         what = f"could not unlock the user {name}"
         if is_expired:
             await self._tools.run(what, "usermod", "-e", "", "--", name)
-        for _ in range(locks):  # each call removes one mark
+        for _ in range(locks):  # each call removes one lock marker
             await self._tools.run(what, "usermod", "-U", "--", name)
 
     async def add_keys(self, name: str, lines: Sequence[str]) -> None:
@@ -156,7 +161,7 @@ class ShadowUsers:
         await self._write_keys(name, lines, is_exclusive=True)
 
     async def _write_keys(self, name: str, lines: Sequence[str], *, is_exclusive: bool) -> None:
-        """Write keys, using the current home directory and numbers of the user."""
+        """Write keys, using the current home directory and IDs of the user."""
         entry = entries(await read_accounts(self._files, PASSWD), {name}, PASSWD_FIELDS).get(name)
         if entry is None or not entry[5].startswith("/"):
             raise FileError(f"the user {name} has no home directory, so its SSH keys cannot be written")
@@ -170,7 +175,7 @@ class ShadowUsers:
         await self._keys.write(home, text.encode(errors="surrogateescape") if merged else None)
 
     async def remove(self, name: str) -> None:
-        """Remove the user, but not its home directory. A user who is logged in or has running processes is not removed."""
+        """Remove the user, but not its home directory. Fails if the user is logged in or has running processes."""
         try:
             await self._tools.run(f"could not remove the user {name}", "userdel", "--", name)
         except CommandError as err:
@@ -182,7 +187,7 @@ class ShadowUsers:
 
 
 def _explained(err: CommandError) -> CommandError:
-    """Return the error with an instruction if a user is in use."""
+    """Return the error. If the user is still in use, instructions are added."""
     if IN_USE not in err.output:
         return err
     return CommandError(f"{err}; end its sessions and processes first", output=err.output)
