@@ -1,5 +1,5 @@
 """
-Unpack a bundle: a gzipped tar from the bus or the web, which is not trusted.
+Unpacks a bundle: a gzipped tar from the bus or the web, which is not trusted.
 
 The content may be hostile. Only files, folders and symlinks that stay within the bundle are accepted, in limited number and size.
 Modes keep only the execute bit, and the owner is the user of this process. All checks are made before anything is written.

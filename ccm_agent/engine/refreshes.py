@@ -1,5 +1,5 @@
 """
-The pending refreshes of one run, which earlier runs left or its own changes cause.
+The pending refreshes of one run. They result from its own changes or from earlier runs.
 
 Within a run, the session's events determine which subscribers are refreshed, as in Choria CCM. Across runs, the log does. A
 change is recorded before it is made. The record is removed when each subscriber has been refreshed or is no longer declared.

@@ -109,12 +109,12 @@ class ManifestSource(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The manifest's file, absolute or relative to the process; "" if there is only text.
-        text: The manifest's text; None reads the file.
-        directory: The base of relative sources and children; "" uses the file's directory.
-        name: The manifest's name in log lines and events; "" uses the path.
-        digest: SHA-256 (hex) of the manifest or bundle as requested; "" uses the digest of the text.
-        module_path: The location of a TinyCM manifest's templates: an absolute directory or an http(s) URL; "" uses the
-            directory.
+        text: The manifest's text. With None, the file is read.
+        directory: The base of relative sources and children; "" means the file's directory.
+        name: The manifest's name in log lines and events; "" means the path.
+        digest: SHA-256 (hex) of the manifest or bundle as requested; "" means the digest of the text.
+        module_path: The location of a TinyCM manifest's templates: an absolute directory or an http(s) URL; "" means
+            `directory`.
         data_revisions: The revision of each hiera document that is part of `ApplyOptions.data`, by URL.
         undo: The record of an undo, used in place of a manifest; None if there is a manifest.
     """
@@ -159,7 +159,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         own_hiera: The documents of `hiera` that come from the node's own configuration. The grant does not limit them.
         is_literal: Whether the properties of `ensure` are used literally. Templates in them are then not rendered.
         scope: The owner of pending refreshes, such as "assignment web". Later runs in the same scope perform these refreshes.
-            "" uses the manifest's name, or its absolute path.
+            "" means the manifest's name, or its absolute path.
         diff: Whether events include the changes; see `model.resource_diff`.
         on_diff: Receives the diffs of private files for the user's terminal. With None, these diffs are not made.
         selection: The resources that the run applies; the others are skipped. None selects all.

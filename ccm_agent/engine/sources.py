@@ -41,7 +41,7 @@ async def open_source(
         url: The path or URL. `#sha256=HEX` at the end of an http(s) URL is the required digest of the content.
         port: Returns the port "download".
         objects: Opens an object store by name.
-        module_path: The location of a TinyCM manifest's templates; see `ManifestSource`. "" uses the manifest's folder.
+        module_path: The location of a TinyCM manifest's templates; see `ManifestSource`. "" means the manifest's folder.
 
     Raises:
         ManifestError: The URL is not a manifest source, or the packed directory has no manifest at its top.

@@ -56,7 +56,7 @@ class RunUndo:
         files: The files of the host.
         options: The options of the run.
         masker: Contains the secrets of the run.
-        secrets: The secrets of the run; shows which values were sealed.
+        secrets: The secrets of the run, including the values that were sealed.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RunUndo:
         return entry.why_not if entry is not None else ""
 
     def hides(self, declared: ResolvedResource) -> bool:
-        """Whether diffs must hide the lines of a resource, because they were private or this run does not know their secrets."""
+        """Whether diffs must hide the lines of a resource, because the lines were private or contain unknown secrets."""
         entry = self._entry(declared)
         return entry is not None and entry.is_secret
 
@@ -240,9 +240,9 @@ class RunUndo:
         return declared.wanted.sensitive or (self._secrets is not None and self._secrets.are_in(declared))
 
     async def _has_secrets(self, kept: UndoLog, declared: ResolvedResource, earlier: EarlierState) -> bool:
-        """Whether contents before or after the change are private, or contain secrets that only this run knows."""
+        """Whether contents before or after the change are private, or contain secrets that are known only in this run."""
         if self.hides(declared):
-            return True  # a later undo of this undo does not know the secrets either
+            return True  # the secrets are also unknown in a later undo of this undo
         from ccm_agent.resources.changes import private_paths
 
         path = earlier.path or earlier.name or declared.wanted.name

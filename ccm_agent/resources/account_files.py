@@ -44,7 +44,7 @@ async def read_accounts(files: Files, path: str) -> str:
 
 def entries(text: str, names: Collection[str], fields: int) -> dict[str, list[str]]:
     """
-    Return the entries of some names, each split at its colons.
+    Return the entries with these names, each split at its colons.
 
     Args:
         text: The content of the file.

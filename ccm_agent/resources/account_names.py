@@ -1,4 +1,4 @@
-"""Checks of names and numbers of users and groups in resource properties, before anything is changed."""
+"""Checks the names and numbers of users and groups in properties before anything is changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST_ID = (1 << 32) - 2
 """The largest user or group number. The next number means "unchanged" to chown(2)."""
 
 NAME_LENGTH = 32
-"""The longest name that the shadow tools accept. This is also the width of a name in utmp(5)."""
+"""The maximum length of a name, as in the shadow tools and utmp(5)."""
 
 LIST_LENGTH = 100_000
 """The maximum length of a joined list of names, in characters. The kernel limits one argument to 131,072 bytes."""
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?", re.ASCII)
 
 def check_name(name: str, what: str, field: str) -> None:
     """
-    Refuse a name that the shadow tools or the account files could misread.
+    Refuse a name that would be misread by the shadow tools or in an account file.
 
     Args:
         name: The name.

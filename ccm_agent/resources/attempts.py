@@ -1,4 +1,4 @@
-"""`retry`: attempts to apply a failed resource again, a limited number of times."""
+"""Implements `retry`: applies a failed resource again, a limited number of times."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ every resource:
     look      found = await provider.status(wanted)             # changes nothing
     decide    decision = TYPE.decide(wanted, found, context)    # pure: no await, I/O or clock
     act       await step.action(provider)                       # for each step; noop prints step.noop
-    verify    look and decide again: a step is a failure        # unless verify=False
+    verify    look and decide again; fail if steps remain       # unless verify=False
 
 *wanted* is the desired state: the resource's properties (a Struct that extends `CommonProperties`). *found* is the current
 state that a provider read (a Struct that extends `CommonState`). A provider only has `status` and verbs. It does not make
@@ -197,7 +197,7 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
 
 class ResourceContext(Protocol):
     """
-    The interface that a provider may use, for one manifest in one run. `ProviderSpec.make` passes on the required parts.
+    The interface that a provider may use, for one manifest in one run. `ProviderSpec.make` passes the required parts to it.
 
     Attributes:
         runner, files, clock: Ports. They are the only ways to access the host.
@@ -333,7 +333,7 @@ class Flag(Struct, frozen=True, kw_only=True):
     Attributes:
         field: The property that the flag sets; "" for a flag that only `CommandLine.gather` reads.
         names: The flag's names, such as ("--environment", "-e").
-        help: One line; "" uses the property's description.
+        help: One line; "" means the property's description.
         default: The default value. None leaves the property unset.
         kind: "text", "switch", "number", "list", "map", or "" to derive it from the property's type.
         placeholder: The name of the value in help.
@@ -481,7 +481,7 @@ class ResolvedResource(Struct, kw_only=True):
         wanted: The resource's properties. All templates except those in pending fields are rendered.
         pending: Fields that still contain templates. They are rendered just before the resource is applied.
         index, path: The resource's position in its manifest, from 0, and its path in the document: keys and indexes.
-        refused: The reason why the resource fails when it is applied. None if there is none yet.
+        refused: The error with which the resource fails when it is applied. None if no error is known yet.
         item: The element of `for_each` for this resource, which its expressions use as `item`. Unset without `for_each`.
     """
 

@@ -160,7 +160,7 @@ async def _settle(declared: ResolvedResource, run: RunContext, event: Transactio
     """
     Render the deferred fields.
 
-    Return False, with a failed outcome, if the broker did not answer or the node's policy forbids the rendered values.
+    Return False, with a failed outcome, if the broker did not reply or the node's policy forbids the rendered values.
     """
     if not declared.pending:
         return True
@@ -184,7 +184,7 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
     if control is None:
         return True
     if control.if_ and not await run.holds(control.if_, declared):
-        # evaluate both expressions, so that a mistake in either shows on every node
+        # evaluate both expressions, so that an error in either is reported on every node
         if control.unless:
             await run.holds(control.unless, declared)
         return False

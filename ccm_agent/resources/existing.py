@@ -108,7 +108,7 @@ class ExistingBuilder(Generic[P]):
 
 
 def refuse_argument(type_name: str, argument: str) -> None:
-    """Raise UsageError if there is an argument. For types that do not support one."""
+    """Raise UsageError if an argument was given. Used by types that do not support one."""
     if argument:
         raise UsageError(f"{type_name}:{argument}: `{type_name}` has no argument; write `{type_name}`")
 

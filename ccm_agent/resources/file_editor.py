@@ -75,7 +75,7 @@ class FileEditor(Generic[P]):
         return [states[number] for number in range(len(wanted))]
 
     async def compare(self, wanted: P, file: EditedFile) -> list[FileChange]:
-        """Return the content before and after, for a diff."""
+        """Return the content before and after the change, for a diff."""
         content = None if file.is_missing else await self._files.read(file.path, self._limit_bytes)
         after = await asyncio.to_thread(self._change, wanted, content or b"")
         is_large = max(file.size, len(after)) > COMPARED_BYTES

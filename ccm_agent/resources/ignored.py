@@ -1,4 +1,4 @@
-"""`ignore`: properties that are only set when a resource is created, and not managed afterwards."""
+"""Implements `ignore`: some properties are set when a resource is created, and not managed afterwards."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class CreationWriter:
         run: The id of the run.
         files: The files of the host.
         masker: Contains the secrets of the run. A resource with a secret in its name is not recorded, so it is never removed.
-        secrets: The secrets of the run; shows which values were sealed.
+        secrets: The secrets of the run, including the values that were sealed.
         note: Reports a note of the run.
     """
 

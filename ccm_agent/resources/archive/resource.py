@@ -44,7 +44,7 @@ def check(wanted: ArchiveProperties) -> None:
 
 
 def check_by_lint(wanted: ArchiveProperties) -> None:
-    """Refuse properties that a download or an extraction would refuse; see `ResourceType`."""
+    """Refuse properties that would make the download or the extraction fail; see `ResourceType`."""
     check_each(
         wanted,
         _check_port,

@@ -50,7 +50,7 @@ class CronProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def mode_bits(self) -> int:
-        """The permissions of the file. Cron reads it as root, so only root may read a file with secrets."""
+        """The permissions of the file. Cron reads the file as root, so other users need no access to secrets in it."""
         return SECRET_MODE if self.sensitive else MODE
 
 

@@ -24,7 +24,7 @@ class DirectoryProvider(Provider[DirectoryProperties, DirectoryState], Protocol)
         ...
 
     async def compare(self, wanted: DirectoryProperties) -> Sequence[FileChange]:
-        """Return the contents that the next `sync` changes, before and after, for a diff."""
+        """Return the contents of the files that the next `sync` changes, before and after the change, for a diff."""
         ...
 
     def keep(self, wanted: DirectoryProperties, keep: KeepFile) -> AsyncIterator[EarlierState]:
@@ -32,5 +32,5 @@ class DirectoryProvider(Provider[DirectoryProperties, DirectoryState], Protocol)
         ...
 
     async def sync(self, wanted: DirectoryProperties) -> None:
-        """Make the changes that the last read of the state determined. Writes are made first, removals last."""
+        """Make the changes that were determined when the state was last read. Removals are made last."""
         ...

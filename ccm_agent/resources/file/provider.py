@@ -20,7 +20,7 @@ class FileProvider(Provider[FileProperties, FileState], Protocol):
 
     async def compare(self, wanted: FileProperties, found: FileState) -> Sequence[FileChange]:
         """
-        Return the content before and after, for a diff. Empty if both contents are empty.
+        Return the content before and after the change, for a diff. Empty if both contents are empty.
 
         Args:
             wanted, found: The resource, and its state before the change.

@@ -71,8 +71,8 @@ class Http:
         """
         Download into a file next to the target.
 
-        Without a new `creates` path, nothing shows whether the archive was unpacked. The archive is then moved to its path only
-        after unpacking, so that an interrupted run repeats both steps.
+        Unless the path of `creates` is still missing, it does not show whether the archive was unpacked. The archive is then
+        moved to its path only after unpacking, so that an interrupted run repeats both steps.
         """
         # an unknown owner is reported before the download
         await self._files.ids(wanted.owner, wanted.group)
@@ -85,7 +85,7 @@ class Http:
                 await self._put_in_place(wanted, staged)
 
     async def extract(self, wanted: ArchiveProperties) -> None:
-        """Unpack the archive. If this fails and no `creates` path would show it, the archive is removed."""
+        """Unpack the archive. If this fails, the archive is kept only if the missing path of `creates` shows the failure."""
         staged = self._staged.pop(wanted.name, "")
         got = self._got.pop(wanted.name, None)
         try:

@@ -58,7 +58,7 @@ class Crond:
         ]
 
     async def compare(self, wanted: CronProperties) -> list[FileChange]:
-        """Return the content of the file before and after, for a diff."""
+        """Return the content of the file before and after the change, for a diff."""
         from ccm_agent.resources.changes import compare_file
 
         after = content(wanted) if wanted.ensure == PRESENT else None

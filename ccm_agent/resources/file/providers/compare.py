@@ -17,7 +17,7 @@ async def compare_file(
     files: Files, wanted: FileProperties, found: FileState, source: str
 ) -> list[FileChange]:
     """
-    Return the contents of a file before and after. Empty if both are empty.
+    Return the contents of a file before and after the change. Empty if both are empty.
 
     Args:
         files: The files of the host.
