@@ -32,6 +32,9 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
 JOINED_S = 200.0
 """The center's server tries the source again after 10 s, 20 s and 40 s when it was restarted."""
 
+PAUSE_S = 0.05
+"""Between two events of a node: few enough that the backlog of a restart stays below the known limit (`tests.support.sites`)."""
+
 CONSUMER = {"deliver_policy": "all", "ack_policy": "none"}
 
 
@@ -119,7 +122,7 @@ class Load:
             body = json.dumps({"number": number, "text": "x" * 400}).encode()
             await eventually(lambda s=subject, m=message_id, b=body: events.publish(s, m, b))
             self.sent[node] = number
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(PAUSE_S)
 
     async def write(self, connection: Connection) -> None:
         bucket, number = NatsKeyValue(connection, ASSIGNMENTS), 0
