@@ -1,5 +1,5 @@
 """
-The forms in which a manifest is sent: its text, or a directory packed reproducibly.
+The two forms in which a manifest is sent: as text, or as a reproducibly packed directory.
 
 A bundle is a gzipped tar with entries sorted by path, without times, owners or user names. A file's mode is 0644, or 0755 if
 its owner may execute it. Its name in the object store is its SHA-256, so nodes apply exactly the content that was reviewed.
@@ -38,7 +38,7 @@ ALWAYS_IGNORED = (".git", IGNORE_FILE)
 """Paths that are always ignored, regardless of the ignore file."""
 
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024
-"""The maximum unpacked size of all files together, in bytes. Agents have their own limit as well."""
+"""The maximum unpacked size of all files together, in bytes. Agents also have a limit of their own."""
 
 FILES_LIMIT = 10_000
 
@@ -150,7 +150,7 @@ Packable = tuple[str, int, bytes]
 
 
 def _entries(top: Path) -> Iterator[Packable]:
-    """Return all entries below a directory that are not ignored, sorted by path. Refuses entries that an agent would refuse."""
+    """Yield all entries below a directory that are not ignored, sorted by path. Refuses entries that an agent would refuse."""
     total, count = 0, 0
     for path, mode in _walk(top, PurePosixPath(), []):
         data = b""
@@ -219,7 +219,7 @@ def _checked_link(top: Path, path: PurePosixPath) -> bytes:
     """
     Return a symlink's target, after checking that it stays within the directory.
 
-    `..` is allowed only at the beginning, because after a name that is itself a symlink, it leads elsewhere.
+    `..` is allowed only at the beginning. After a name that is itself a symlink, it would refer to a different directory.
     """
     target = (top / path).readlink()
     ups = next((place for place, part in enumerate(target.parts) if part != ".."), len(target.parts))

@@ -1,4 +1,4 @@
-"""Describe why an HTTP request failed without the text of the error, which may contain a URL with a secret."""
+"""Describe the failure of an HTTP request without the text of the error, which may contain a URL with a secret."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class RequestSender(Protocol):
 
 
 class DocumentBucket(KeyReader, KeyHistory, Protocol):
-    """A bucket with documents for agents. Each write names its base."""
+    """A bucket with documents for agents. Each write specifies its base."""
 
     async def write(self, key: str, value: bytes, revision: int, base: Sequence[Base]) -> int:
         """Sign and write a key, only if its newest revision is this one (0: it must be absent). See `KeyValue.update`."""
@@ -65,10 +65,10 @@ class DocumentBucket(KeyReader, KeyHistory, Protocol):
 
 
 class ServiceRegistry(BrokerClient, Protocol):
-    """The registered services, as they are stored. Decisions use `node_state.VerifiedServices`."""
+    """The registered services, as stored. For decisions, use `node_state.VerifiedServices`."""
 
     async def matching(self, cluster: str, protocol: str, service: str, address: str) -> list[StreamEntry]:
-        """Return the stored entries for a query. Raises the same errors as `stored`."""
+        """Return the stored entries that match a query. Raises the same errors as `stored`."""
         ...
 
     async def stored(self) -> list[StreamEntry]:
@@ -107,9 +107,9 @@ class Fleet(Struct, frozen=True, kw_only=True):
         secrets: The bucket CCM_SECRETS. None: it is not read.
         slots: The bucket CCM_SLOTS. None: it is not read.
         seen: The signers lists that this operator has seen on this machine. None: they are not remembered.
-        confirm: Confirms that the signers list is the newest one, if these credentials may. Raises BusError. None: it is never
-            confirmed.
-        warn: Warns the operator about data that a decision ignores.
+        confirm: Confirms that the signers list is the newest one, if these credentials permit it. Raises BusError. None: it is
+            never confirmed.
+        warn: Warns the operator about data that are ignored in a decision.
         all_nodes: Reads the records and presences of all nodes, possibly from a cache. None: `nodes` is read.
     """
 

@@ -1,4 +1,4 @@
-"""Choose the scopes on which an operator may reach the target nodes."""
+"""Choose scopes that reach the target nodes and that the operator may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) 
     Return the scopes of a request that reaches these nodes, within the rights of an operator.
 
     An operator with `--apply role=web` may not send to `node.web1`, but may send to the scope of the role with the selector
-    `node=web1`. Agents that the selector does not match do not act.
+    `node=web1`. Agents that do not match the selector ignore the request.
 
     Args:
         scopes: The scopes that follow from the selectors.
@@ -23,8 +23,8 @@ def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) 
         signer: The operator's entry in the signers list. None: the rights are unknown.
 
     Returns:
-        `scopes` if the operator may use them all, or if the operator's scopes do not reach each node. In the second case the
-        broker refuses.
+        `scopes` if the operator may use them all, or if the operator's scopes do not reach every node. In the second case, the
+        broker refuses the request.
     """
     if signer is None:
         return scopes

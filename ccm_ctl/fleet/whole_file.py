@@ -1,4 +1,4 @@
-"""Write files of the operator completely or not at all: keys, certificates, lists, saved plans, rules."""
+"""Write files of the operator, such as keys, certificates, lists, saved plans and rules, either completely or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def create_file(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the folder to disk, because otherwise the new name may be lost after a power failure."""
+    """Write the folder to disk. Otherwise the new name may be lost in a power failure."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)

@@ -35,7 +35,7 @@ def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) 
 
 def format_targets(assignment: Assignment) -> str:
     """
-    Return the targets of an assignment, as written. While a rollout brings its first revision, they are those of that revision.
+    Return the targets of an assignment, as written. While a rollout deploys the first revision, its targets are returned.
     """
     from ccm_ctl.fleet.assignments.staging import NOWHERE
 
@@ -60,7 +60,7 @@ def format_commit(assignment: Assignment) -> str:
 
 
 def format_interval(assignment: Assignment) -> str:
-    """Return how often nodes converge."""
+    """Return the interval at which nodes converge, as text."""
     return format_duration(assignment.interval_s) if assignment.interval_s else "the node's own"
 
 

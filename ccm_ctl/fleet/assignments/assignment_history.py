@@ -28,7 +28,7 @@ class Revision(Struct, frozen=True, kw_only=True):
         standing: The assignment. None: the revision is a removal.
         time: When it was written.
         written_by, message: For a removal, its author and reason; "" if an older `ccmctl` removed it.
-        unverified: Why its signature is not valid. "": it is valid.
+        unverified: The reason why its signature is not valid. "": it is valid.
         is_outdated: Whether its signature is valid but a newer revision exists that the broker does not show.
     """
 
@@ -60,7 +60,7 @@ class Past(Struct, frozen=True, kw_only=True):
     @property
     def stood(self) -> list[Standing]:
         """
-        The verified revisions, always including the newest. Removals and revisions that only began a rollout are left out.
+        The verified revisions, and always the newest one. Removals and revisions that only began a rollout are left out.
 
         An unverified revision is shown but never restored, because a program other than `ccmctl` may have written it.
         """
@@ -77,7 +77,7 @@ class Past(Struct, frozen=True, kw_only=True):
         Check that the newest revisions are stored, so that the previous one is known.
 
         Raises:
-            SignatureError: They are not stored, or no revision is verified.
+            SignatureError: The newest revisions are not stored, or no revision is verified.
         """
         for one in self.revisions:
             if one.is_outdated:
@@ -108,7 +108,7 @@ class Past(Struct, frozen=True, kw_only=True):
         if self.current is None:
             return self.newest
         if self.current.assignment.next is not None:
-            return self.current  # without the revision that a rollout brought to some nodes
+            return self.current  # without the revision that a rollout deployed to some nodes
         now = self.current.assignment
         before = [one for one in self.stood if one is not self.current]
         if now.rolled_back_from:
@@ -168,7 +168,7 @@ async def verify_newest(fleet: Fleet, standing: Standing) -> Verified[None]:
     """
     Return the proof of the current revision of an assignment, as the base of the next one.
 
-    A valid signature is not sufficient, because an earlier revision that was written again also has one.
+    A valid signature is not sufficient, because an earlier revision that was written again also has a valid signature.
 
     Raises:
         SignatureError: It is not verified, or it is older than another stored revision.
@@ -204,13 +204,13 @@ async def check_there(fleet: Fleet, standing: Standing) -> None:
 
 
 def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
-    """Return an old revision as a new one. A deadline that has passed is removed, because no node would start."""
+    """Return an old revision as a new one. A deadline that has passed is removed, because otherwise no node would start."""
     now = fleet.clock.now()
     deadline = old.assignment.deadline
     is_kept = newest.assignment.next is not None and old.number == newest.number
     assignment = msgspec.structs.replace(
         old.assignment,
-        # nodes that the aborted rollout has not reached already have this revision
+        # nodes without the revision of the aborted rollout already have this one
         number=old.number if is_kept else 0,
         next=None,
         rollout="",

@@ -1,4 +1,4 @@
-"""The rollouts that bring the next revisions of assignments to nodes: read their states, and wait for them."""
+"""Read the states of the rollouts that deploy the next revisions of assignments, and wait for these rollouts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History, UnknownRunError
 
 LOOK_S = 1.0
-"""How often, in seconds, the state of a rollout is read while a command waits for it."""
+"""The interval, in seconds, at which a waiting command reads the state of a rollout."""
 
 
 class BringingRollout(Struct, frozen=True, kw_only=True):
     """
-    The rollout that brings the next revision of an assignment.
+    The rollout that deploys the next revision of an assignment.
 
     Attributes:
         run: Its run.
@@ -34,7 +34,7 @@ class BringingRollout(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is in progress or paused, so that the next revision may reach more nodes."""
+        """Whether it is in progress or paused. The next revision may then still reach more nodes."""
         return self.state is not None and self.state.phase is not Phase.ABORTED
 
     @property

@@ -1,9 +1,9 @@
 """
-Assignments in CCM_ASSIGNMENTS: desired state for nodes until it is removed.
+Assignments in CCM_ASSIGNMENTS: the desired state of nodes, which applies until the assignment is removed.
 
 If several assignments have the same name, a node uses the one for the node itself, then one for a fact, then the one for all
-nodes. Among equals, the newest takes precedence. The revisions of a name are counted over all its scopes, so a revision
-identifies one scope.
+nodes. Within each of these levels, the newest takes precedence. The revisions of a name are counted over all its scopes, so a
+revision number is unique within the name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 LISTING = "ccmctl assignment list"
 
 LATEST = 1 << 62
-"""In place of a bucket revision: later than all stored revisions."""
+"""Used instead of a bucket revision: higher than all stored revisions."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     @property
     def following(self) -> Standing | None:
-        """The next revision, in the form used by nodes to which a rollout has released it. None: no rollout brings one."""
+        """The next revision, in the form used by nodes to which a rollout has released it. None: no rollout deploys one."""
         following = self.assignment.next
         if following is None:
             return None
@@ -194,17 +194,17 @@ class Assignments:
         return found
 
     def with_one(self, standing: Standing) -> Assignments:
-        """Return the assignments with one added or replaced."""
+        """Return a copy in which one assignment is added or replaced."""
         rest = [one for one in self.standing if one.key != standing.key]
         return Assignments([*rest, standing], self.unreadable)
 
     def without(self, keys: Iterable[str]) -> Assignments:
-        """Return the assignments without those with these keys."""
+        """Return a copy without the assignments with these keys."""
         gone = set(keys)
         return Assignments([one for one in self.standing if one.key not in gone], self.unreadable)
 
     async def fill_in(self, fleet: Fleet, inventory: Inventory) -> None:
-        """Read the facts that selectors need but the nodes' short records do not contain."""
+        """Read the facts that selectors need and that are missing in the nodes' short records."""
         selectors = [selector for meant in self._meant.values() for selector in meant.selectors]
         where = "".join(one.assignment.where for one in self.standing)
         self._of_node.clear()
@@ -212,7 +212,9 @@ class Assignments:
 
 
 def _on_node(standing: Standing, node: Node) -> Standing:
-    """Return the revision of an assignment that a node has: the next one, if the node reports its release there."""
+    """
+    Return the revision of an assignment that applies to a node: the next one, if the node reports that it was released there.
+    """
     following = standing.following
     told = node.record.assignments.get(standing.name) if node.record and following else None
     is_there = (
@@ -240,7 +242,7 @@ class _Meant:
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it has no selector, so that facts do not matter."""
+        """Whether there is no selector. Facts are then not needed."""
         return not self.selectors and self._where is None
 
     def means(self, name: str, facts: Mapping[str, Any]) -> bool:

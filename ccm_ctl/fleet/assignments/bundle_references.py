@@ -1,7 +1,7 @@
 """
 The stored bundles, and the objects on the broker that need them: assignments and their history, schedules, runs and rollouts.
 
-A recorded run needs its bundle even after its end, because it can be sent again, and its saved plan can be applied.
+A recorded run needs its bundle even after its end, because the run can be repeated and its saved plan can be applied.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BundleReference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     An object that needs a bundle.
 
     Attributes:
-        kind: `assignment`, `revision` (an earlier one of an assignment), `schedule`, `run`, `ended run` or `rollout`.
+        kind: `assignment`, `revision` (an earlier revision of an assignment), `schedule`, `run`, `ended run` or `rollout`.
         name: The name of the assignment or schedule, or the ID of the run.
         revision: Revision of the assignment.
         scope: Scope of the assignment or schedule.
@@ -60,7 +60,7 @@ class BundleReferences:
     The objects that need the stored bundles.
 
     Attributes:
-        unreadable: Objects that could not be read, and so may need any bundle.
+        unreadable: Objects that could not be read. They may need any bundle.
     """
 
     def __init__(self) -> None:

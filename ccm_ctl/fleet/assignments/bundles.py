@@ -1,7 +1,7 @@
 """
 The content of a stored bundle that is known without a node: its files, and the resources that its manifest declares.
 
-Only the node knows a name that contains a template, and no resources are known if a template generates the list of resources.
+If a name contains a template, only the node can render it. If a template generates the list of resources, none of them are known.
 Nothing is unpacked to disk. An unreadable bundle is treated as empty, because agents refuse it with a reason.
 """
 
@@ -32,7 +32,7 @@ _UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048
 """The maximum unpacked size: the files, with a header and padding for each."""
 
 TEXT_LIMIT = 256 * 1024
-"""A larger file, in bytes, is compared by its digest only."""
+"""The maximum size, in bytes, of a file whose text is compared. A larger file is compared by its digest only."""
 
 _ASSIGNED = re.compile(r"^(\s*(?:- )?[\"']?([\w.-]{1,100})[\"']?\s*[:=]\s*)\S.*")
 """A line that sets a key to a value, as in YAML, INI and shell files."""
@@ -128,7 +128,7 @@ async def overlaps(
     Args:
         fleet: The bus.
         counting: The assignments that apply to each node, by node.
-        resources: `type#name` of each.
+        resources: `type#name` of each resource.
     """
     nodes: dict[str, list[str]] = {}
     standing: dict[str, Standing] = {}
@@ -156,8 +156,8 @@ async def find_assigned(
     fleet: Fleet, inventory: Inventory, nodes: Sequence[str], resources: Collection[str]
 ) -> dict[str, list[tuple[str, list[str]]]]:
     """
-    Find assignments that will apply the same resources again. The result contains, by assignment name, each resource with its
-    nodes.
+    Find assignments that will apply the same resources again. Returns each of these resources with its nodes, by the assignment's
+    name.
 
     Assignments that cannot be read are skipped, because a missing warning must not fail a run.
     """

@@ -1,4 +1,4 @@
-"""The state of nodes for the assignment that applies to them: the comparison of each node's report with the assignment."""
+"""Compare the reports of nodes with the assignment that applies to them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EXPIRED = "expired"
 REFUSED = "refused"
 
 LOOK_AGAIN_S = 1.0
-"""Seconds between reads of nodes' records, because the broker does not notify of their changes."""
+"""Seconds between two reads of nodes' records. They are polled because the broker sends no notification of changes."""
 
 SAID_GOODBYE_MOST = 200
 """The maximum number of offline nodes whose goodbye events are read. With more, the whole fleet is probably offline."""
@@ -62,7 +62,8 @@ class AbsentSince(Struct, frozen=True):
 
     Attributes:
         since: The time, or None if unknown.
-        is_exact: Whether the node sent a goodbye then. Otherwise it was last seen then, and disconnected later without one.
+        is_exact: Whether the node sent a goodbye at this time. Otherwise, it was last seen at this time and disconnected later
+            without a goodbye.
     """
 
     since: datetime | None = None
@@ -79,10 +80,10 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
         state: "converged", "waiting", "disabled", "offline", or the end of its last run with this revision: "failed",
             "refused", "expired" …
         reason: Why it is not converged; for a converged node, an additional note.
-        code: The error's code, if an error is the reason.
+        code: The error code, if the reason is an error.
         revision: The revision that it reports, in the numbers that operators see. 0: it has not reported one.
         digest, data_revision: The content that it applied last; "" if it has not applied an assignment with this name.
-        data_revisions: For followed data, the revision of each document in CCM_DATA that its last run read, by key.
+        data_revisions: If the assignment follows data: the revision of each document in CCM_DATA that its last run read, by key.
         older_data: The documents of `data_revisions` that are not the newest.
         since: When it entered this state.
         run: The last run.
@@ -121,7 +122,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it will converge without an operator. A node that failed with older data tries again with the newest."""
+        """Whether it will converge without an operator. A node that failed with older data tries again with the newest data."""
         return self.state == WAITING or (self.state == NodeState.FAILED and bool(self.older_data))
 
 
@@ -134,10 +135,10 @@ def judge_all(
     away: Mapping[str, AbsentSince] | None = None,
 ) -> list[NodeStanding]:
     """
-    Return the state of all nodes that an assignment applies to, by name.
+    Return the state of all nodes to which an assignment applies, by name.
 
     Args:
-        inventory, assignments, standing, now: The nodes, the assignments, the one in question, and the time.
+        inventory, assignments, standing, now: The nodes, all assignments, the assignment to judge, and the time.
         newest: The newest revisions of followed documents, by key.
         away: The known times since which nodes are offline.
     """
@@ -274,7 +275,7 @@ def _has_drifted(told: AssignmentState, standing: Standing) -> bool:
 def _current(
     node: Node, told: AssignmentState, standing: Standing, away: AbsentSince | None, left: list[str]
 ) -> tuple[str, str]:
-    """Return state and reason of a node that knows the current revision; `left` describes its remaining work."""
+    """Return the state and reason of a node that has reported the current revision. `left` describes its remaining work."""
     record = node.record
     if told.state in COMPLIANT_STATES and not left:
         notes = (
@@ -316,7 +317,7 @@ def _format_pending(told: AssignmentState) -> list[str]:
 def _behind(
     node: Node, told: AssignmentState | None, standing: Standing, now: datetime, away: AbsentSince | None
 ) -> tuple[str, str]:
-    """Return state and reason of a node that has not reported the current revision."""
+    """Return the state and reason of a node that has not reported the current revision."""
     record = node.record
     has = ""
     if told is not None and told.key == standing.key:
@@ -364,7 +365,7 @@ def _clock(moment: datetime) -> str:
 
 
 async def _goodbyes(fleet: Fleet, nodes: list[str]) -> dict[str, datetime]:
-    """Read when nodes last sent a goodbye."""
+    """Return the times at which nodes last sent a goodbye."""
     found: dict[str, datetime] = {}
     if not nodes:
         return found

@@ -1,4 +1,4 @@
-"""Data that assignments follow: the revisions that nodes have applied, and the newest revisions."""
+"""Data that assignments follow. The module compares the revisions that nodes have applied with the newest revisions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ REPORTED_LIMIT = 100
 """The maximum number of documents whose revisions are read from one node's record."""
 
 KEYS_AT_ONCE = 500
-"""The broker rejects requests about more than roughly a thousand subjects."""
+"""The maximum number of keys read with one request. The broker rejects requests about more than roughly a thousand subjects."""
 
 NAMED = 3
-"""The maximum number of documents that a message names."""
+"""The maximum number of documents named in a message."""
 
 
 class FollowedData:
-    """The newest revisions of documents in CCM_DATA, read again only when the bucket has changed."""
+    """The newest revisions of documents in CCM_DATA. They are read again only when the bucket has changed."""
 
     def __init__(self, bucket: OperatorData) -> None:
         self._bucket = bucket
@@ -44,7 +44,7 @@ class FollowedData:
         wanted = sorted(set(keys))
         if not wanted:
             return {}
-        # a command that reads only once does not need the bucket's revision
+        # the first read does not need the bucket's revision, so a command that reads only once saves a request
         sequence = await self._bucket.revision() if self._known else 0
         if not self._known or sequence != self._sequence or not self._known.issuperset(wanted):
             self._newest = await self._read(wanted)
@@ -61,7 +61,8 @@ class FollowedData:
 
 def reported(standing: Standing, told: AssignmentState | None) -> dict[str, int]:
     """
-    Return the revisions of documents in CCM_DATA, by key, that a node's last run under an assignment read, as the node reports.
+    Return the revisions of documents in CCM_DATA, by key, that a node's last run under an assignment read, according to the
+    node's report.
     """
     if told is None or told.key != standing.key or standing.assignment.data_revision:
         return {}
@@ -74,7 +75,7 @@ def reported(standing: Standing, told: AssignmentState | None) -> dict[str, int]
 
 
 def followed_keys(nodes: Iterable[Node], assignments: Assignments) -> set[str]:
-    """Return the documents that nodes reported to have read under assignments that follow data."""
+    """Return the documents that nodes have read under assignments that follow data, according to their reports."""
     found: set[str] = set()
     for node in nodes:
         for name, standing in assignments.of_node(node).items():
@@ -85,13 +86,13 @@ def followed_keys(nodes: Iterable[Node], assignments: Assignments) -> set[str]:
 def older_data(
     standing: Standing, told: AssignmentState | None, newest: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return the revision that a node has applied and the newest one, by key, for documents in which they differ."""
+    """Return, by key, the revision that a node has applied and the newest one, if they differ."""
     has = reported(standing, told)
     return {key: (has[key], newest[key]) for key in sorted(has) if newest.get(key, has[key]) != has[key]}
 
 
 def format_older_data(older: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return the message about documents of which a node has an older revision, or an empty list."""
+    """Return a message about documents of which a node has an older revision, or an empty list."""
     if not older:
         return []
     named = [f"revision {has} of {key}, not {newest}" for key, (has, newest) in islice(older.items(), NAMED)]
@@ -103,7 +104,7 @@ def followers(nodes: Iterable[Node], assignments: Assignments, key: str) -> dict
     """
     Return the nodes that read a document again when it changes, by the name of the assignment that follows it.
 
-    A node reports the documents that its last run read. If a node has not reported them, the assignment's URLs are used. A
+    A node reports the documents that its last run read. For a node without such a report, the assignment's URLs are used. A
     template in a URL may match any document.
     """
     found: dict[str, list[Node]] = {}

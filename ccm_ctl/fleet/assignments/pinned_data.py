@@ -27,7 +27,7 @@ _TEMPLATE = re.compile(r"\{\{(?:(?!\}\}|\{\{).)*\}\}|\$\{(?:(?!\$\{)[^}\n])*\}")
 
 
 def reads(assignment: Assignment, key: str) -> bool:
-    """Whether the assignment reads a document, or may read it because a template in a URL can result in any key."""
+    """Whether the assignment reads a document. A template in a URL can result in any key, so such an assignment may read it."""
     return any(_pattern(url).fullmatch(f"{URL_PREFIX}{key}") for url in assignment.data)
 
 
@@ -50,7 +50,7 @@ async def absent_data(bucket: DocumentBucket, assignment: Assignment) -> list[st
 
 
 def is_seen(assignment: Assignment, revision: int) -> bool:
-    """Whether an assignment reads the text of this revision, provided that no newer revision replaced it."""
+    """Whether an assignment reads the text of this revision, unless a newer revision has replaced it."""
     return not assignment.data_revision or revision <= assignment.data_revision
 
 

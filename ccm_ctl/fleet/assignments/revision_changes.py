@@ -19,7 +19,7 @@ from ccm_ctl.fleet.assignments.staging import is_first
 from ccm_ctl.fleet.ports import Fleet
 
 DIFF_LINES = 500
-"""The maximum number of lines of a difference that are shown."""
+"""The maximum number of displayed lines of a difference."""
 
 
 class TextChange(Struct, frozen=True, kw_only=True):
@@ -120,7 +120,10 @@ async def find_rollback(fleet: Fleet, past: Past, number: int) -> ComparedRevisi
 
 
 def _find(past: Past, number: int) -> tuple[int, Standing]:
-    """Return the revision with a number, and its position. An unverified revision may have the number of a genuine one."""
+    """
+    Return the position of the revision with a number, and the revision. An unverified revision may have the number of a genuine
+    one.
+    """
     found = [
         (place, one.standing)
         for place, one in enumerate(past.revisions)

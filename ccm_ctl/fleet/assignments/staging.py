@@ -1,9 +1,9 @@
 """
-The next revision of an assignment, which a rollout brings to nodes wave after wave (ADR 48).
+The next revision of an assignment, which a rollout deploys to nodes wave after wave (ADR 48).
 
 The document contains the current revision in the usual place, and the new one in `next`. Nodes use the current one until a
 request releases the next one to them. When all waves have ended, the next revision becomes the current one. It keeps the number
-that nodes already use, so this write makes no node converge again.
+that nodes already use, so this write does not cause another convergence.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NOWHERE = "false"
-"""The condition of a first revision, with which it applies to no node until its rollout releases it."""
+"""The condition of a first revision. With it, the revision applies to no node until its rollout releases it."""
 
 
 def next_number(now: datetime, before: Standing | None) -> int:
-    """Return a number for a new revision, for use by nodes. No earlier revision of the key has this number."""
+    """Return the number by which nodes identify a new revision. No earlier revision of the key has this number."""
     known = [int(now.timestamp() * 1000)]
     if before is not None:
         following = before.following
@@ -48,7 +48,7 @@ def hold_back(before: Standing | None, new: Assignment, number: int, run: str) -
         before: The stored assignment, or None.
         new: The new revision.
         number: Its number, from `next_number`.
-        run: The rollout that brings it.
+        run: The rollout that deploys it.
     """
     following = replace(new, number=number, rollout=run, next=None)
     if before is None:
@@ -58,7 +58,7 @@ def hold_back(before: Standing | None, new: Assignment, number: int, run: str) -
 
 async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None:
     """
-    Make the next revision the current one. Does nothing if it already is.
+    Make the next revision the current one. Does nothing if it is already current.
 
     Raises:
         RunError: Another operator changed or removed the assignment in the meantime.
@@ -86,7 +86,7 @@ async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None
 
 async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_aborted: bool) -> None:
     """
-    Check that no rollout brings another revision of an assignment.
+    Check that no rollout is deploying another revision of an assignment.
 
     Args:
         fleet: The bus.
@@ -94,7 +94,7 @@ async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_abort
         may_be_aborted: Whether an aborted rollout whose revision is still on some nodes is accepted.
 
     Raises:
-        UsageError: A rollout does, or was aborted and the assignment was not rolled back.
+        UsageError: A rollout is deploying another revision, or was aborted and the assignment was not rolled back.
     """
     following = standing.following if standing is not None else None
     if standing is None or following is None:

@@ -2,7 +2,7 @@
 Check whether Hiera data would break its own rules on any node, before it is stored.
 
 A rule applies to the merged data of a node, which depend on its hierarchy, its facts, and the documents that are read together.
-Therefore the check runs for every node, with all documents of the assignments that read the checked document.
+The check therefore runs for every node, with all documents of the assignments that read the checked document.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def check_data(fleet: Fleet, key: str, text: str, source: str) -> DataChec
 async def _read_together(
     fleet: Fleet, urls: Sequence[str], url: str, new: _Document
 ) -> list[_Document] | None:
-    """Return the documents of an assignment, including the new one, or None if one of them cannot be read from here."""
+    """Return the documents of an assignment, including the new one, or None if one of them is outside of the bucket."""
     bucket = Documents(fleet, fleet.data, BUCKET)
     found = []
     for each in urls:
@@ -178,7 +178,9 @@ def _try(
 
 
 def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
-    """Return the same error with its position, which is computed only now because it doubles the work."""
+    """
+    Return the same error with its position. The position is computed only if there is an error, because this doubles the work.
+    """
     try:
         resolve.resolve_values(document.root, facts, document.name, document.text)
     except CcmError as err:
@@ -187,7 +189,7 @@ def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
 
 
 def _layers(documents: Sequence[_Document], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Return the known overrides that apply to a node."""
+    """Yield the known overrides that apply to a node."""
     for document in documents:
         try:
             hierarchy, layers = read_layers(document.root, facts, document.name)

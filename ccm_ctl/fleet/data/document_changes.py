@@ -77,7 +77,7 @@ def _secret_keys(root: Mapping[str, Any]) -> list[str]:
 
 
 def _layers(root: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return the parts of a document whose keys are keys of data."""
+    """Yield the parts of a document that contain keys of data."""
     for name, value in root.items():
         if name == "data" and isinstance(value, dict):
             yield value
@@ -103,7 +103,7 @@ def _masked(root: Mapping[str, Any], secret: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _paths(value: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Return the path of each value that is not a non-empty mapping."""
+    """Yield the path of each value, except of mappings that are not empty."""
     for name, inner in value.items():
         path = (*above, str(name))
         if isinstance(inner, dict) and inner:

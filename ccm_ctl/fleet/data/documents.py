@@ -1,14 +1,14 @@
 """
 Documents for agents: assigned facts and Hiera data. Each contains its own key and a number that only increases.
 
-An agent refuses a document with another key or a lower number, so a replayed old revision has no effect. A plain document,
-stored with the `nats` program, is read as it is.
+An agent refuses a document with another key or a lower number, so a replayed old revision has no effect. A plain document, which
+was stored with the `nats` program, is read without these checks.
 
-The number is at least the time of writing in milliseconds. So a new document has a higher number even if the broker was
-recreated or restored from a backup and nodes remember later numbers. The version that operators see is separate.
+The number is at least the time of writing in milliseconds. A new document therefore has a higher number than those that nodes
+remember, even if the broker was recreated or restored from a backup. The version that operators see is separate.
 
-The signature of each document is checked when it is read (`verified_reader`). Numbers are taken only from verified documents,
-and a new document is computed from a verified one, or from the operator's input.
+The signature of each document is checked when it is read (`verified_reader`). Only the numbers of verified documents are used. A
+new document is computed from a verified one, or from the operator's input.
 """
 
 from __future__ import annotations
@@ -44,19 +44,21 @@ NUMBERS_LIMIT = 200
 """The maximum number of document numbers in a node's credentials."""
 
 NUMBER_LIMIT = 1 << 53
-"""From this value on, not every JSON parser represents numbers exactly. The time in the year 9999 is far below this."""
+"""
+The limit for numbers. Not every JSON parser represents higher numbers exactly. The time in the year 9999 is far below this limit.
+"""
 
 
 WAY_OUT = "write it again from your own files or arguments: `data put`, `facts set --replace`, `assign` or `group set`"
 """The advice for a document that is not verified. New content is never computed from such a document."""
 
 LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
-"""Shown for a node's own document whose text is missing."""
+"""Shown for a node's own document if its text is missing."""
 
 
 class StoredDocument(Struct, frozen=True, kw_only=True):
     """
-    A document as it is stored.
+    A document as stored.
 
     Attributes:
         key: Its key.
@@ -143,10 +145,10 @@ class Documents:
 
     async def read_newest(self, key: str) -> StoredDocument:
         """
-        Like `read`, but a document is also unverified if the fleet's snapshot names a newer one.
+        Return the document with a key. See `read`. A document is also unverified if the fleet's snapshot contains a newer number.
 
         Raises:
-            SignatureError: The snapshot names a document, but the broker has none.
+            SignatureError: The snapshot contains a number for the document, but the broker has no such document.
         """
         kept, gap = await self._read_kept(key)
         if not kept and gap:
@@ -175,10 +177,9 @@ class Documents:
         Args:
             key: The key.
             change: Computes the new body from the old one (None if there is none). It may be called again.
-            base: The verified data or operator input from which the new body is made. If empty, the new body is made from the
-                old one, which must be verified.
-            revision: Write only if this revision is the newest. None: any revision, but an unseen revision is never
-                overwritten.
+            base: The verified data or operator input from which the new body is made. Empty: it is made from the old body, which
+                must be verified.
+            revision: Write only if this revision is the newest. None: the newest revision is read and replaced.
             above: The new number and count are also higher than those of these documents.
             message: The reason for the change.
 
@@ -260,7 +261,7 @@ class Documents:
         )
 
     async def _read_kept(self, key: str) -> tuple[list[StoredDocument], str]:
-        """Return the stored revisions of a key, oldest first, and why newer ones are missing. A removal has no body."""
+        """Return the stored revisions of a key, oldest first, and the reason if newer ones are missing. A removal has no body."""
         entries = await self._bucket.history(key)
         if self._snapshot is None:
             self._snapshot = StoredSnapshot(self._fleet, await self._reader())
@@ -269,8 +270,8 @@ class Documents:
 
     async def _next(self, before: Sequence[StoredDocument]) -> tuple[int, int]:
         """
-        Return number and count of the next revision, higher than those of verified revisions, because agents remember the
-        number.
+        Return the number and count of the next revision. Agents remember the number, so both are higher than those of all
+        verified revisions.
 
         A purge removes the history and leaves only a marker. In this case the marker's revision is used, because the bucket's
         revision is never lower than a document's count.
@@ -299,7 +300,7 @@ class Documents:
         """
         Return the time in milliseconds, from this machine or the broker, whichever is earlier.
 
-        Otherwise a clock far in the future would give agents a number that the broker's clock does not reach for years.
+        With only one clock that is far in the future, agents would get a number that the other clock does not reach for years.
         """
         if not self._now_ms:
             now = min(self._fleet.clock.now(), await self._bucket.now())
@@ -309,7 +310,7 @@ class Documents:
 
 async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
     """
-    Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older ones.
+    Return the numbers of documents that a new node will read, by `bucket/key`. With them, the node refuses older documents.
 
     Only verified documents are included. With a forged number, the node would refuse all documents with that key.
     """

@@ -25,10 +25,10 @@ TAKEN_WITHIN_S = 5.0
 """Seconds to wait for online nodes. A busy or distant node may receive its facts later."""
 
 LOOK_AGAIN_S = 0.25
-"""Seconds between two reads of nodes' records, because the broker does not notify of changes to records."""
+"""Seconds between two reads of nodes' records. They are polled because the broker sends no notification of changes."""
 
 AT_ONCE = 500
-"""Records read per request."""
+"""The maximum number of records read per request."""
 
 
 def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> dict[str, Any]:

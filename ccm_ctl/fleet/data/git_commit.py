@@ -1,8 +1,8 @@
 """
 The git commit of a manifest's directory, for the history of an assignment.
 
-No content of the repository is run: git only returns the commit and lists its files. It does not read the files of the work
-tree; they are compared here. Therefore hooks, filters and programs in the repository's configuration are not used.
+Nothing in the repository is executed. Git only returns the commit and lists its files. This module compares the files of the work
+tree, so git does not read them. Hooks, filters and programs in the repository's configuration are therefore not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec import Struct
 from ccm_ctl.fleet.content import Content
 
 _LIMIT_S = 10
-"""The time limit for git. A repository on a slow file system is left out."""
+"""The time limit for git, in seconds. A repository on a slow file system may exceed it and is then ignored."""
 
 _KEPT = ("HOME", "PATH", "SUDO_UID", "XDG_CONFIG_HOME")
 """
@@ -148,7 +148,7 @@ async def _git(git: str, folder: Path, *words: str) -> bytes:
 
 
 def _parse(listed: bytes) -> dict[str, tuple[str, str]]:
-    """Return mode and ID of each file that `git ls-tree -z` listed, except submodules."""
+    """Return the mode and ID of each file in the output of `git ls-tree -z`, except submodules."""
     found = {}
     for line in listed.split(b"\0"):
         about, tab, name = line.partition(b"\t")
@@ -159,7 +159,7 @@ def _parse(listed: bytes) -> dict[str, tuple[str, str]]:
 
 
 def _packed_ids(packed: bytes, digits: int) -> Mapping[str, tuple[str, str]]:
-    """Return mode and ID of each packed file, as git would store it without filters. Blocking."""
+    """Return the mode and ID that git would store for each packed file without filters. Blocking."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(packed))) as tar:
         for entry in tar:

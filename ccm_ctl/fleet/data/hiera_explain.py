@@ -31,7 +31,7 @@ async def explain_value(
     fleet: Fleet, key: str, node: str, urls: Sequence[str], texts: Mapping[str, str]
 ) -> Explained:
     """
-    Explain where the value of a key on a node comes from, with the facts that the node last reported.
+    Explain which layer sets the value of a key on a node, using the facts that the node last reported.
 
     Args:
         fleet: The bus.
@@ -68,7 +68,7 @@ async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequenc
     """
     Return a node's data from stored documents. Secrets, and all values of a protected document, are replaced by `***`.
 
-    Values that are computed from the result cannot contain a secret or a part of one.
+    Values that are computed from the result cannot contain secrets or parts of secrets.
 
     Raises:
         CcmError: A document does not exist, or cannot be resolved with these facts.
@@ -99,7 +99,7 @@ def _masked_layer(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[st
 
 
 def _hidden(value: object, shown: object) -> Iterator[str | float]:
-    """Return each masked text and number."""
+    """Yield each masked text and number."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _hidden(inner, shown[name] if isinstance(shown, dict) else MASK)

@@ -1,5 +1,5 @@
 """
-CCM_DATA from an operator's view. Documents that only one node may read are stored separately, but shown like all others.
+CCM_DATA as operators use it. Documents that only one node may read are stored separately, but appear like all others.
 
 See `ccm_agent.bus.node_data` for the storage locations.
 """
@@ -54,13 +54,17 @@ Another operator may have stored a text there without having written the index e
 """
 
 SLOTS_LIMIT = 1000
-"""Maximum number of slots per document: all stored revisions (at most 64), and those of a busy period of ten minutes."""
+"""
+The maximum number of slots per document: one for each stored revision (at most 64), and more for a busy period of ten minutes.
+"""
 
 HISTORIES_AT_ONCE = 32
-"""Histories read at the same time. Each node may have its own document, and each history takes a round trip."""
+"""
+The maximum number of histories read at the same time. Each node may have its own document, and each history takes a round trip.
+"""
 
 _TEXTS_AT_ONCE = 500
-"""The broker rejects requests about more than roughly a thousand subjects."""
+"""The maximum number of texts read with one request. The broker rejects requests about more than roughly a thousand subjects."""
 
 
 class IndexBucket(SignableBucket, Protocol):
@@ -77,7 +81,7 @@ class IndexBucket(SignableBucket, Protocol):
 
 
 class OperatorData(NodeData):
-    """Hiera data. Documents that only one node may read look like all others."""
+    """Hiera data. Documents that only one node may read appear like all others."""
 
     def __init__(
         self, index: IndexBucket, texts: SignableBucket, nodes: KeyValue, signatory: Signatory | None
@@ -86,9 +90,9 @@ class OperatorData(NodeData):
         Store the buckets.
 
         Args:
-            index: CCM_DATA as it is stored.
+            index: CCM_DATA as stored.
             texts: CCM_NODE_DATA.
-            nodes: CCM_NODES, which contains what each node can read.
+            nodes: CCM_NODES. The records in it show whether a node can read such documents.
             signatory: Signs documents. None: the credentials contain no key.
         """
         super().__init__(index, texts)
@@ -188,7 +192,7 @@ class OperatorData(NodeData):
 
     async def protect(self, key: str, judge: Judge) -> None:
         """
-        Move all revisions of a document to where only its node can read them.
+        Move all revisions of a document to CCM_NODE_DATA, where only its node can read them.
 
         The document keeps its text, author and number, and pinned revisions stay readable. Revisions that are not verified are
         removed, because no node accepts them.
@@ -202,7 +206,7 @@ class OperatorData(NodeData):
             BusDeniedError: The operator lacks `--admin`.
             RevisionError: The document was changed in the meantime.
         """
-        # removes nothing, but fails now if this operator lacks the right
+        # removes nothing, but fails early if this operator lacks the right
         await self._entries.purge_before(key, 1)
         history = await self._entries.history(key)
         exposed = _exposed(history)
@@ -289,7 +293,7 @@ class OperatorData(NodeData):
 
 
 def _places(history: Sequence[KeyValueEntry]) -> list[TextPlace]:
-    """Return where the texts of a document's revisions are stored, each with its revision."""
+    """Return the places of the texts of a document's revisions, each with its revision."""
     found: list[TextPlace] = []
     for entry in history:
         index = read_index_entry(entry)

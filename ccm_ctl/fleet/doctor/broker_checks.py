@@ -118,7 +118,7 @@ def judge_clock(off_s: float) -> CheckResult:
 
 
 async def check_accounts(context: DoctorContext) -> Sequence[CheckResult]:
-    """Check that nodes and operators have their own accounts, separate from the streams."""
+    """Check that nodes and operators have their own accounts, separate from the account of the streams."""
     if not context.is_secured:
         return []
     if not context.settings.creds and not context.settings.nkey:
@@ -192,7 +192,7 @@ def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: 
 
     Args:
         wanted: The accounts' JWTs in the folder, by public key.
-        answers: One answer of a server about one account each.
+        answers: The servers' answers, one for each account.
         keys: The folder.
     """
     answered = [msgspec.json.decode(body) for body in answers]

@@ -1,8 +1,8 @@
 """
 Checks of `ccmctl doctor` for nodes, using the records of the nodes in CCM_NODES.
 
-A node writes its own record. So a stolen node key can make this node's record look healthy, but no other record. Names,
-versions and times are untrusted data, so the length of the output is limited.
+A node writes its own record. With a stolen node key, an attacker can make the record of this node look healthy, but not the
+records of other nodes. Names, versions and times are untrusted data, so the length of the output is limited.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDS = (
 )
 
 READ_S = 60.0
-"""The time limit. Reading the records of ten thousand nodes takes several seconds."""
+"""The time limit in seconds. Reading the records of ten thousand nodes takes several seconds."""
 
 VERSIONS_SHOWN = 4
 VERSION_LENGTH = 32

@@ -35,7 +35,7 @@ def renew_command(signer: Signer, option: str) -> str:
 
 
 def replace_command(signer: Signer, option: str) -> str:
-    """Return the same command, for the case that the operator's current credentials must become void."""
+    """Return a similar command that also invalidates the operator's current credentials."""
     return f"ccmctl operator revoke {quote(signer.name)}{option} && {renew_command(signer, option)}"
 
 

@@ -21,7 +21,7 @@ from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.ports import Fleet
 
 NAMES_SHOWN = 8
-"""The number of nodes and operators that one sentence names. `names` of the record has up to NAMES_KEPT."""
+"""The maximum number of nodes and operators named in one sentence. `names` of the record has up to NAMES_KEPT."""
 
 NAMES_KEPT = 1_000
 
@@ -44,7 +44,7 @@ class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         id: The check: a group, a dot and a name, such as `broker.tls`. It does not change between versions.
         state: The result.
-        sentence: The finding; for `unknown`, why the check could not be made or what is missing.
+        sentence: The finding. For `unknown`: why the check could not be made, or the missing prerequisite.
         fix: The command that fixes the problem. "": the sentence describes the fix.
         names: The affected nodes or operators, at most 1,000.
         count: The number of affected nodes or operators.

@@ -1,4 +1,4 @@
-"""Checks of `ccmctl doctor` for secrets: nodes that must no longer know a secret, and nodes that lack one."""
+"""Checks of `ccmctl doctor` for secrets: nodes that still know a secret without access to it, and nodes that lack a secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ ROTATED = "secrets.rotated"
 
 async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
     """
-    Check whether nodes know secrets that they no longer may know, or lack some. Returns nothing if the fleet has no secrets.
+    Check whether nodes know secrets to which they no longer have access, or lack secrets. Returns nothing if the fleet has no
+    secrets.
     """
     if context.fleet is None:
         raise MissingError("there is no connection to the broker")

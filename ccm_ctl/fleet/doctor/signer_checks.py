@@ -1,4 +1,4 @@
-"""Checks of `ccmctl doctor` for the signers list: whether it is published and the newest, and its content."""
+"""Checks of `ccmctl doctor` for the signers list: whether it is published, whether it is the newest one, and its content."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 def _known(context: DoctorContext) -> tuple[Trust | None, SignersList | None, str]:
-    """Return the known root key, the list in the folder, and why that list is missing. Blocking."""
+    """Return the known root key, the list in the folder, and the reason if that list is missing. Blocking."""
     try:
         signers = context.fleet_keys().signers
         return context.trust or signers.trust(), signers.read(), ""
@@ -97,7 +97,7 @@ def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckRes
 
 
 async def check_timestamp(newest: SignersList, context: DoctorContext) -> CheckResult:
-    """Check who confirmed the list last, and when."""
+    """Check who last confirmed the list, and when."""
     assert context.trust_bucket is not None
     if not newest.max_age_s:
         sentence = (

@@ -35,7 +35,7 @@ CHOSEN = {
     "CCM_DATA": {"max_msgs_per_subject"},
     "CCM_ASSIGNMENTS": {"max_msgs_per_subject"},
 }
-"""Settings that depend on options of `ccmctl init`. Another value may be intended."""
+"""Settings that depend on options of `ccmctl init`. A different value may be intended."""
 
 
 def wanted_streams(server: ServerInfo | None) -> list[WantedStream]:
@@ -58,7 +58,7 @@ async def check_stream(wanted: WantedStream, context: DoctorContext) -> Sequence
 
 
 async def check_copies(context: DoctorContext) -> Sequence[CheckResult]:
-    """Check the replicas of all streams in a cluster. Returns nothing for a single server."""
+    """Check the replicas of all streams in a cluster. Returns nothing if there is only one server."""
     if context.connection is None or context.server is None:
         raise MissingError("there is no connection to the broker")
     if not context.server.cluster:

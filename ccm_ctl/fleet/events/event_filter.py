@@ -4,8 +4,8 @@ Conditions on events, in the expression language of manifests.
     changed && type == "file" && name startsWith "/etc/nginx"
     kind == "summary" && state == "failed" && origin == "nightly"
 
-Every name has a value for every event: if an event lacks a value, it is false, 0, "" or an empty list. So a condition about
-resources is false for other events, without an error.
+Every name has a value for every event. If the event does not contain the value, it is false, 0, "" or an empty list. A condition
+about resources is therefore false for other events, and does not cause an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class EventFilter:
 
         Args:
             heard: The event.
-            kind: Its kind, as `--type` names it.
+            kind: Its kind, in the words of `--type`.
             allowance: The common limit for all evaluations of a search. None: this evaluation has its own limit.
 
         Raises:

@@ -1,8 +1,8 @@
 """
 Search the stored events of a period, newest first, with limits.
 
-The broker delivers a stream oldest first. So a search reads the last minute first, then a longer period before it, and so on.
-It stops when it has found enough or reaches its limits.
+The broker delivers a stream oldest first. Therefore a search reads the last minute first, then a longer period before it, and so
+on. It stops when it has found enough events or reaches a limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ccm_ctl.fleet.trust.authors import read_authors
 
 FIRST_PERIOD = timedelta(minutes=1)
 PERIOD_GROWTH = 3
-"""Each period is this many times as long as the one after it."""
+"""Each period is longer by this factor than the following (later) one."""
 
 EVENTS_READ = 100_000
 SEARCH_S = 20.0
@@ -35,7 +35,7 @@ CONDITION_CPU_S = 5.0
 """The limit on the total CPU time of all evaluations of a search."""
 
 AT_ONCE = 500
-"""Events that are decoded and compared in one step, in a thread."""
+"""The number of events that are decoded and compared in one step, in a thread."""
 
 
 class EventQuery(Struct, frozen=True, kw_only=True):
@@ -46,8 +46,8 @@ class EventQuery(Struct, frozen=True, kw_only=True):
         since, until: The period in which they were stored. None: from the beginning of the stream, or to its end.
         node: Only events of this node. "": all nodes.
         condition: A condition that must be true. None: no condition.
-        fits: A cheaper test, which is made first. Verdicts are not known yet.
-        most: The number of newest events that are enough.
+        fits: A cheaper test, which is done first, before verdicts are known.
+        most: The maximum number of events to return.
     """
 
     since: datetime | None
@@ -63,11 +63,11 @@ class EventSearchResult(Struct, kw_only=True):
     The result of a search.
 
     Attributes:
-        events: Newest first.
+        events: The events, newest first.
         read: The number of stored events that were examined.
-        begins: All events stored after this time were examined. None: none yet.
+        begins: All events stored after this time were examined. None: no period was examined completely.
         is_complete: Whether the whole period was examined. False: enough events were found, or a limit was reached.
-        trouble: Why the condition could not be evaluated for some events, which are left out.
+        trouble: The reason why the condition could not be evaluated for some events, which are left out.
     """
 
     events: list[LiveEvent] = []
@@ -184,7 +184,7 @@ def _earlier(end: datetime, length: timedelta) -> datetime:
 
 
 def kind_of(heard: AgentMessage) -> str:
-    """Return the kind of an event, in the operators' terms: `resource`, `start`, `summary`, `answer`, `progress` or `agent`."""
+    """Return the kind of an event, as operators name it: `resource`, `start`, `summary`, `answer`, `progress` or `agent`."""
     family, word = heard.protocol.split(".")[-2:]
     return {"transaction": "resource", "agent": "agent"}.get(family, word)
 
@@ -199,7 +199,9 @@ def stored_subjects(run: str = "", node: str = "") -> list[str]:
 
 
 async def merged(sources: list[AsyncIterator[StoredEvent]]) -> AsyncIterator[StoredEvent]:
-    """Merge events of several readers, each of which is in stream order. Only one event per reader is in memory."""
+    """
+    Merge the events of several readers, each of which delivers them in stream order. Only one event per reader is in memory.
+    """
     heads = [(head, source) for source in sources if (head := await anext(source, None)) is not None]
     while heads:
         place = min(range(len(heads)), key=lambda one: heads[one][0].sequence)

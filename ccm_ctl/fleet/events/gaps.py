@@ -1,4 +1,4 @@
-"""Missing numbers, stored as ranges. The memory that they take does not depend on their distance from each other."""
+"""Missing numbers, stored as ranges. The memory use does not depend on the length of the ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 class Gaps:
     """A set of numbers, added from low to high."""
 
-    __slots__ = ("_ranges",)  # each node of a run has one
+    __slots__ = ("_ranges",)  # each node of a run has an instance
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Store the first and last number of each range, in order and without overlap."""

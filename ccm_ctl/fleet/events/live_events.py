@@ -1,8 +1,8 @@
 """
-The growing stream of events, read once for any number of listeners.
+Read the growing stream of events once for any number of listeners.
 
-The stream is the record and core delivery a hint (docs/contributing/delivery.md): a received message only triggers a read from
-the last sequence on. So no event is missed or repeated, whatever happens to the connection.
+The stream is the record, and core delivery is only a hint (docs/contributing/delivery.md). A received message only triggers a
+read that continues after the last sequence. Therefore no event is missed or repeated, even if the connection is lost.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ GATHER_S = 0.05
 """Seconds after the first hint during which further hints are collected before the stream is read."""
 
 LOOK_AGAIN_S = 1.0
-"""The maximum interval between reads of the stream. A hint may be lost, and a hanging broker sends none."""
+"""The maximum interval between reads of the stream. Hints may be lost, and a hanging broker does not send any."""
 
 SILENT_S = 1.5
-"""A broker that has not answered for this time is unavailable. Reading continues. With LOOK_AGAIN_S: noticed within 3 seconds."""
+"""
+A broker that has not answered for this time is considered unavailable. Reading continues. Together with LOOK_AGAIN_S, the state
+is reported within 3 seconds.
+"""
 
 RETRY_S = 0.5
 
@@ -86,7 +89,7 @@ class LiveEvents:
         Args:
             fleet: The bus.
             on_events: Called with events, in the order of the stream.
-            on_restart: Called when the stream was created again, so that earlier events are gone.
+            on_restart: Called when the stream was created again. Earlier events no longer exist.
             on_state: Called with False when the broker becomes unavailable, and with True when the stream has been read again.
         """
         self.last = 0

@@ -1,4 +1,4 @@
-"""Decode messages of agents: node and run from the subject, content from the body."""
+"""Decode messages of agents. The subject contains node and run, and the body the content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Positions in a chain of events, as sorted ranges that do not touch. The memory does not grow with the length of the chain."""
+"""
+Positions in a chain of events, as sorted ranges that do not touch. The memory use does not grow with the length of the chain.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class Places:
             del self._ranges[0]
 
     def absent(self, low: int, high: int) -> Iterator[Range]:
-        """Return the ranges of positions from `low` to `high` that are not in the set, lowest first."""
+        """Yield the ranges of positions from `low` to `high` that are not in the set, lowest first."""
         for first, last in self._ranges:
             if first > high:
                 break

@@ -1,1 +1,1 @@
-"""The services that lose healthy instances when a manifest is rolled out, and how many."""
+"""The services that lose healthy instances when a manifest is rolled out, and the number of lost instances."""

@@ -53,7 +53,7 @@ class NodeChange(Struct, frozen=True, kw_only=True):
         node: Its name.
         is_known: Whether its plan shows the changes. Otherwise every resource of the manifest may change.
         changes: The known or possible changes.
-        reason: Why the changes are unknown, such as the end state of its plan. "": they are known.
+        reason: The reason why the changes are unknown, such as the end state of its plan. "": they are known.
     """
 
     node: str
@@ -63,7 +63,7 @@ class NodeChange(Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> frozenset[str]:
-        """The slots of which it holds one while it changes. Empty: it may change without a slot."""
+        """The slots, one of which it holds while it changes. Empty: it may change without a slot."""
         loud = [one for one in self.changes if not one.is_quiet]
         return frozenset(one.slot for one in loud) if loud and all(one.slot for one in loud) else frozenset()
 
@@ -103,7 +103,7 @@ def read_resources(manifest: str) -> ManifestResources:
     counts: dict[str, int] = {}
     for resource, slot in _slots_of(listed):
         if slot is not None:
-            # each node uses the count in its own manifest, so the largest one decides
+            # each node uses the count in its own manifest, so the largest count is assumed
             counts[slot.name] = max(counts.get(slot.name, 0), slot.count)
         name = slot.name if slot is not None else ""
         slots[resource] = name if slots.get(resource, name) == name else ""

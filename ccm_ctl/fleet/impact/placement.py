@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ccm_agent.registration.entries import StreamEntry
 
 ADDRESSES_LIMIT = 1000
-"""The maximum number of addresses of one node that are read."""
+"""The maximum number of addresses read from one node."""
 
 _LONGEST = 64
-"""The maximum length of an address with its prefix length, in characters, with a margin."""
+"""The maximum length of an address including its prefix length, in characters, with some margin."""
 
 EXPIRED = "MaxAge"
 """The broker's reason for an entry that was not renewed in time."""

@@ -1,4 +1,4 @@
-"""The services that lose healthy instances in each wave of a rollout, and how many. Computed without I/O."""
+"""Compute how many healthy instances each service loses in each wave of a rollout. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName
 from ccm_ctl.fleet.impact.worst_case import CandidateNode, choose_worst
 
 _BAD_ENDS = ("failed", "lost")
-"""The budgets that count nodes whose services may be down. An unreachable node is assumed to have run nothing."""
+"""The budgets for nodes whose services may be down. An unreachable node is assumed to have changed nothing."""
 
 
 class PlannedWave(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class ServiceImpact(Struct, frozen=True, kw_only=True):
         preferred: The healthy instances with the best priority.
         unplaced: Healthy instances at addresses that no node reports. They are assumed to remain.
         nodes: The nodes that would change and have healthy instances of it.
-        others: The other nodes that have healthy instances of it.
+        others: The other nodes with healthy instances of it.
         waves: The waves with such nodes, in order.
     """
 
@@ -243,7 +243,7 @@ def _lost(
     counts: Mapping[str, int],
 ) -> list[_WaveLoss]:
     """
-    Return the losses in each of the affected waves. The instances are on nodes of these waves only.
+    Return the losses in each of the affected waves. All of the given instances are on nodes of these waves.
 
     If several nodes report an address, its instance is attributed to each of them, but the sum never exceeds the number of
     instances.

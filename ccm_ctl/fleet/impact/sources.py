@@ -28,7 +28,7 @@ async def make_report(
     run: str = "",
 ) -> ImpactReport:
     """
-    Report the effects of the rollout on the registered services.
+    Report the effects of a rollout on the registered services.
 
     Args:
         fleet: The fleet.

@@ -1,8 +1,8 @@
 """
 The worst set of nodes that can be in progress at the same time in a rollout.
 
-The order in which nodes end and free their slots is unknown. So any set of a wave's nodes can be in progress together, up to
-the size of the batch and the count of each slot of the manifest. Such sets are the independent sets of a matroid (a truncated
+The order in which nodes end and free their slots is unknown. Any set of a wave's nodes can therefore be in progress together, up
+to the batch size and the count of each slot of the manifest. Such sets are the independent sets of a matroid (a truncated
 transversal matroid). For a matroid, repeatedly taking the heaviest node that still fits results in the heaviest set.
 
 Source: A. Schrijver, Combinatorial Optimization, 2003, sections 39.4 and 40.1.

@@ -1,8 +1,8 @@
 """
-Which of the resources that nodes report may be in a site.
+Decide which of the resources that nodes report may be in a site.
 
-A node can report anything, and other nodes apply the site. So nothing that a node reports is evaluated: no templates, and none of
-the properties that run commands or decide what is managed, such as `health_checks` and `control`.
+A node can report anything, and other nodes apply the site. Therefore nothing that a node reports is evaluated. Templates are
+refused, as well as properties that run commands or decide whether a resource is managed, such as `health_checks` and `control`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ccm_agent.model.records.host_import import (
 from ccm_agent.model.resource import CommonProperties
 
 NAME_LIMIT = 1000
-"""Characters of a name."""
+"""The maximum length of a name, in characters."""
 
 REASON_LIMIT = 300
-"""Characters of a reason in the report."""
+"""The maximum length of a reason in the report, in characters."""
 
 _FORBIDDEN = frozenset({*CommonProperties.__struct_fields__, "defaults"} - {"ensure"})
 _LARGEST = 1 << 63
@@ -41,35 +41,35 @@ _PROPERTIES = {
     "symlink": frozenset({"target", "owner", "group"}),
     "systemd_unit": frozenset({"unit", "drop_in"}),
 }
-"""What a node may report of these types; all other properties would have content of another origin, or run programs."""
+"""The properties of these types that a node may report. All others would refer to content from elsewhere, or run programs."""
 
 _NEEDS = {
     "file": frozenset({"symlink"}),
     "directory": frozenset({"symlink"}),
     "repository": frozenset({"file", "symlink"}),
 }
-"""The types that others bring."""
+"""The types of the resources that a node may report in addition, because a resource of the requested type needs them."""
 
 _NEVER_SENT = frozenset({".git", ".ccmignore"})
-"""Names that a bundle leaves out."""
+"""File names that bundles exclude."""
 
 Check = Callable[[str, Mapping[str, Any]], None]
-"""Checks the properties of a resource by its type, `name` among them; InputError for invalid ones."""
+"""Checks the properties of a resource (second argument, including `name`) of a type. Raises InputError if they are invalid."""
 
 
 def accept_resources(
     found: HostResources, types: Collection[str], check: Check
 ) -> tuple[list[FoundResource], list[LeftOutResource]]:
     """
-    Return the resources of a node that may be in a site, and what is left out, with reasons.
+    Return the resources of a node that may be in a site, and those that are left out, with reasons.
 
     Args:
-        found: What the node reports.
-        types: The types that it was asked for, some with a path.
-        check: Checks properties by the type. It is called once for equal resources if it remembers them.
+        found: The node's report.
+        types: The requested types, some with a path.
+        check: Checks the properties of a resource.
 
     Raises:
-        InputError: There are too many, or one of a type that the node was not asked for.
+        InputError: There are too many resources, or one has a type that was not requested.
     """
     count = len(found.resources) + len(found.left_out)
     if count > RESOURCES_LIMIT:
@@ -113,7 +113,7 @@ def accept_resources(
 
 
 def shown(text: str, limit: int) -> str:
-    """A text of a node, as a line of a report."""
+    """Return a node's text in a form that fits on one line of a report."""
     return printable(text[:limit])
 
 
@@ -137,7 +137,7 @@ def _refusal(one: FoundResource, check: Check) -> str:
 
 
 def _why_no_contents(one: FoundResource) -> str:
-    """Why the files that a node reports with a resource cannot be in a site."""
+    """Return why the files that a node reports with a resource cannot be in a site. "": they can."""
     allowed = _PROPERTIES.get(one.type)
     if allowed is not None and (forbidden := sorted(one.properties.keys() - allowed)):
         return f"has `{forbidden[0]}`, which is not imported"
@@ -169,7 +169,7 @@ def _why_no_path(path: str) -> str:
 
 
 def _misplaced(one: FoundResource, types: Collection[str], keys: Collection[object]) -> str:
-    """Why a file is not one that was asked for."""
+    """Return why a file was not requested, or "" if it was."""
     if one.type not in ("file", "directory", "symlink"):
         return ""
     if one.needed_by == "repository":
@@ -183,14 +183,14 @@ def _misplaced(one: FoundResource, types: Collection[str], keys: Collection[obje
 
 
 def _places(resources: Iterable[FoundResource]) -> dict[tuple[str, str], str]:
-    """Where the site has the contents of files and units, without the folder of its type."""
+    """Return the paths of the contents of files and units within the site's folder for their type."""
     return {
         (one.type, one.name): f"{one.type}/{one.name.removeprefix('/')}" for one in resources if one.contents
     }
 
 
 def _is_below_file(path: str, files: Collection[str]) -> bool:
-    """Whether a directory on the way to a path is one of these files."""
+    """Whether a parent directory of the path is one of these files."""
     while path := posixpath.dirname(path):
         if path in files:
             return True

@@ -1,4 +1,4 @@
-"""Ask nodes what they have, and collect their signed answers, which come in parts."""
+"""Request the resources of nodes, and collect their signed answers, which arrive in parts."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 TURN_S = 0.2
-"""So often the time is looked at."""
+"""The interval, in seconds, at which time limits are checked."""
 
 ACCEPT_S = 5.0
 """A node that does not accept within this time is unreachable."""
 
 LOOK_S = 150.0
-"""How long a node may take that has accepted; it gives up by itself before."""
+"""The time limit for a node that has accepted, in seconds. The node's own limit is shorter."""
 
 ASK_AGAIN_S = (1.0, 2.5)
-"""When the request is sent again to nodes that are silent."""
+"""The times, in seconds, at which the request is sent again to nodes that have not reacted."""
 
 ALL_S = 600.0
-"""A node that has not ended by then is given up, whatever it sends."""
+"""The time limit, in seconds, for a complete answer, even if a node keeps sending."""
 
 QUIET_S = 10.0
-"""A node whose answer began and lacks parts for so long is asked again."""
+"""The seconds without a new part after which a node with an incomplete answer gets the request again."""
 
 
 class ImportAnswer(Struct, frozen=True, kw_only=True):
     """
-    How a node answered.
+    The result of the request on one node.
 
     Attributes:
-        state: `imported`, `refused`, `silent`, or `forged`: what was received is not the node's.
-        reason: Why there is nothing; "" for `imported`.
-        found: What it has; None unless it is `imported`.
+        state: `imported`, `refused`, `silent`, or `forged` (the received messages are not from the node).
+        reason: The reason why there are no resources; "" for `imported`.
+        found: The node's resources; None unless the state is `imported`.
     """
 
     state: str
@@ -60,7 +60,7 @@ class ImportAnswer(Struct, frozen=True, kw_only=True):
 
 
 class _Parts(Struct):
-    """The parts of a node that have come."""
+    """The parts of a node's answer that have arrived."""
 
     accepted: bool = False
     digest: str = ""
@@ -72,10 +72,10 @@ class _Parts(Struct):
 
 class ImportAnswers:
     """
-    Collects the answers to one request: pure, fed with answers and the time.
+    Collects the answers to one request. This class does no I/O: its input is answers and the time.
 
     Attributes:
-        ended: How each node answered that has ended, by name.
+        ended: The results of the nodes that have ended, by name.
     """
 
     def __init__(self, nodes: Collection[str], now: float) -> None:
@@ -94,7 +94,7 @@ class ImportAnswers:
         return [node for node, parts in self._waiting.items() if not parts.accepted and not parts.texts]
 
     def heard(self, node: str, said: Answer, now: float) -> None:
-        """A node answered; only answers that are the node's own may be given."""
+        """Process a node's answer. The caller has checked that the answer is from the node."""
         parts = self._waiting.get(node)
         if parts is None:
             return
@@ -106,12 +106,15 @@ class ImportAnswers:
             parts.accepted, parts.heard_at = True, now
 
     def distrust(self, node: str, reason: str) -> None:
-        """A message in the name of a node is not proven to be the node's."""
+        """Record that a message in the name of a node is not proven to be from the node."""
         if parts := self._waiting.get(node):
             parts.forged = reason
 
     def late(self, now: float) -> list[str]:
-        """End nodes that are silent for too long; returns the nodes to ask again, because parts of their answer are missing."""
+        """
+        End nodes that were silent for too long. Returns the nodes that get the request again, because parts of their answer are
+        missing.
+        """
         again = []
         for node, parts in list(self._waiting.items()):
             silent_s = now - parts.heard_at
@@ -135,7 +138,7 @@ class ImportAnswers:
             self._end(node, _malformed(f"part {part.part} of {part.parts}"))
             return
         if part.digest != parts.digest:
-            # it looked again, because it was asked again
+            # the node has searched again, because the request was repeated
             parts.digest, parts.texts = part.digest, {}
         if part.part not in parts.texts:
             parts.heard_at = now
@@ -166,20 +169,20 @@ async def ask_resources(
     contents: Sequence[str] = (),
 ) -> dict[str, ImportAnswer]:
     """
-    Ask the present target nodes what they have.
+    Request the resources of the present target nodes.
 
     Args:
         fleet: The bus.
-        types: The types, of `SITE_ORDER`, some with a path.
-        resolved: The nodes. Those that are offline are not waited for.
+        types: Types of `SITE_ORDER`, some with a path.
+        resolved: The nodes. The function does not wait for offline nodes.
         on_turn: Called several times a second.
-        contents: Digests of contents to ask for instead, at most BATCH_FILES with BATCH_BYTES.
+        contents: Digests of contents to request instead, at most BATCH_FILES with BATCH_BYTES in total.
 
     Returns:
-        How each present node answered, by name.
+        The result of each present node, by name.
 
     Raises:
-        BusDeniedError: The broker does not let this operator ask this of these nodes.
+        BusDeniedError: The broker does not allow this operator to send the request to these nodes.
         BusError: The broker cannot be reached.
     """
     loop, now = asyncio.get_running_loop(), fleet.clock.now()

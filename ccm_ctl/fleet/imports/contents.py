@@ -1,8 +1,8 @@
 """
-Fetch the contents of the files that nodes reported, each distinct one once.
+Fetch the contents of the files that nodes reported. Equal contents are fetched once.
 
-A node that reported a digest is asked for the content. If it does not send it, or sends another one, the next node that reported
-the digest is asked. A content is known by its digest alone, so it does not matter which node it comes from.
+The request for a content is sent to a node that reported its digest. If that node does not send the content, or sends a different
+one, the next node that reported the digest gets the request. The digest verifies a content, so any of these nodes can send it.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 SITE_BYTES = 48 << 20
 SITE_FILES = 9_000
-"""Contents of a site: a directory that is sent to nodes may have little more."""
+"""The maximum number of contents in a site. The limit for a directory that is sent to nodes is only slightly higher."""
 
 NODES_AT_ONCE = 8
-"""Nodes that send contents at the same time; each answer is held in memory."""
+"""The maximum number of nodes that send contents at the same time. Each answer is kept in memory."""
 
 TRIES = 3
-"""Nodes that are asked for a content."""
+"""The maximum number of nodes that get a request for the same content."""
 
 
 class FetchedContents(Struct, frozen=True, kw_only=True):
     """
-    What nodes sent.
+    Contents that nodes sent.
 
     Attributes:
         found: The contents, by digest.
-        missing: Why a content was not sent, by digest.
+        missing: The reasons why contents are missing, by digest.
     """
 
     found: dict[str, bytes]
@@ -51,7 +51,7 @@ class FetchedContents(Struct, frozen=True, kw_only=True):
 
 
 def narrow(resolved: TargetSet, nodes: list[str]) -> TargetSet:
-    """The same targets, for some of the nodes, which are present."""
+    """Return the targets limited to some of the nodes, which must be present."""
     if nodes == resolved.nodes:
         return resolved
     targets = narrowed(resolved.targets, nodes)
@@ -63,7 +63,7 @@ def check_size(sizes: Sequence[int]) -> None:
     Check that contents fit into a site.
 
     Raises:
-        InputError: They do not.
+        InputError: They do not fit.
     """
     if sum(sizes) > SITE_BYTES or len(sizes) > SITE_FILES:
         raise InputError(
@@ -76,16 +76,16 @@ async def fetch_contents(
     fleet: Fleet, types: Sequence[str], resolved: TargetSet, hosts: Mapping[str, Sequence[FoundResource]]
 ) -> FetchedContents:
     """
-    Fetch the contents that the resources of nodes name.
+    Fetch the contents to which the resources of nodes refer.
 
     Args:
         fleet: The bus.
-        types: The types that the nodes were asked for.
+        types: The types that were requested from the nodes.
         resolved: The nodes.
-        hosts: Their resources, by name.
+        hosts: The resources of each node, by the node's name.
 
     Raises:
-        InputError: They are too large.
+        InputError: The contents are too large for a site.
         BusError: The broker cannot be reached.
     """
     holders: dict[str, list[str]] = defaultdict(list)
@@ -117,13 +117,13 @@ async def fetch_contents(
             async with asyncio.TaskGroup() as group:
                 for node, digests in waiting.items():
                     group.create_task(ask(node, digests), name=f"contents:{node}")
-        except ExceptionGroup as failed:  # they are alike, and the first one says it
+        except ExceptionGroup as failed:  # they are alike, so the first one is sufficient
             raise failed.exceptions[0] from None
     return fetched
 
 
 def why_incomplete(one: FoundResource, fetched: FetchedContents) -> str:
-    """Why a resource has not all of its contents; "" if it has."""
+    """Return why contents of a resource are missing, or "" if it has all of them."""
     return next((fetched.missing[digest] for digest, _ in _digests([one]) if digest in fetched.missing), "")
 
 

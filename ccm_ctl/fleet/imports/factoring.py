@@ -1,12 +1,13 @@
 """
-Factor what several nodes have into layers: common, one fact, one node. Pure.
+Divide the resources of several nodes into layers: common, per value of a fact, and per node. This module does no I/O.
 
-A resource that all nodes have with the same properties and contents is common. Otherwise one fact may explain it: all nodes with
-the same value of the fact have it with the same properties, or do not have it. It is then in the layers of that fact's values, if
-they are fewer than the nodes that have it. Everything else is in the layers of its nodes.
+A resource that all nodes have with the same properties and contents is common. Otherwise one fact may explain it: among the nodes
+with the same value of the fact, either all have the resource with the same properties, or none has it. The resource is then in
+the layers of these values, if there are fewer such layers than nodes with the resource. All other resources are in the layers of
+their nodes.
 
-A value that a node claims, instead of an operator, names a layer only if two nodes or more report it: a single node could claim
-the value of others, which would then get what it has.
+A value that nodes report, and no operator assigned, names a layer only if at least two nodes report it. Otherwise, a single node
+could claim the value of other nodes, which would then get its resources.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Resource = tuple[str, str]
 
 
 class FactLayer(Struct, frozen=True, order=True):
-    """The layer of the nodes whose fact has a value."""
+    """The layer of the nodes on which a fact has a certain value."""
 
     fact: str
     value: str
@@ -32,12 +33,12 @@ class FactLayer(Struct, frozen=True, order=True):
 
 class FactoredImport(Struct, frozen=True, kw_only=True):
     """
-    The resources of several nodes, each in one of the layers of its nodes.
+    The resources of several nodes, divided into layers.
 
     Attributes:
-        common: What all nodes have.
-        by_fact: What a fact explains, by layer, sorted.
-        by_node: The rest, by node, sorted.
+        common: The resources that all nodes have.
+        by_fact: The resources that a fact explains, by layer, sorted.
+        by_node: The other resources, by node, sorted.
     """
 
     common: list[FoundResource]
@@ -45,7 +46,7 @@ class FactoredImport(Struct, frozen=True, kw_only=True):
     by_node: dict[str, list[FoundResource]]
 
     def of(self, node: str, facts: Mapping[str, str]) -> list[FoundResource]:
-        """Return what the layers of a node give it."""
+        """Return the resources from all layers of a node."""
         found = list(self.common)
         for layer, resources in self.by_fact.items():
             if facts.get(layer.fact) == layer.value:
@@ -60,13 +61,13 @@ def factor(
     claimed: Collection[str] = (),
 ) -> FactoredImport:
     """
-    Factor the resources of nodes.
+    Divide the resources of nodes into layers.
 
     Args:
-        hosts: The resources by node, each name of a type once.
-        facts: The facts by node, as text. A node without a fact is in none of its layers.
-        order: Names of facts. Of those that explain a resource in equally few layers, the first one is chosen.
-        claimed: Names of facts whose values nodes claim.
+        hosts: The resources by node. Each type and name occurs once per node.
+        facts: The facts by node, as text. A node without a value of a fact is in none of that fact's layers.
+        order: Names of facts. If several facts explain a resource with the same number of layers, the first of them is used.
+        claimed: Names of facts whose values are only claims of nodes.
     """
     nodes = sorted(hosts)
     variants: dict[Resource, dict[str, bytes]] = defaultdict(dict)
@@ -102,7 +103,7 @@ def factor(
 def _groups(
     nodes: Sequence[str], facts: Mapping[str, Mapping[str, str]], fact: str
 ) -> dict[FactLayer, list[str]]:
-    """The nodes by the value of a fact."""
+    """Return the nodes by the value of a fact."""
     found: dict[FactLayer, list[str]] = defaultdict(list)
     for node in nodes:
         value = facts.get(node, {}).get(fact, "")
@@ -116,7 +117,7 @@ def _explained(
     groups: Mapping[str, Mapping[FactLayer, Sequence[str]]],
     claimed: Collection[str],
 ) -> dict[FactLayer, bytes]:
-    """The layers of the fact that explains a resource in the fewest layers; none if no fact does."""
+    """Return the layers of the fact that explains a resource with the fewest layers. Empty if no fact explains it."""
     best: dict[FactLayer, bytes] = {}
     for fact, layers in groups.items():
         values = dict(_values(having, layers))
@@ -131,7 +132,7 @@ def _explained(
 def _values(
     having: Mapping[str, bytes], layers: Mapping[FactLayer, Sequence[str]]
 ) -> Iterator[tuple[FactLayer, bytes]]:
-    """The layers in which all nodes have the same."""
+    """Yield the layers in which all nodes have the same variant of the resource."""
     for layer, nodes in layers.items():
         found = {having.get(node) for node in nodes}
         [variant, *others] = found

@@ -1,12 +1,12 @@
 """
-The site of an import: a manifest whose Hiera data name the layers of a node, and a manifest for each type in each layer.
+The site of an import: a manifest with Hiera data that list the layers of a node, and a manifest for each type in each layer.
 
-Types follow each other as in SITE_ORDER, with all layers of one before the next: a group that only one node has is there before
-a user of all nodes that is in it.
+Types are applied in the order of SITE_ORDER, and all layers of one type before the next type. For example, a group that exists on
+one node only is created before a user of all nodes who is a member of the group.
 
-A layer of a fact has the name of the fact's value in the hierarchy, as in `role:web`. That of a node has a fact that tells
-the nodes apart: one that an operator assigned, or one in which each node reports its own name, such as the host name. Otherwise
-a node could name another one, which would then get what it has.
+In the hierarchy, the name of a fact's layer consists of the fact and its value, as in `role:web`. The name of a node's layer uses
+a fact that distinguishes the nodes: one that an operator assigned, or one in which each node reports its own name, such as the
+host name. With other facts, a node could report the value of another node, which would then get its resources.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GATHERED = (
 """Gathered facts that may explain a resource."""
 
 VALUE_LIMIT = 100
-"""Characters of a fact's value in the name of a layer."""
+"""The maximum length of a fact's value in the name of a layer, in characters."""
 
 NAMED = 5
 """The number of nodes that an error names."""
@@ -53,11 +53,11 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     The facts of nodes that may name layers.
 
     Attributes:
-        texts: Values as text, by node and path.
-        order: The paths, assigned facts first, then facts of configurations, then GATHERED.
-        claimed: Those of which a node reports a value that no operator assigned.
-        identity: The path of the fact that names the layers of nodes.
-        nameless: Nodes that this fact does not tell apart, so they cannot have a layer.
+        texts: The values as text, by node and path.
+        order: The paths: assigned facts, then facts from the configurations of nodes, then GATHERED.
+        claimed: The paths for which some node reports a value that no operator assigned.
+        identity: The path of the fact in the names of the nodes' layers.
+        nameless: The nodes that this fact does not distinguish, so they cannot have a layer.
     """
 
     texts: dict[str, dict[str, str]]
@@ -74,7 +74,7 @@ class SiteLayer(Struct, frozen=True, kw_only=True):
     Attributes:
         title: `common`, `role=web`, or the name of the node.
         path: The folder of its manifests within the site.
-        resources: What it has, in the order of SITE_ORDER.
+        resources: Its resources, in the order of SITE_ORDER.
     """
 
     title: str
@@ -84,7 +84,7 @@ class SiteLayer(Struct, frozen=True, kw_only=True):
 
 def read_layer_facts(nodes: Sequence[Node], known: Collection[str] = ()) -> NodeFacts:
     """
-    The facts of nodes, whose gathered facts were read.
+    Return the facts of nodes that may name layers. The gathered facts of the nodes have been read.
 
     Args:
         nodes: The nodes.
@@ -93,7 +93,7 @@ def read_layer_facts(nodes: Sequence[Node], known: Collection[str] = ()) -> Node
     assigned_to = {node.name: set(_paths(node.assigned)) for node in nodes}
     assigned = set().union(*assigned_to.values())
     routed = {path for node in nodes for path in node.routed}
-    # what is at the top besides families, which are mappings, comes from the configuration of the host
+    # at the top level, values other than mappings are from the configuration of the node
     own = {path for node in nodes for path, value in node.facts.items() if not isinstance(value, dict)}
     order = [
         path
@@ -119,7 +119,7 @@ def read_layer_facts(nodes: Sequence[Node], known: Collection[str] = ()) -> Node
     )
     names = _Names({*texts, *known})
     nameless = {path: _nameless(texts, path, path in claimed, names) for path in (HOSTNAME, *order)}
-    # the one that is most like the names of the nodes is the easiest to read
+    # prefer a fact that contains the names of the nodes, because it is the easiest to read
     identity = min(nameless, key=lambda path: (len(nameless[path]), not _are_names(texts, path, names)))
     return NodeFacts(
         texts=texts, order=order, claimed=claimed, identity=identity, nameless=nameless[identity]
@@ -131,7 +131,7 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     Return the layers of a site that have resources, and its manifest.
 
     Raises:
-        InputError: A node needs a layer, and no fact tells it apart.
+        InputError: A node needs a layer, and no fact distinguishes it from the others.
     """
     if nameless := [name for name in facts.nameless if name in site.by_node]:
         more = f" and {len(nameless) - NAMED} more" if len(nameless) > NAMED else ""
@@ -171,7 +171,7 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
 
 
 def _entries(site: FactoredImport, facts: NodeFacts) -> list[tuple[str, str, list[FoundResource]]]:
-    """Title, name in the hierarchy, and resources of each layer."""
+    """Return the title, the name in the hierarchy, and the resources of each layer."""
     found = [(COMMON, "", site.common)] if site.common else []
     found += [
         (f"{layer.fact}={layer.value}", _override(layer), resources)
@@ -185,7 +185,7 @@ def _entries(site: FactoredImport, facts: NodeFacts) -> list[tuple[str, str, lis
 
 
 def _override(layer: FactLayer) -> str:
-    """The name of a layer in the hierarchy."""
+    """Return the name of a layer in the hierarchy."""
     return f"{layer.fact}:{layer.value}"
 
 
@@ -200,7 +200,7 @@ def _file_name(title: str, taken: dict[str, str]) -> str:
 
 
 def _layer_text(value: object) -> str:
-    """The text of a fact's value, "" if it cannot name a layer."""
+    """Return the text of a fact's value, or "" if it cannot name a layer."""
     text = fact_text(value) or ""
     is_name = text.isprintable() and len(text) <= VALUE_LIMIT and text == text.strip()
     return text if is_name and not holds_template(text) else ""
@@ -213,14 +213,17 @@ class _Names:
         self._labels = Counter(node.partition(".")[0] for node in nodes)
 
     def is_of(self, text: str, node: str) -> bool:
-        """Whether a text names this node and no other one."""
+        """Whether the text is the name of this node only."""
         return text == node or (text == node.partition(".")[0] and self._labels[text] == 1)
 
 
 def _nameless(
     texts: Mapping[str, Mapping[str, str]], path: str, is_claimed: bool, names: _Names
 ) -> list[str]:
-    """The nodes that a fact does not tell apart: without a value, with that of others, or with a claim that is not their name."""
+    """
+    Return the nodes that a fact does not distinguish: nodes without a value, with the same value as another node, or with a
+    reported value that is not their own name.
+    """
     counts = Counter(facts.get(path, "") for facts in texts.values())
     return [
         node

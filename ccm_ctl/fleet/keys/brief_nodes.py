@@ -1,12 +1,12 @@
 """
-Removal of nodes that joined with a token of `--ephemeral` and are away for too long.
+Remove nodes that joined with a token of `--ephemeral` and have been away for too long.
 
 A node is away in a scan if its presence is missing. The node signs the presence, and the broker lets it expire. Only time that
-this process has observed is counted: each scan adds the time since the previous scan, but at most two intervals. So a changed
-clock, a stopped process or a broker outage does not remove a node. The count restarts when the process restarts.
+this process has observed is counted: each scan adds the time since the previous scan, but at most two intervals. Therefore a
+changed clock, a stopped process or a broker outage cannot remove a node. The count restarts when the process restarts.
 
-If all nodes lose the broker, they look like nodes that are gone. Therefore a scan that finds no node of the fleet present
-counts no time, and one scan removes at most a tenth of these nodes.
+If all nodes lose the connection to the broker, all of them seem to be away. Therefore no time is counted for a scan that finds no
+present node in the fleet, and one scan removes at most a tenth of these nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCAN_S = 60.0
 """Seconds between two scans."""
 
 SHARE = 10
-"""One scan removes at most one node out of this number."""
+"""One scan removes at most one in this many of the nodes."""
 
 
 class BriefNodeWatch:
@@ -63,7 +63,7 @@ class BriefNodeWatch:
             CcmError: The broker cannot be reached, or the operator lacks a right. No further nodes are removed.
         """
         began, before = self._fleet.clock.monotonic(), self._scanned
-        # no time is counted for a scan that fails or finds no node, nor until the next scan
+        # no time is counted for a scan that fails or finds no node, or for the time until the next scan
         self._scanned = None
         records = JoinRecords(self._fleet)
         nodes = await records.brief_nodes()
@@ -80,7 +80,7 @@ class BriefNodeWatch:
             self._on_left(node)
 
     async def _present(self, nodes: Sequence[BriefNode]) -> Collection[str]:
-        """Return the nodes that are present. If none is, return any other present node."""
+        """Return those of the nodes that are present. If there are none, return other present nodes of the fleet."""
         found = await self._verified(await read_nodes(self._fleet, [node.name for node in nodes]))
         return found or (await self._verified(await read_inventory(self._fleet)) if nodes else found)
 

@@ -7,7 +7,7 @@ The certificate authority of one fleet and the certificate of its servers, for o
     server.key           the servers' key; mode 0600
     nats-tls.conf        the configuration that every server includes
 
-Only `x509.py` is needed to make them.
+Besides `x509.py`, no other software is needed to create them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ccm_ctl.fleet.whole_file import PUBLIC, write_whole
 CONFIGURATION = "nats-tls.conf"
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
-"""The longest validity that browsers accept. Our programs accept more, but other tools may not."""
+"""The validity in days. It is the longest one that browsers accept. Our programs accept more, but other tools may not."""
 
 RENEW_DAYS = 90
-"""If a certificate expires within this many days, the next use of the command makes a new one."""
+"""If a certificate expires within this many days, the next call of the command creates a new one."""
 
 CLOCK_S = 86_400
-"""A certificate is valid from a day before its creation, because a node's clock may be slow."""
+"""Certificates are valid from this many seconds before their creation, because a node's clock may be slow."""
 
 AUTHORITY = "CCM fleet authority"
 
 ALWAYS = ("localhost", "127.0.0.1", "::1")
-"""Names of every server, because operators also work on the broker's own host."""
+"""Names that every server certificate contains, because operators also work on the broker's own host."""
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?", re.IGNORECASE)
 _LONGEST_NAME = 253
@@ -69,11 +69,11 @@ class Certificates:
         """
         Create an authority if there is none, and a certificate for servers with these names.
 
-        A certificate that covers all names and is valid long enough is kept. Otherwise a new one gets its names and the new
-        names.
+        An existing certificate is kept if it covers all names and is valid long enough. Otherwise, a new one gets the old and the
+        new names.
 
         Returns:
-            Whether a new certificate was made for the servers.
+            Whether a new certificate was created for the servers.
 
         Raises:
             UsageError: A name is neither a host name nor an address.
@@ -146,7 +146,7 @@ def checked_name(name: str) -> str:
     Return a host name or address in the form used in a certificate. The first label may be `*`.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: It is neither a host name nor an address.
     """
     if _is_address(name):
         return str(ipaddress.ip_address(name))

@@ -1,4 +1,4 @@
-"""The proven keys of the nodes that get a secret."""
+"""Find the proven keys of the nodes that get a secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ccm_ctl.fleet.trust.node_state import NodeVerifier, judge_assigned, make_no
 TARGETS_LIMIT = 20
 
 AT_ONCE = 32
-"""Nodes that are verified before other tasks may run."""
+"""The number of nodes that are verified before other tasks may run."""
 
 
 class CertifiedKeys:
@@ -43,8 +43,8 @@ class CertifiedKeys:
         Parse the selectors of a secret.
 
         Raises:
-            UsageError: There are too many, or one of them matches nodes that lack a fact. An attacker who withholds the
-                assigned facts of a node could otherwise give it the secret.
+            UsageError: There are too many, or one of them matches nodes that lack a fact. With such a selector, an attacker could
+                give a node the secret by withholding its assigned facts.
         """
         if len(targets) > TARGETS_LIMIT:
             raise UsageError(f"a secret has at most {TARGETS_LIMIT} selectors; use a fact or a group instead")
@@ -88,7 +88,7 @@ class CertifiedKeys:
         return keys, problems
 
     async def doubt_record(self, node: Node) -> str:
-        """Return why a node's record is not proven. "": it is proven."""
+        """Return why a node's record is not proven, or "" if it is."""
         try:
             self._certified_key(await self._node_verifier(), node)
         except SignatureError as err:
@@ -97,7 +97,7 @@ class CertifiedKeys:
 
     def _certified_key(self, verifier: NodeVerifier, node: Node) -> str:
         """
-        Return the key of a node, as the root certified it and the node used it.
+        Return the key of a node. The root has certified it, and the node has used it.
 
         Raises:
             SignatureError: No key is proven.
@@ -126,7 +126,7 @@ class CertifiedKeys:
     async def _node_verifier(self) -> NodeVerifier:
         if self._verifier is None:
             self._verifier = await make_node_verifier(self._fleet)
-        assert self._verifier is not None  # it is None only without a trust block
+        assert self._verifier is not None  # it is None only if there is no trust block
         return self._verifier
 
 

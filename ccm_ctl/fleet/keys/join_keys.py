@@ -34,7 +34,7 @@ CERTIFIER = "certifier"
 _PERMISSION = "certifier.json"
 
 PERMISSION_S = 2 * 365 * 86_400
-"""How long, in seconds, the root key allows the join service's key to certify nodes."""
+"""The validity, in seconds, of the root key's permission for the join service's key to certify nodes."""
 
 RENEW_S = 180 * 86_400
 """If a permission expires within this many seconds, it is renewed on the machine with the root key."""
@@ -76,7 +76,7 @@ class Issuer:
 
     def issue(self, name: str, key: str, now_ms: int, valid_s: int) -> tuple[str, str, int]:
         """
-        Return a JWT and a certificate for a node's key, and when both expire, in seconds since 1970.
+        Return a JWT and a certificate for a node's key, and their time of expiry in seconds since 1970.
 
         Raises:
             InputError: The root key's permission expires too soon.
@@ -157,7 +157,7 @@ class JoinKeys:
         return token_credentials(self._keys.seed("join"), name, expires, networks)
 
     def added(self) -> frozenset[str]:
-        """Return the nodes that `ccmctl node add` added. The list is read again only if it has grown."""
+        """Return the nodes that were added with `ccmctl node add`. The list is read again only if it has grown."""
         path = self._keys.folder / USERS
         size = path.stat().st_size if path.exists() else 0
         if size != self._added[0]:

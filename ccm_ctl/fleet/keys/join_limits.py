@@ -5,7 +5,7 @@ from __future__ import annotations
 MINUTE_MS = 60_000
 
 SENDERS_LIMIT = 20_000
-"""The number of senders that are remembered. The sender that has been silent for longest is dropped first."""
+"""The maximum number of senders that are remembered. The sender that has been silent the longest is dropped first."""
 
 
 class SenderLimit:

@@ -1,4 +1,6 @@
-"""The results of requests to join, to renew credentials or to leave: for the operator, the audit trail and the node."""
+"""
+The results of requests to join, to renew credentials or to leave, in the forms for the operator, the audit trail and the node.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,7 @@ def digest_of(body: bytes) -> str:
 
 
 def away_outcome(node: BriefNode) -> JoinOutcome:
-    """Return the outcome for a node that was away for too long."""
+    """Return the outcome for a node that is removed because it was away for too long."""
     return JoinOutcome(
         subject=key_subject(JOINS_BUCKET, f"brief.{node.name}"),
         digest=digest_of(node.key.encode()),

@@ -1,13 +1,9 @@
 """
 Records of join tokens and joined nodes: documents in the bucket CCM_JOINS, signed by operators.
 
-    token.<id>     the rights of a token, signed by the operator who created it
-    uses.<id>      the keys that have used it
-    node.<name>    the key that owns a name
-    wait.<key>     a node that an operator must accept
-    accept.<key>   an operator's acceptance of such a node
-    brief.<name>   a node that is removed when it is away for too long
-    left.<key>     a key that left the fleet
+    token.<id> the rights of a token, signed by the operator who created it uses.<id> the keys that have used the token
+    node.<name> the key that owns a name wait.<key> a node that an operator must accept accept.<key> an operator's acceptance of
+    such a node brief.<name> a node that is removed when it is away for too long left.<key> a key that left the fleet
 
 Each write is a compare-and-set, so that two join services count each use once and assign a name to only one key.
 """
@@ -29,10 +25,10 @@ from ccm_ctl.fleet.data.documents import Documents, StoredDocument
 from ccm_ctl.fleet.ports import Fleet
 
 USES_LIMIT = 5_000
-"""The maximum number of nodes for one token, because their keys are in one document."""
+"""The maximum number of nodes for one token. Their keys are stored in one document."""
 
 _SHORT = 16
-"""The number of characters of a digest that identify a key that used a token."""
+"""The number of characters of a key's digest that are stored for a use of a token."""
 
 _Body = TypeVar("_Body")
 
@@ -71,8 +67,8 @@ class JoinedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name, key: The node and its public key.
         token: The token that it used.
-        time: When, in seconds since 1970.
-        revoked: Whether its credentials were revoked or it left, so that its name is free.
+        time: When it joined or began to wait, in seconds since 1970.
+        revoked: Whether its credentials were revoked, or it left the fleet. Its name is then free.
     """
 
     name: str
@@ -137,7 +133,7 @@ class JoinRecords:
 
     async def revoke_token(self, token: str) -> None:
         """
-        Make a token void.
+        Revoke a token.
 
         Raises:
             JoinError: There is no such token.
@@ -238,7 +234,7 @@ class JoinRecords:
             await self._documents.remove(f"brief.{name}")
 
     async def mark_left(self, name: str, key: str, now_s: int) -> bool:
-        """Store that a key left the fleet. Returns False if it had left before."""
+        """Store that a key left the fleet. Returns False if it had already left."""
         if await self.has_left(key):
             return False
         body = {"name": name, "time": now_s}
@@ -276,7 +272,7 @@ class JoinRecords:
         return [stored for stored in found if isinstance(stored.proof, Verified)]
 
     async def _write_if_new(self, key: str, change: Callable[[Any], Any], base: Sequence[Base]) -> None:
-        """Write a document. If it is new, its content comes from a request that `base` authorizes."""
+        """Write a document. The content of a new document is from a request that `base` authorizes."""
         stored = await self._documents.read(key)
         await self._documents.change(key, change, base=base if stored.body is None else ())
 

@@ -1,12 +1,12 @@
 """
-The join service: checks the requests of nodes to join, to renew their credentials or to leave, and answers them.
+The join service. It checks and answers the requests of nodes to join, to renew their credentials or to leave.
 
 The content of a request is untrusted until its signatures are verified. A request has a size limit, each sender has a limited
 number of answers, and the queue is bounded. Requests over these limits are dropped without an answer, and the node repeats its
 request.
 
-Each join, renewal and leave has one entry in the audit trail. Refusals of one sender for one reason have at most one entry per
-minute, which contains their number.
+The audit trail gets one entry for each join, renewal and leave. For refusals of one sender for the same reason, it gets at most
+one entry per minute with their number.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALID_S = 90 * 86_400
-"""How long, in seconds, the credentials of a joined node are valid."""
+"""The validity, in seconds, of the credentials of a joined node."""
 
 REFRESH_MS = 5_000
-"""How long the service uses the signers list and the document numbers before it reads them again."""
+"""The interval, in milliseconds, at which the service reads the signers list and the document numbers again."""
 
 ANSWERS_A_MINUTE = 40
-"""Answers per minute to one key. A node that waits to be accepted sends a request every five seconds."""
+"""The maximum number of answers per minute to one key. A node that waits to be accepted sends a request every five seconds."""
 REFUSALS_A_MINUTE = 60
-"""Refusals per minute to the holders of one token."""
+"""The maximum number of refusals per minute to the holders of one token."""
 
 QUEUE_LIMIT = 5_000
-"""The maximum number of waiting requests. A node repeats a request that is dropped."""
+"""The maximum number of waiting requests. A node repeats its request if it is dropped."""
 WORKERS = 8
 """The number of requests that are processed at the same time."""
 
@@ -94,8 +94,8 @@ class JoinService:
         fleet: The bus, with the credentials of an operator with `--join`.
         issuer: The keys.
         on_outcome: Called with each outcome that must be reported.
-        read_added: Returns the nodes that `ccmctl node add` added. Blocking.
-        valid_s: How long credentials are valid.
+        read_added: Returns the nodes that were added with `ccmctl node add`. Blocking.
+        valid_s: The validity of credentials, in seconds.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class JoinService:
             raise name_taken(request.name)
 
     async def _has_record(self, trusted: _Trusted, request: JoinRequest, revoked: tuple[str, ...]) -> bool:
-        """Whether a node with another valid key has stored a record under this name."""
+        """Whether a record under this name is from a node with another valid key."""
         key = await key_of_record(self._fleet, request.name)
         if key is None or key == request.key or key in revoked:
             return False
@@ -309,7 +309,7 @@ class JoinService:
                 f"the token assigns a role, and its author {token.author} may not assign facts",
                 code="join.token_rights",
             )
-        # otherwise the workers would have to repeat their writes of the same document
+        # without it, concurrent workers would have to repeat their writes of the same document
         async with self._counting:
             await trusted.records.count_use(token, request.key)
         node = JoinedNode(name=request.name, key=request.key, token=token.id, time=now_s)
@@ -323,7 +323,7 @@ class JoinService:
         return True
 
     async def _assign_role(self, trusted: _Trusted, token: KnownToken, name: str) -> dict[str, int]:
-        """Assign the role of a token. Returns the number of the document, as the lowest number that the node accepts."""
+        """Assign the role of a token. Returns the document's number, which is the lowest number that the node will accept."""
         assert token.proof is not None
         role = token.record.role
         stored = await trusted.facts.read(name)
@@ -384,14 +384,15 @@ async def serve_joins(
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """
-    Answer requests until cancelled, the newest first. A node repeats a request after ANSWER_S, so in a burst, each answer to
-    the oldest request would be too late. Requests that are older or do not fit into the queue are dropped.
+    Answer requests until cancelled, the newest first. A node repeats a request after ANSWER_S, so older requests are dropped. If
+    the oldest requests were answered first, every answer in a burst would be too late. Requests that do not fit into the queue
+    are dropped as well.
 
     Args:
         connection: The connection.
         service: The service.
         on_ready: Called when the service can receive requests.
-        beside: Runs at the same time.
+        beside: A task that runs at the same time.
 
     Raises:
         BusDeniedError: The operator may not receive requests.

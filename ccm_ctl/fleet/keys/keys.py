@@ -66,7 +66,7 @@ _KINDS = {
 }
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
 _EVERYBODY = "*"
-"""In place of a public key: every user whose JWT was issued up to a given time."""
+"""Used instead of a public key for all users whose JWT was issued up to a given time."""
 
 
 class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,7 +78,7 @@ class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name, public_key: The user and its key.
         time: When the credentials were issued or revoked, in seconds since 1970.
         revoked: Whether they are void.
-        account: The account of the credentials. "": the old one-account layout, whose account is now CTL.
+        account: The account of the credentials. "": the only account of the old layout, which is now CTL.
     """
 
     kind: str
@@ -188,7 +188,10 @@ class Keys:
 
     @property
     def is_configuration_current(self) -> bool:
-        """Whether this version wrote the configuration for the servers, or an earlier version that writes the same accounts."""
+        """
+        Whether the configuration for the servers was written by this version, or by an earlier version that writes the same
+        accounts.
+        """
         try:
             text = self.configuration.read_text(encoding="utf-8")
         except OSError:
@@ -208,12 +211,13 @@ class Keys:
         return True
 
     def end_moving(self) -> None:
-        """Void all credentials of the one-account layout, in the configuration for the servers."""
+        """Revoke all credentials of the one-account layout in the configuration for the servers."""
         moving = self.moving
         if moving is None:
             return
         for user in self.of_one_account():
-            # The entry for every user covers earlier users. New users may have been issued in the same second.
+            # The entry for all users covers earlier ones. It must not cover the second `began`, in which new credentials may have
+            # been issued.
             if user.time >= moving.began:
                 self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
         everybody = User(kind="", name=_EVERYBODY, public_key=_EVERYBODY, time=moving.began - 1, revoked=True)
@@ -253,7 +257,8 @@ class Keys:
         """
         Issue credentials to a node, with the root's certificate of its key.
 
-        If the servers know the scoped signing key, they store the node's permissions. Otherwise the credentials contain them.
+        If the servers have the scoped signing key, the node's permissions are stored there. Otherwise, the credentials contain
+        them.
 
         Args:
             name: Its identity.
@@ -277,7 +282,7 @@ class Keys:
         return _with_trust(made, self.signers.for_node(name, made.public_key, expires, floors or {}))
 
     def account_of_signer(self) -> str:
-        """Return the public key of the nodes' account, or "" if the servers of this folder do not know the scoped signing key."""
+        """Return the public key of the nodes' account, or "" if the servers do not have the scoped signing key."""
         if not (self.folder / f"{_NODE_SIGNER}.seed").exists():
             return ""
         account, signing_keys = account_in_configuration(self._configuration_text(), Account.NODES)
@@ -291,7 +296,7 @@ class Keys:
 
         Raises:
             NotFoundError: The folder has no keys.
-            UsageError: The name belongs to a user of the other kind, whose replies the new user could then read.
+            UsageError: The name belongs to a user of the other kind. The new user could read that user's replies.
         """
         self._require_accounts()
         seed = self.seed(_SEEDS[permissions.account])
@@ -306,7 +311,7 @@ class Keys:
             raise UsageError(f"{name}: is the name of {_a(others[0].kind)} already; {_a(kind)} needs another")
 
     def note_joined(self, name: str, key: str) -> None:
-        """Record a node that joined with a token, unless it is known, so that its key can be revoked."""
+        """Record a node that joined with a token, if it is not recorded yet, so that its key can be revoked."""
         if key not in {user.public_key for user in self.users()}:
             self._note_user("node", name, key, Account.NODES)
 
@@ -343,7 +348,8 @@ class Keys:
 
     def revoke(self, kind: str, name: str) -> list[User]:
         """
-        Void all credentials of a name and return those that were valid. Servers apply it when they get the account's new JWT.
+        Revoke all credentials of a name, and return those that were valid. Servers apply the change when they get the account's
+        new JWT.
 
         Raises:
             NotFoundError: No credentials were issued under this name, or there are no keys.
@@ -419,7 +425,7 @@ class Keys:
         Create an account that is missing in a folder of an earlier version.
 
         Raises:
-            InputError: The servers already have this account. `effect` names the effect of another key in the error message.
+            InputError: The servers already have this account. The error message contains `effect`, the effect of a different key.
         """
         path = self.folder / f"{account}.seed"
         if path.exists():

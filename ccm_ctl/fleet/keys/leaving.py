@@ -1,8 +1,8 @@
 """
-Removal of a leaving node's data: its assigned facts, data keys of secrets, slots and own entries. Its key becomes void.
+Remove a leaving node's data: its assigned facts, data keys of secrets, slots and own entries. Its key is revoked.
 
-The order of the steps allows them to be repeated after an interruption. The key is voided first, and the name is freed last. So
-no data of a new node with the same name is removed.
+The steps can be repeated after an interruption. The key is revoked first, and the name is freed last, so the data of a new node
+with the same name cannot be removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MACHINE_KEYS = ("node", "facts", "presence")
 
 async def leave_fleet(fleet: Fleet, records: JoinRecords, name: str, key: str) -> bool:
     """
-    Remove the stored data of a node, and void its key. Can be repeated after an interruption.
+    Remove the stored data of a node, and revoke its key. Can be repeated after an interruption.
 
     Args:
         fleet: The bus, with the credentials of an operator with `--join`, and `--facts` if the node has assigned facts.
@@ -58,7 +58,7 @@ async def leave_fleet(fleet: Fleet, records: JoinRecords, name: str, key: str) -
 
 
 async def key_of_record(fleet: Fleet, name: str) -> str | None:
-    """Return the key in a node's record, if it can be read. None: there is no record."""
+    """Return the key in a node's record ("" if it cannot be read), or None if there is no record."""
     entry = await fleet.nodes.get(f"node.{name}")
     if entry is None or not entry.value:
         return None

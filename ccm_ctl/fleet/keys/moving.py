@@ -1,5 +1,5 @@
 """
-Migration of a fleet from one account to several: the nodes and operators that still use old credentials.
+Migration of a fleet from one account to several. The module finds the nodes and operators that still use old credentials.
 
 The servers report which users are connected to the account of the streams. Only operators with `--admin` should be there.
 """
@@ -19,7 +19,7 @@ from ccm_ctl.fleet.keys.keys import Keys, User
 from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
 
 PAGE = 200
-"""Connections per reply of a server. Each includes a JWT, and a reply must fit in one message."""
+"""The maximum number of connections per reply of a server. Each includes a JWT, and a reply must fit into one message."""
 
 
 class Left(Struct, frozen=True, kw_only=True, order=True):
@@ -27,7 +27,7 @@ class Left(Struct, frozen=True, kw_only=True, order=True):
     A node or operator that has not migrated.
 
     Attributes:
-        kind: "node" or "operator". "": only the broker knows the user.
+        kind: "node" or "operator". "": the user is connected, but not in the keys folder.
         name: The name.
         has_new: Whether it has received new credentials.
         connected: Whether it is connected with old credentials.
@@ -46,7 +46,7 @@ def who_is_left(users: Iterable[User], moved: Iterable[User], connected: Mapping
     Args:
         users: The users with valid credentials of the one-account layout, according to the keys folder.
         moved: The users with credentials of separate accounts.
-        connected: The users that are connected to the account of the streams: names by public key.
+        connected: The users that are connected to the account of the streams. The dictionary contains their names by public key.
     """
     fine = {user.public_key for user in moved}
     new = {(user.kind, user.name) for user in moved}
@@ -61,7 +61,7 @@ def who_is_left(users: Iterable[User], moved: Iterable[User], connected: Mapping
 
 async def connected_users(settings: BusSettings, keys: Keys) -> dict[str, str]:
     """
-    Return the users that are connected to the account of the streams: names by public key.
+    Return the names of the users that are connected to the account of the streams, by public key.
 
     Raises:
         BusError: The broker cannot be queried.

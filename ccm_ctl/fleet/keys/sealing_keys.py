@@ -15,7 +15,7 @@ class FleetSealingKeys(Keys):
 
     def make_sealing(self) -> bool:
         """
-        Create the sealing key if it is not in this folder; return whether it was created.
+        Create the sealing key if it is not in this folder. Returns whether it was created.
 
         Raises:
             InputError: The folder cannot be written.

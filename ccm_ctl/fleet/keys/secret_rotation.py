@@ -2,12 +2,12 @@
 The rotation of a secret. Each node gets the new revision when a rollout reaches it. The old value is removed when it is no
 longer used.
 
-First, the new revision is stored and sealed next to the old one, as `next` in the entry of each node. A wave releases it: the
-entry then contains only the new data key, and the node converges. The old value stays until the signed records of all nodes
-show that they use the new revision or none.
+First, the new revision is stored and sealed next to the old one, as `next` in the entry of each node. When a wave releases it,
+the entry is replaced by one with only the new data key, and the node converges. The old value is kept until the signed records of
+all nodes show that they use the new revision or none.
 
-Each step can be repeated, and the stored data shows the next step: if an older revision still has a value, a rotation is in
-progress. So any later command continues a rotation after its process was killed. See ADR 121.
+Each step can be repeated, and the stored data show the next step. If an older revision still has a value, a rotation is in
+progress. Later commands therefore continue a rotation whose process was killed. See ADR 121.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History, Recorded, UnknownRunError
 
 CONFIRM_S = 10.0
-"""How long, in seconds, the end of a rollout waits for the records that nodes write when a run ends."""
+"""The maximum time, in seconds, that the last step of a rollout waits for the records that nodes write when a run ends."""
 
 LOOK_S = 0.5
 
@@ -54,7 +54,7 @@ class NodeUse(Struct, frozen=True, kw_only=True):
     Attributes:
         revision: The revision that it uses, or 0.
         since: When it began to use the revision.
-        doubt: Why the use is unknown. "": it is known.
+        doubt: The reason why the use is unknown. "": it is known.
         is_present: Whether the node is online.
     """
 
@@ -125,11 +125,11 @@ class SecretRotation(FleetSecrets):
 
     async def release(self, name: str, revision: int, nodes: Collection[str] | None = None) -> None:
         """
-        Let nodes use the newest revision, which is sealed to them next to the revision that they use.
+        Release the newest revision to nodes. It is already sealed to them next to the revision that they use.
 
         Args:
             name, revision: The secret.
-            nodes: The nodes. None: all that do not have it yet.
+            nodes: The nodes. None: all nodes to which it has not been released.
 
         Raises:
             RunError: Another revision was stored in the meantime.
@@ -145,7 +145,7 @@ class SecretRotation(FleetSecrets):
             if following is None or following.revision != revision or not is_meant:
                 continue
             if nodes is None and document.unverified:
-                continue  # the node would not accept it from that entry either
+                continue  # the node would not accept this entry
             proof = document.verified(f"run `ccmctl secret sync {name}`")
             taken = SealedKey(
                 node=wrap.node, revision=following.revision, key=following.key, sealed=following.sealed
@@ -164,7 +164,10 @@ class SecretRotation(FleetSecrets):
         return {one: await self._use(name, found.get(one)) for one in names}
 
     async def settle(self, name: str) -> Rotation:
-        """Remove older values that no node uses any longer. Returns the nodes that may still use one."""
+        """
+        Remove older values that are no longer used. Returns the state of the rotation with the nodes that may still use an older
+        value.
+        """
         stored = await self.read(name)
         document, head, revision = stored.document, stored.head, stored.revision
         older = tuple(one.revision for one in head.older)
@@ -174,7 +177,7 @@ class SecretRotation(FleetSecrets):
         waiting, present = await self.waiting(stored)
         if waiting:
             return Rotation(name=name, revision=revision, older=older, waiting=waiting, present=present)
-        # before the head, which shows that this step is not done yet
+        # remove the values before the head is changed, because the head shows that this step is still due
         for one in await self._documents.read_matching([f"value.{name}.*"]):
             number = one.key.rpartition(".")[2]
             if number.isdecimal() and int(number) < revision:
@@ -188,8 +191,8 @@ class SecretRotation(FleetSecrets):
 
     async def complete(self, name: str, revision: int) -> None:
         """
-        Finish after the last wave: wait for online nodes and remove old values. Offline nodes get the new revision when they
-        return.
+        Finish a rotation after the last wave: wait for online nodes, and remove old values. Offline nodes get the new revision
+        when they reconnect.
         """
         await self.release(name, revision)
         loop = asyncio.get_running_loop()

@@ -1,12 +1,13 @@
 """
-The operators' operations on secrets: store, seal to nodes, list, remove. See `ccm_agent.bus.signatures.sealing` and ADR 121.
+The operations on secrets for operators: store, seal to nodes, list and remove. See `ccm_agent.bus.signatures.sealing` and ADR
+121.
 
 The key of a node is proven by the root's certificate and the node's own signature. The broker is never trusted for this. The
-nodes of a secret are selected by names, which the certificate proves, and by facts that an operator assigned. Other facts are
-not used, because a node can report any value and would get the secrets of another role.
+nodes of a secret are selected by names, which the certificate proves, and by facts that an operator assigned. Other facts are not
+used, because a node could report a false value to get the secrets of another role.
 
-An interrupted command leaves a consistent state: the value is stored before the head names it, and the head before a node gets
-its key. `sync` completes the rest.
+An interrupted command leaves a consistent state. The value is stored before the head that refers to it, and the head is stored
+before a node gets its key. `sync` completes the remaining steps.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 _TRIES = 10
 
 REVISIONS_LISTED = 50
-"""The number of revisions kept in a head, so that it stays a small message."""
+"""The maximum number of revisions kept in a head, which must remain a small message."""
 
 SEALED_AT_ONCE = 32
 """The number of data keys that are written at the same time."""
@@ -76,10 +77,11 @@ class SecretNode(Struct, frozen=True, kw_only=True):
     Attributes:
         node: Its name.
         revision: The revision that it can open, or 0.
-        next: The revision that a rotation will bring to it, or 0.
+        next: The revision that a rotation will release to it, or 0.
         known: The revision that it could open before the secret was withdrawn, or 0.
         since, by: When and by whom it was sealed or withdrawn.
-        problem: Why the secret cannot be sealed to the node, or the entry does not verify; "" if there is no problem.
+        problem: The reason why the secret cannot be sealed to the node, or why the entry does not verify. "": there is no
+            problem.
     """
 
     node: str
@@ -105,7 +107,7 @@ class SealResult(Struct, frozen=True, kw_only=True):
         sealed: Nodes to which it was sealed now.
         kept: Nodes to which it was already sealed.
         removed: Nodes from which it was withdrawn.
-        problems: Nodes to which it should be sealed but cannot be, with the reason.
+        problems: Nodes to which it cannot be sealed although it should be, with the reason.
     """
 
     name: str
@@ -190,7 +192,7 @@ class FleetSecrets:
         Args:
             name: Its name.
             value: The value.
-            targets: Selectors of the nodes. Empty: those of the previous revision.
+            targets: Selectors of the nodes. Empty: the selectors of the previous revision.
             message: The reason for the change.
 
         Raises:
@@ -216,7 +218,7 @@ class FleetSecrets:
         new = SecretHead(name=name, targets=targets, revisions=with_revision(_without_values(head), made))
         await self._store_head(new, document, base, message)
         done = await self._seal(new, made, data_key, base, is_new=True)
-        # every node that may have the secret has the key of the new revision now
+        # all nodes that may have the secret now have the key of the new revision
         for one in head.revisions:
             if one.sealed:
                 await self._documents.remove(value_key(name, one.revision))
@@ -290,7 +292,7 @@ class FleetSecrets:
 
     async def remove(self, name: str) -> SealResult:
         """
-        Remove a secret: the data keys of all nodes first, then its values.
+        Remove a secret. The data keys of all nodes are removed first, then its values.
 
         Raises:
             NotFoundError: There is no such secret.
@@ -310,11 +312,12 @@ class FleetSecrets:
         self, head: SecretHead, value: Secret, keys: Sequence[str], base: Sequence[Base], message: str
     ) -> tuple[SecretRevision, bytes]:
         """
-        Store a value as the revision after those of a head, which does not name it yet. Returns the revision and its data key.
+        Store a value under the next revision number of a head, before the head refers to it. Returns the revision and its data
+        key.
         """
         name, last = head.name, head.newest.revision if head.newest is not None else 0
         if not last:
-            # a removed secret leaves notes about its nodes' revisions; a reused revision number would match these notes
+            # a removed secret leaves notes about the revisions of its nodes, and a reused revision number would match these notes
             found = await self._sealed_keys(name)
             last = max((max(wrap.last, wrap.known) for _, wrap in found.values()), default=0)
         revision, data_key = await self._store_value(name, value, last + 1, base)
@@ -360,7 +363,7 @@ class FleetSecrets:
             raise NotFoundError(
                 "this fleet has no sealing key, with which a secret is sealed to later nodes; make one with `ccmctl secret init`"
             )
-        # a key published by the holder of the broker would open every new secret
+        # if the broker could publish a false key, that key would open every new secret
         document.verified("run `ccmctl secret init` as an operator with --admin")
         keys = _body(document, SealingKeys).keys
         if not keys or not all(map(is_public_key, keys)):
@@ -430,7 +433,7 @@ class FleetSecrets:
         )
 
     async def _take_away(self, node: SecretNode, name: str, base: Sequence[Base]) -> None:
-        """Replace a node's data key by a note of the last revision. The node applies the note like any newer document."""
+        """Replace a node's data key by a note of the last revision. The node accepts the note like any newer document."""
         body = encode_body(SealedKey(node=node.node, revision=0, known=max(node.revision, node.next)))
         await self._documents.change(wrap_key(node.node, name), lambda _: body, base=base)
 
@@ -478,7 +481,7 @@ def _without_values(head: SecretHead) -> tuple[SecretRevision, ...]:
 
 
 def with_revision(revisions: tuple[SecretRevision, ...], made: SecretRevision) -> tuple[SecretRevision, ...]:
-    """Return the newest revisions with one more, and those whose values are stored."""
+    """Return the revisions with one added. Only the newest ones, and those with a stored value, are kept."""
     every = (*revisions, made)
     return (*(one for one in every[:-REVISIONS_LISTED] if one.sealed), *every[-REVISIONS_LISTED:])
 

@@ -1,5 +1,5 @@
 """
-The signers list of a fleet, in the folder with its keys: the operators whose signatures agents accept.
+The signers list of a fleet, in the folder with its keys. It contains the operators whose signatures agents accept.
 
     trust.json   the root's public key and the newest signers list, signed; not secret
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 FILE = "trust.json"
 
 MAX_AGE_S = 3 * 86_400
-"""For lists of new fleets: how long nodes rely on a list after the last timestamp. It covers a weekend."""
+"""
+The maximum age for lists of new fleets: the seconds for which nodes rely on a list after the last timestamp. It covers a weekend.
+"""
 
 
 class Signers:
@@ -100,7 +102,7 @@ class Signers:
             raise InputError(f"{self._path}: the signers list cannot be used: {err}") from err
 
     def add(self, signer: Signer) -> SignersList:
-        """Add an operator's key to the list. Other keys of the same operator stay."""
+        """Add an operator's key to the list. Other keys of the same operator are kept."""
         return self._change(lambda old: {"signers": (*old.signers, signer)})
 
     def remove(self, keys: Sequence[str]) -> SignersList:
@@ -116,7 +118,7 @@ class Signers:
         """
         Let agents and controllers accept unsigned messages for this many seconds.
 
-        0 ends this. From then on, decisions also ignore unsigned data that nodes store about themselves.
+        With 0, they are refused from now on, and decisions also ignore unsigned data that nodes store about themselves.
         """
         until = _now_ms() + seconds * 1000 if seconds else 0
         signed_state = {"signed_state": True} if not seconds else {}
@@ -126,7 +128,7 @@ class Signers:
         """
         Let nodes rely on the list for this many seconds after the last timestamp. 0 removes the limit.
 
-        From now on administrators sign timestamps, including those whose entries were written by an earlier version.
+        From now on, all administrators may sign timestamps, including those whose entries were written by an earlier version.
         """
         return self._change(
             lambda old: {
@@ -169,7 +171,7 @@ class Signers:
 
 
 def build_signer(name: str, key: str, role: Role, expires: int | None = None) -> Signer:
-    """Return an operator's entry in the list: the role that the broker also has, signed by the root."""
+    """Return an operator's entry in the list, with the same role as on the broker."""
     return Signer(
         name=name,
         key=key,
@@ -188,7 +190,7 @@ def build_signer(name: str, key: str, role: Role, expires: int | None = None) ->
 
 
 async def published(bucket: KeyReader, at_least: int = 0) -> SignedText | None:
-    """Return the list that nodes read, or None if none was published. `at_least` is a revision that is known to be stored."""
+    """Return the list that nodes read, or None if none was published. `at_least` is a revision that has been stored."""
     entry = await bucket.get(SIGNERS_KEY, at_least)
     if entry is None:
         return None

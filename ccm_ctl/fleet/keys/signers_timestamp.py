@@ -1,9 +1,10 @@
 """
-Renewal of the signers list's timestamp (`ccm_agent.bus.signatures.timestamp`), and of the snapshot that it names.
+Renew the signers list's timestamp (`ccm_agent.bus.signatures.timestamp`) and its snapshot.
 
-Every `ccmctl` whose operator may sign timestamps renews the timestamp in passing, when half of the list's maximum age has
-passed. It confirms a list only if the root signed it and this operator has not seen a newer one. It signs no snapshot with a
-lower number than the previous one. Otherwise, a broker that was restored from a backup could get older ones confirmed.
+Every `ccmctl` command of an operator who may sign timestamps also renews the timestamp if half of the list's maximum age has
+passed. It confirms a list only if the root signed it and this operator has not seen a newer one. It does not sign a snapshot with
+lower numbers than the previous one. Otherwise, a broker that was restored from a backup could get older lists and documents
+confirmed.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ LOOK_S = 600
 """The minimum interval, in seconds, between two checks on one machine, because a check makes two requests."""
 
 LEAST_MAX_AGE_S = 3600
-"""The minimum value of the maximum age. A shorter one could expire between two checks."""
+"""The minimum value, in seconds, of the maximum age. A lower maximum age could pass between two checks."""
 
 RENEW_WITHIN_S = 60.0
-"""How long, in seconds, a finished command waits for the renewal, which reads all documents."""
+"""The maximum time, in seconds, that a finished command waits for the renewal, which reads all documents."""
 
 
 class RenewalState(StrEnum):
@@ -69,7 +70,7 @@ async def read_newest(
         trust: The trust block of the operator's credentials.
         least: The highest number seen so far.
         now_ms: The time.
-        at_least: A revision that is known to be stored.
+        at_least: A revision that has been stored.
 
     Raises:
         ProtocolError: The root has not signed the list, or a newer list has been seen.
@@ -94,7 +95,7 @@ async def read_confirmed(bucket: KeyReader, signers: SignersList, *, now_ms: int
     Return the published timestamp, or None if there is none.
 
     Raises:
-        ProtocolError: It is not signed by an operator to whom this list gives the right.
+        ProtocolError: It is not signed by an operator with this right in the list.
     """
     entry = await bucket.get(TIMESTAMP_KEY)
     if entry is None:
@@ -113,18 +114,19 @@ async def renew(
     begins_anew: bool = False,
 ) -> RenewalState:
     """
-    Renew the timestamp if this operator may, and half of the list's maximum age has passed.
+    Renew the timestamp if this operator may sign it, and half of the list's maximum age has passed.
 
     Args:
         fleet: The fleet.
         connection: The connection.
         seen: The newest lists and documents that this operator has seen of the fleet.
-        at_least: A revision of the list that is known to be stored.
-        is_forced: Whether to renew it now.
+        at_least: A revision of the list that has been stored.
+        is_forced: Whether to renew it even if it is not due.
         begins_anew: Whether to build the snapshot only from the stored documents, and ignore what was seen before.
 
     Raises:
-        BusError: The broker is away or refuses, or its signers list, timestamp or snapshot is older than one seen before.
+        BusError: The broker is unreachable or refuses the write, or its signers list, timestamp or snapshot is older than one
+            seen before.
     """
     trust, signatory, bucket = fleet.trust, fleet.signatory, fleet.signers
     if trust is None or signatory is None or bucket is None:
@@ -151,7 +153,7 @@ async def renew(
         pieces=before.pieces if before is not None else (),
         restarted=issued if begins_anew else before.restarted if before is not None else 0,
     )
-    # a new list does not change the documents, of which there may be many
+    # the documents, of which there may be many, do not change with a new list
     bases: list[Base] = [Authored.confirmation()]
     numbers: dict[str, int] | None = None
     if is_forced or begins_anew or not is_recent or not timestamp.pieces:
@@ -171,7 +173,7 @@ async def renew(
 
 
 def _remember(seen: SeenSigners, root: str, issued: int, body: bytes, numbers: dict[str, int] | None) -> None:
-    """Store the signed timestamp. Without numbers, the snapshot is the previous one."""
+    """Store the signed timestamp. Without numbers, the snapshot has not changed."""
     seen.note_timestamp(root, issued, digest_of(body))
     if numbers is not None:
         seen.note_snapshot(root, KnownSnapshot(timestamp=issued, numbers=numbers))
@@ -179,7 +181,7 @@ def _remember(seen: SeenSigners, root: str, issued: int, body: bytes, numbers: d
 
 @contextlib.asynccontextmanager
 async def renewing(fleet: Fleet, connection: Connection) -> AsyncIterator[None]:
-    """Renew the timestamp in passing: at the end of the block, and at intervals during a long block. Never raises an error."""
+    """Renew the timestamp at the end of the block, and at intervals during a long block. Errors of the renewal are not raised."""
     if fleet.trust is None or fleet.signatory is None:
         yield
         return

@@ -27,7 +27,7 @@ from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.whole_file import create_file
 
 QUIET_S = 1.0
-"""If no answer arrives for this many seconds, all servers are assumed to have answered."""
+"""If no answer arrives within this many seconds, all servers are assumed to have answered."""
 
 _APPLIED = 200
 _ASKER = "ccmctl-servers"
@@ -72,7 +72,7 @@ async def audit_connection(settings: BusSettings, keys: Keys) -> AsyncIterator[C
     Open a connection in the account of the audit stream that may only create this stream.
 
     Raises:
-        BusError: The broker cannot be reached, or does not know the account yet.
+        BusError: The broker cannot be reached, or does not have the account yet.
         NotFoundError, InputError: `audit.seed` is not in the folder, or is not usable.
     """
     made = await asyncio.to_thread(keys.audit_maker, _AUDIT_MAKER, int(time.time()) + _VALID_S)
@@ -85,7 +85,7 @@ async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str
     Send the JWTs of accounts to the running servers. They apply them immediately, and close connections that are no longer
     allowed.
 
-    A server reads its configuration when it restarts, so `nats-security.conf` must be updated by then.
+    A server reads its configuration when it restarts. `nats-security.conf` must be updated before that.
 
     Args:
         settings: The address of the broker.
@@ -139,7 +139,7 @@ async def ask_servers(connection: Connection, subject: str, question: object = N
     """
     Return the answer of each server. `question` is sent as JSON, or unchanged if it is text.
 
-    If the server has no cluster, it is the only one, so the function returns after its answer.
+    A server without a cluster is the only one. The function then returns after its answer.
 
     Raises:
         BusUnavailableError: No server answered.

@@ -1,8 +1,9 @@
 """
-X.509 certificates with ed25519 keys: the parts of RFC 5280 and RFC 8410 that the authority of one fleet needs.
+X.509 certificates with ed25519 keys. This module implements the parts of RFC 5280 and RFC 8410 that the authority of one fleet
+needs.
 
-This module exists because no dependency of this program can make certificates. `openssl` is missing on many small hosts, and a
-library would add a compiled dependency to each agent, because both ship in the same distribution. Tests check each field with
+It exists because no dependency of this program can create certificates. `openssl` is missing on many small hosts. A library would
+add a compiled dependency to each agent, because agent and controller are in the same distribution. Tests check each field with
 `openssl` and Python's `ssl`.
 """
 
@@ -203,7 +204,7 @@ def _der(tag: int, *parts: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return the tag and content of each value in DER data. Raises ValueError if the data ends too early."""
+    """Yield the tag and content of each value in DER data. Raises ValueError if the data end too early."""
     at = 0
     while at < len(data):
         tag, size, begin = data[at], data[at + 1], at + 2

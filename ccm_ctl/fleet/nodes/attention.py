@@ -1,4 +1,4 @@
-"""The nodes and rollouts that need an operator's attention, and their order."""
+"""Find the nodes and rollouts that need an operator's attention, and their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 PAUSED, UNDRIVEN = "paused", "not driven"
-"""States of rollouts that wait for an operator: paused, or without a process that drives them."""
+"""States of rollouts that need an operator: paused, or without a process that drives them."""
 
 ORDER = (
     condition.FAILED, condition.DUPLICATE, condition.CLOCK, condition.REFUSED, condition.PLANS_ONLY, condition.STOPPED,
@@ -25,10 +25,10 @@ ORDER = (
 """The states that need attention, worst first."""
 
 USUAL_ABSENCE = timedelta(minutes=10)
-"""A node that restarts is back within this time."""
+"""A node that restarts is usually online again within this time."""
 
 ROLLOUTS_READ = 20
-"""The maximum number of open rollouts that are read. An operator has few at a time."""
+"""The maximum number of open rollouts that are read. Usually there are only a few."""
 
 
 async def read_open_rollouts(fleet: Fleet) -> list[RolloutState]:
@@ -48,14 +48,16 @@ async def read_open_rollouts(fleet: Fleet) -> list[RolloutState]:
 
 
 def needs_attention(found: NodeCondition, now: datetime) -> bool:
-    """Whether a node needs an operator's attention. A node that is offline for a moment is probably restarting."""
+    """
+    Whether a node needs an operator's attention. A node that has been offline for less than USUAL_ABSENCE is probably restarting.
+    """
     if found.state == condition.OFFLINE:
         return found.heard is None or now - found.heard > USUAL_ABSENCE
     return found.state in ORDER
 
 
 def rollout_trouble(state: RolloutState, now: datetime) -> str:
-    """Return PAUSED or UNDRIVEN, or "" for a rollout that needs no operator."""
+    """Return PAUSED or UNDRIVEN, or "" for a rollout that does not need an operator."""
     if state.phase is Phase.PAUSED:
         return PAUSED
     is_driven = state.lease is not None and state.lease.until > now

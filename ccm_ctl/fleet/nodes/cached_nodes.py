@@ -1,8 +1,8 @@
 """
 The records and presences of all nodes, from a cache. A command reads only the changes since the previous command.
 
-The result equals a full read. No message remains for keys that expired or were purged, so the current keys of the stream are
-also read. A stream that was restored from a backup has other messages at the same sequences. This is detected by the time of
+The result equals a full read. The current keys of the stream are also read, because keys that expired or were purged leave no
+message. A stream that was restored from a backup has different messages at the same sequences. This is detected by the time of
 its first later message and by the newest unchanged entry.
 """
 
@@ -23,12 +23,12 @@ from ccm_ctl.fleet.nodes.stored_nodes import KINDS, CachedEntries, StoredNodes
 log = logging.getLogger(__name__)
 
 LEAST_ENTRIES = 2_000
-"""With fewer entries, reading them is faster than maintaining a file."""
+"""With fewer entries than this, reading them is faster than maintaining a file."""
 
 REWRITE_SHARE = 50
 """
-The file is written again if more than one in this many entries has changed. Then reading the changes costs as much as writing
-it.
+The file is written again if more than one in this many entries has changed. From this share on, reading the changes costs as much
+as writing the file.
 """
 
 ADDED_MOST = 1_000
@@ -107,7 +107,8 @@ class CachedNodes:
 
     async def _read_since(self, kind: str, known: EntryParts) -> _Changes:
         """
-        Return the changes to the cached entries of a kind, including deletions. Keys read by name may have later revisions.
+        Return the changes to the cached entries of a kind, including deletions. Keys that are read by name may have later
+        revisions than `up_to`.
 
         Raises:
             _ForeignError: The cached entries are from another stream.
@@ -145,7 +146,7 @@ class CachedNodes:
         )
 
     async def _check_stored(self, entry: KeyValueEntry) -> None:
-        """Check that an entry is in the stream. If the newest unchanged entry is, the earlier ones are too."""
+        """Check that an entry is in the stream. If the newest unchanged entry is in the stream, so are the earlier ones."""
         try:
             stored = await self._bucket.newest(entry.key)
         except BusError as err:
@@ -156,7 +157,7 @@ class CachedNodes:
     async def _keep(
         self, created: str, stored: StoredNodes, count: int, limits: dict[str, int] | None = None
     ) -> None:
-        """Write the entries to the file, up to the revision limit of their kind. Without `limits`, write all."""
+        """Write the entries to the file, up to the revision limit of their kind, or all of them without `limits`."""
 
         def is_kept(entry: KeyValueEntry) -> bool:
             return not limits or entry.revision <= limits[entry.key.partition(".")[0]]

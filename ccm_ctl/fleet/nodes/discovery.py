@@ -1,4 +1,4 @@
-"""Find the nodes that a selector matches, and the scopes of a request that reaches them."""
+"""Find the nodes that match selectors, and the scopes of a request that reaches them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class TargetSpec(Struct, frozen=True, kw_only=True):
     Attributes:
         targets: Selectors, of which at least one must match.
         where: An expression that must also be true.
-        everybody: All nodes, requested explicitly.
+        everybody: Whether all nodes were requested explicitly.
         limit: The maximum number of nodes. 0: no limit.
-        node: Only this one of the target nodes. The request's scope still follows from the targets. "": all of them.
+        node: Restricts the targets to this node. The request's scope still follows from the targets. "": no restriction.
     """
 
     targets: tuple[str, ...] = ()
@@ -65,7 +65,8 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
     Args:
         fleet: The fleet.
         wish: The nodes that the operator selected.
-        is_whole: Whether the inventory must contain all nodes. Otherwise, if the targets name nodes, only these nodes are read.
+        is_whole: Whether the inventory must contain all nodes. Otherwise, if the targets contain names of nodes, only these nodes
+            are read.
 
     Raises:
         UsageError: Nothing was specified. All nodes must be requested explicitly.
@@ -84,7 +85,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
     try:
         if names:
             inventory = await read_nodes(fleet, names)
-            # its message names similar nodes and counts matches, among all nodes
+            # the error message needs all nodes, for similar names and the number of matches
             with suppress(NoTargetError):
                 return inventory, await _select(fleet, inventory, wish, selectors, verifier, left_out)
             left_out = LeftOutReasons()
@@ -100,9 +101,9 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
 
 def _find_named(selectors: Sequence[Selector]) -> list[str]:
     """
-    Return the nodes that the selectors name. Empty if other nodes may match, or may receive the request.
+    Return the nodes whose names are in the selectors. Empty if other nodes may match, or may receive the request.
 
-    An unnamed older agent would interpret a pattern differently, so patterns require the records of all agents.
+    Selectors with patterns require the records of all agents, because older agents interpret patterns differently.
     """
     if not all(selector.nodes and not selector.patterns for selector in selectors):
         return []
@@ -135,9 +136,9 @@ async def _select_verified(
     """
     Resolve the targets using only entries that nodes and operators signed. See `resolve`.
 
-    If assigned facts decide whether a node is selected, they are verified first, because forged facts must not exclude a node
-    either. Then the selected nodes are verified. If unverified entries are dropped, other nodes may be selected, and these are
-    verified next.
+    If assigned facts decide whether a node is selected, they are verified first. Otherwise, forged facts could exclude a node.
+    Then the selected nodes are verified. If this drops unverified entries, other nodes may be selected, which are then verified
+    as well.
     """
     changed = []
     for node in _find_decided(inventory, wish, selectors):
@@ -156,7 +157,7 @@ async def _select_verified(
 
 
 def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> Iterator[Node]:
-    """Return the nodes that are selected only because of their assigned facts, or only without them."""
+    """Yield the nodes for which assigned facts decide whether they are selected."""
     from ccm_agent.templates.selector import parse_where
 
     where = parse_where(wish.where) if wish.where else None
@@ -222,7 +223,8 @@ def narrowed(targets: Sequence[str], nodes: Sequence[str]) -> list[str]:
 
 def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:
     """
-    Return the scopes of a request. For each selector: the nodes it names, or its first equality on a routed fact, or all.
+    Return the scopes of a request. Each selector results in the nodes that it names, in its first equality on a routed fact, or
+    in all nodes.
 
     A fact is used only if every matching node routes it, because a node with an unrouted fact does not subscribe to that scope.
     """
@@ -250,9 +252,10 @@ def _find_fact_scope(selector: Selector, nodes: Sequence[Node]) -> str:
 
 def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
     """
-    Return the scope for an assignment or schedule, which also applies to future matching nodes.
+    Return the scope for an assignment or schedule, which also applies to nodes that match later.
 
-    If a node is named, this is the node's scope. Otherwise it is that of the first equality on a fact that all route, or `all`.
+    If the targets name a node, this is the scope of the node. Otherwise, it is the scope of the first equality on a fact that all
+    matching nodes route, or `all`.
     """
     from ccm_agent.templates.selector import parse_selector
 
@@ -281,7 +284,7 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
         try:
             if where.matches(node.name, node.facts):
                 found[name] = node
-        # the facts of one node must not prevent the selection of all other nodes
+        # the facts of one node must not prevent the selection of the other nodes
         except SelectorLimitError as err:
             too_costly = err
     if not found and too_costly is not None:

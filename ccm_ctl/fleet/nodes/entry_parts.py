@@ -1,8 +1,8 @@
 """
 The format of the cache file of nodes: parts with entries, followed by an index with the digest of each part.
 
-A part is decoded only when one of its entries is needed. So a list of many nodes can show its first row without the time and
-the memory for all of them.
+A part is decoded only when one of its entries is needed. Therefore a long list of nodes can show its first rows quickly, and does
+not need memory for all nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AT_ONCE = 500
 """The number of entries in one part."""
 
 SIZE_LIMIT_BYTES = 1 << 30
-"""The maximum size of a part. It exceeds AT_ONCE entries of the size that the broker allows."""
+"""The maximum size of a part. It is more than AT_ONCE entries of the largest size that the broker allows."""
 
 _MAGIC = b"ccm nodes 2\n"
 _DIGEST = hashlib.sha256
@@ -40,7 +40,7 @@ _PART = msgspec.msgpack.Decoder(list[StoredEntry])
 
 
 class TornFileError(Exception):
-    """The file is incomplete. The text names the missing part."""
+    """The file is incomplete. The error text names the missing part."""
 
 
 class Part(Struct, frozen=True, gc=False):
@@ -64,10 +64,10 @@ class _StoredIndex(Struct, frozen=True, array_like=True):
 
 class EntryIndex(Struct, frozen=True, kw_only=True):
     """
-    The information about entries that is available without decoding them. Each entry has a place, starting at 0.
+    The information about entries that is available without decoding them. Each entry has a place, counted from 0.
 
     Attributes:
-        created: When the stream was created, as the broker formats it. Another stream has other entries.
+        created: When the stream was created, in the broker's format. Another stream has other entries.
         keys: Their keys, by place.
         revisions: Their revisions, by place.
         moments: When they were written, by place, in microseconds since 1970.
@@ -83,7 +83,7 @@ class EntryIndex(Struct, frozen=True, kw_only=True):
     parts: list[Part]
 
     def created_at(self, place: int) -> datetime:
-        """Return when an entry was written."""
+        """Return the time at which an entry was written."""
         return _EPOCH + self.moments[place] * _UNIT
 
 
@@ -133,7 +133,7 @@ class EntryParts:
 
 def write_parts(created: str, entries: Iterable[KeyValueEntry]) -> Iterator[bytes]:
     """
-    Return the content of a file with these entries.
+    Yield the content of a file with these entries.
 
     Raises:
         ValueError: A key cannot be stored.

@@ -2,8 +2,8 @@
 Groups: selectors that are saved under a name, for use as `--targets @NAME`.
 
 A group is a signed document, `group.<name>` in CCM_TRUST. Only operators with `--admin` may write it, because it determines the
-nodes of other operators' commands. The controller replaces a group by its selectors before it resolves them. So stored
-requests, assignments and schedules contain no groups, and changing a group does not affect them (ADR 47).
+nodes of other operators' commands. The controller replaces groups by their selectors before it resolves targets. Stored requests,
+assignments and schedules therefore contain no groups, and changing a group does not affect them (ADR 47).
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ LENGTH_LIMIT = 16_000
 """The maximum total length of a group's selectors, in characters."""
 
 EXPANDED_LIMIT = 100
-"""The maximum number of selectors after expanding one selector with groups. The selectors of several groups are combined."""
+"""
+The maximum number of selectors that replace one selector with groups. If it contains several groups, their selectors are
+combined.
+"""
 
 
 class GroupDocument(Struct, frozen=True):
@@ -59,7 +62,7 @@ class TargetGroup(Struct, frozen=True, kw_only=True):
         name: Its name.
         targets: The selectors, of which at least one must match.
         written_by, time, message: The author, the time and the reason.
-        unverified: Why its signature is not valid. "": it is valid. No command selects nodes with an unverified group.
+        unverified: The reason why its signature is not valid. "": it is valid. Commands refuse an unverified group.
     """
 
     name: str
@@ -170,7 +173,9 @@ async def remove_group(fleet: Fleet, name: str) -> None:
 
 
 def _combine(written: str, selector: Selector, groups: dict[str, TargetGroup]) -> list[str]:
-    """Return the selectors for one selector with groups: each combination of one selector per group with the other terms."""
+    """
+    Return the selectors that replace one selector with groups. Each combines its other terms with one selector of every group.
+    """
     named = [groups[term.key].targets for term in selector.terms if term.is_group]
     if not named:
         return [written]
@@ -182,13 +187,13 @@ async def _read(fleet: Fleet, patterns: Sequence[str]) -> list[Judged]:
     try:
         entries = await _bucket(fleet).matching(patterns)
     except (BusSetupError, NotFoundError):
-        return []  # the broker of an earlier version lacks the bucket
+        return []  # a broker that was set up by an earlier version lacks the bucket
     snapshot = StoredSnapshot(fleet, await open_reader(fleet))
     return [await _judge(_bucket(fleet), snapshot, entry) for entry in entries]
 
 
 async def _judge(bucket: DocumentBucket, snapshot: StoredSnapshot, newest: KeyValueEntry) -> Judged:
-    """Judge a group with its history, because an earlier revision that was written again has a valid signature."""
+    """Judge a group using its history, because an earlier revision that was written again also has a valid signature."""
     entries = await bucket.history(newest.key)
     judged, _ = await snapshot.judge_history(TRUST_BUCKET, newest.key, entries or [newest])
     return judged[-1]

@@ -1,8 +1,8 @@
 """
 The nodes of a fleet, as described by their entries on the broker.
 
-Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, and remains expected until it is
-removed. Assigned facts apply immediately, even if the node has not received them yet.
+Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, but remains in the inventory until
+it is removed. Assigned facts apply immediately, even if the node has not received them yet.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 FACTS_AT_ONCE = 200
-"""Keys per request. The number is limited because replies are large."""
+"""The maximum number of keys per request. The number is limited because replies are large."""
 
 AT_ONCE = 500
 """The number of nodes whose entries are decoded together."""
 
 NAMED_LIMIT = 1_000
-"""With more nodes than this, reading all entries is cheaper than naming each of them."""
+"""With more nodes than this, reading all entries is faster than requesting each node by name."""
 
 
 async def read_inventory(fleet: Fleet) -> Inventory:
@@ -54,7 +54,7 @@ async def read_inventory(fleet: Fleet) -> Inventory:
 
 class NodeReader:
     """
-    Reads the nodes that `read_inventory` returns in parts, so that a long list does not need memory for all of them.
+    Reads the nodes of `read_inventory` in parts, so that a long list does not need memory for all of them.
 
     Attributes:
         names: Their names, in natural order.
@@ -141,7 +141,7 @@ async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
 
 
 async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
-    """Read `gathered` of only these nodes, because facts are large."""
+    """Read `gathered` for these nodes only, because facts are large."""
     wanted = [f"facts.{name}" for name in names]
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
         for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
@@ -152,9 +152,9 @@ async def read_verified_facts(
     fleet: Fleet, inventory: Inventory, names: Iterable[str]
 ) -> AsyncIterator[Node]:
     """
-    Return these nodes with `gathered`. Unverified data are left out, and the operator is warned at the end.
+    Yield these nodes with `gathered`. Unverified data are left out, and the operator is warned at the end.
 
-    FACTS_AT_ONCE nodes are read together. A caller who clears `gathered` again does not need memory for all facts.
+    FACTS_AT_ONCE nodes are read together. The caller can clear `gathered` of a node after use to save memory.
     """
     verifier, left_out, wanted = await make_node_verifier(fleet), LeftOutReasons(), list(names)
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
@@ -168,7 +168,7 @@ async def read_verified_facts(
 
 
 async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
-    """Return the two agents with one identity that last reported the duplicate."""
+    """Return the two agents that use the identity of a node, according to the last report of the duplicate."""
     found: dict[DuplicateIdentity, bool] = {}
     for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
         try:

@@ -1,7 +1,7 @@
 """
 The file in which `ccmctl` caches the entries of nodes for its next command.
 
-It contains the broker's answers with their signatures, and is not trusted more than the broker: each command verifies the
+It contains the broker's answers with their signatures. It is not trusted more than the broker, so each command verifies the
 entries that it uses. A file is ignored without an error if it is incomplete, or if another user owns it or can write to it.
 """
 
@@ -26,7 +26,7 @@ from ccm_ctl.fleet.nodes.entry_parts import EntryParts, TornFileError, write_par
 log = logging.getLogger(__name__)
 
 ABANDONED_S = 600
-"""The age, in seconds, at which the unfinished file of a killed command is removed."""
+"""The age, in seconds, after which the unfinished file of a killed command is removed."""
 
 _NEW = ".new-"
 
@@ -67,9 +67,9 @@ class InventoryFile:
         Replace the file. A reader sees either the old file or the complete new one.
 
         Args:
-            created: When the stream was created, as the broker formats it.
-            entries: The entries, in the order in which they will be read. If a source of them is incomplete, the old file is
-                kept.
+            created: When the stream was created, in the broker's format.
+            entries: The entries, in the order in which they will be read. If the entries cannot be read completely, the old file
+                is kept.
         """
         try:
             with contextlib.suppress(FileExistsError):
@@ -115,7 +115,7 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 def _opened_file(folder: int, name: str) -> IO[bytes]:
-    # non-blocking, because a named pipe may have no writer
+    # non-blocking, because the file may be a named pipe without a writer
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.fdopen(os.open(name, flags, dir_fd=folder), "rb")
     try:

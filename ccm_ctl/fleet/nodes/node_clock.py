@@ -1,4 +1,4 @@
-"""The clock difference of a node, and the limit beyond which it is a problem."""
+"""The clock difference of a node, and the limits for it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.wire import NodeRecord, Presence
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60, 300
-"""A greater clock difference is reported. Nodes accept signed requests from clocks that are up to five minutes ahead."""
+"""
+Clock differences, in seconds, from which a warning or a problem is reported. Nodes accept signed requests from clocks that are up
+to five minutes ahead.
+"""
 
 
 def clock_off_s(presence: Presence, created: datetime) -> float | None:
     """
-    Return by how many seconds a node's clock was ahead of the broker's when the broker stored this heartbeat. None: unknown.
+    Return the seconds by which a node's clock was ahead of the broker's when the broker stored this heartbeat. None: unknown.
     """
     return (presence.time - created).total_seconds() if presence.time is not None else None
 
 
 def find_wrong_clock(record: NodeRecord | None, off_s: float, *, is_mistimed: bool) -> str:
     """
-    Return why the clock of a node is wrong, or "" if there is no sign of that.
+    Return why the clock of a node is wrong, or "" if it seems to be right.
 
     Args:
         record: Its record. Without signatures, the clock does not matter.
-        off_s: By how much the clock is ahead of the broker's.
-        is_mistimed: Whether the node signed its presence for a time other than now.
+        off_s: The seconds by which the clock is ahead of the broker's.
+        is_mistimed: Whether the node's presence has a valid signature for a time other than now.
     """
     if record is not None and record.wrong_clock:
         return record.wrong_clock

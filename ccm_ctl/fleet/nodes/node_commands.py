@@ -1,8 +1,9 @@
 """
-Commands to nodes that are not runs: to disable or enable them, which nodes answer immediately, and to converge now.
+Commands to nodes that are not runs. Nodes answer commands to disable or enable them immediately. The other command makes nodes
+converge now.
 
-While a node converges, it reports this every few seconds, and it answers at the end. If a node falls silent, the request is
-repeated. An agent that was restarted starts again, and an agent whose answer was lost repeats it.
+While a node converges, it sends progress reports every few seconds, and it answers at the end. If a node falls silent, the
+request is repeated. An agent that was restarted then starts again, and an agent whose answer was lost repeats the answer.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from ccm_ctl.fleet.runs.gather import NAMED_AT_ONCE, Reply, ask
 from ccm_ctl.fleet.runs.run import ANSWER_WITHIN_S, LOST_AFTER_S, RESENDS, resend_after_s
 
 TURN_S = 0.5
-"""How often, in seconds, the time limits are checked."""
+"""The interval, in seconds, at which time limits are checked."""
 
 NOTHING = "nothing"
 """State of a node without manifests or assignments to converge on."""
 DONE = "done"
-"""State of a node that has converged but whose results were lost in transit."""
+"""State of a node that has converged, but whose results were lost in transit."""
 LOST = str(NodeState.LOST)
 SILENT = str(NodeState.UNREACHABLE)
 OFFLINE = str(NodeState.OFFLINE)
@@ -67,8 +68,8 @@ async def send_command(
         protocol: NODE_DISABLE or NODE_ENABLE.
         resolved: The nodes. Offline nodes cannot be reached.
         why: The reason.
-        until: When disabled nodes are enabled again, or when locks end. None: when an operator enables them.
-        lock: Locks or unlocks resources instead. It contains its own reason.
+        until: When disabled nodes are enabled again, or when locks end. None: until an operator enables or unlocks them.
+        lock: A lock for resources, to send instead. It contains its own reason.
 
     Returns:
         The answers by node, and the nodes that did not answer.
@@ -97,7 +98,7 @@ class NodeConvergence(Struct, frozen=True, kw_only=True):
     Attributes:
         node: The node.
         state: The worst state of its results, or NOTHING, DONE, LOST, SILENT, OFFLINE or REFUSED.
-        reason: The reason, if the state alone is not enough.
+        reason: The reason, if the state is not self-explanatory.
         results: The result for each manifest and assignment.
     """
 
@@ -109,8 +110,8 @@ class NodeConvergence(Struct, frozen=True, kw_only=True):
 
 class _Waiting(Struct):
     """
-    A node that has not ended: whether it has accepted, when its last message arrived, and whether the request was repeated
-    since.
+    A node that has not ended. The fields are whether it has accepted, when its last message arrived, and whether the request was
+    repeated since then.
     """
 
     has_accepted: bool = False
@@ -120,7 +121,7 @@ class _Waiting(Struct):
 
 class Convergences:
     """
-    The answers of nodes to one request to converge. It does no I/O: its input is messages and the time.
+    The answers of nodes to one request to converge. This class does no I/O: its input is messages and the time.
 
     Attributes:
         ended: The nodes that have ended, by name.
@@ -139,7 +140,7 @@ class Convergences:
 
     @property
     def is_done(self) -> bool:
-        """Whether no node is still waited for."""
+        """Whether all nodes have ended."""
         return not self._waiting
 
     def heard(self, name: str, said: object, now: float) -> None:
@@ -195,13 +196,13 @@ async def converge(
     on_turn: Callable[[Convergences], None],
 ) -> list[NodeConvergence]:
     """
-    Make nodes converge now, and wait for the end.
+    Make nodes converge now, and wait until they have ended.
 
     Args:
         fleet: The bus.
         resolved: The nodes.
         why: The reason, or "".
-        limit_s: The maximum time to wait. 0: only until the nodes have accepted or refused.
+        limit_s: The maximum time to wait. 0: wait only until the nodes have accepted or refused.
         on_turn: Called twice a second and at the end.
 
     Returns:

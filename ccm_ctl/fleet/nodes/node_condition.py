@@ -1,10 +1,10 @@
 """
 The condition of a node in one word. Only this function decides it.
 
-Lists, `why`, `top`, the fleet page and the page of a node all use it, so they agree. `why` and the page of a node also query
-the node's agent and pass the answer to the same function as additional evidence.
+Lists, `why`, `top`, the fleet page and the page of a node all use it, so they show the same state. `why` and the page of a node
+also query the node's agent, and pass the answer to the same function as additional evidence.
 
-A state that hides others takes precedence: for an offline node, it is unknown whether it still fails.
+A state that hides others takes precedence. For example, it is unknown whether an offline node still fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEANINGS = {
 """The states, worst first, with their meanings as keys of `clikit.table.COLORS`."""
 
 HEARTBEAT_TTL_S = 180
-"""The lifetime of heartbeats from agents that do not report it: three intervals of a minute."""
+"""The lifetime of heartbeats from agents that do not report it. It is three times the usual interval of one minute."""
 
 
 class AgentAnswer(Struct, frozen=True, kw_only=True):
@@ -47,11 +47,11 @@ class AgentAnswer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_silent: Whether there was no answer.
-        refuses_requests: Whether there was no answer, and the agent refused a request a moment ago.
+        refuses_requests: Whether there was no answer, but the agent recently refused a request.
         run: Its current run, or "".
-        refused_facts: Why it refuses its assigned facts.
-        disk: Why it cannot write its state.
-        undelivered: Why its events are not sent.
+        refused_facts: The reason why it refuses its assigned facts.
+        disk: The reason why it cannot write its state.
+        undelivered: The reason why its events are not sent.
     """
 
     is_silent: bool = False
@@ -64,13 +64,13 @@ class AgentAnswer(Struct, frozen=True, kw_only=True):
 
 class NodeCondition(Struct, frozen=True, kw_only=True):
     """
-    The state of a node, with the assignment and run concerned.
+    The state of a node, with the affected assignment and run.
 
     Attributes:
         state: A key of MEANINGS.
         detail: The problem in a few words. "": the state is sufficient.
-        assignment: The assignment concerned, or "".
-        run: The run concerned, or "".
+        assignment: The affected assignment, or "".
+        run: The affected run, or "".
         heard: When the broker received its last heartbeat or, for an offline node, when it was last online. None: unknown.
         is_late: Whether it is present but has missed a heartbeat, so that the shown data may be old.
     """
@@ -134,7 +134,7 @@ def last_heartbeat(node: Node) -> datetime | None:
 def _decide(
     node: Node, standings: Mapping[str, NodeStanding], answer: AgentAnswer | None, *, is_late: bool
 ) -> tuple[str, str, NodeStanding | None]:
-    """Return the state, the problem, and the assignment concerned."""
+    """Return the state, the problem, and the affected assignment."""
     record = node.record
     if not node.is_present:
         return (OFFLINE if record is not None else NEVER_SEEN), "", None
@@ -219,7 +219,7 @@ def _current_run(node: Node, answer: AgentAnswer | None) -> str:
 
 
 def _last_there(node: Node, standings: Mapping[str, NodeStanding]) -> datetime | None:
-    """Return when an offline node disconnected or was last seen."""
+    """Return the time at which an offline node disconnected or was last seen."""
     for one in standings.values():
         if one.away is not None and one.away.since is not None:
             return one.away.since

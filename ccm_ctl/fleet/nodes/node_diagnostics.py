@@ -1,7 +1,7 @@
 """
-Collect everything about one node: its record, last events, answer, and assignments.
+Collect the available information about one node: its record, last events, answer and assignments.
 
-This makes a few direct gets and one request, and reads no data of other nodes.
+This needs a few direct gets and one request, and does not read data of other nodes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ ROLLOUTS_READ = 20
 """The maximum number of open rollouts whose nodes are read."""
 
 REFUSED_LATELY_S = 600.0
-"""A silent agent that refused a request within this time, or in the future by its clock, is assumed to refuse this one too."""
+"""
+A silent agent is assumed to have refused the query if it refused another request within this time, or at a future time by its
+clock.
+"""
 
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
@@ -61,7 +64,7 @@ class WaitingRun(Struct, frozen=True):
 
 
 class Backlog(Struct, frozen=True):
-    """Events that the node has not been able to send yet, and why it cannot write them to disk; "" if it can."""
+    """Events that the node has not been able to send yet, and the reason why it cannot write them to disk ("" if it can)."""
 
     events: int = 0
     bytes: int = 0
@@ -69,7 +72,7 @@ class Backlog(Struct, frozen=True):
 
 
 class LocalManifest(Struct, frozen=True):
-    """A manifest in the node's configuration: last result, problem of its source, next run."""
+    """A manifest in the node's configuration, with its last result, the problem of its source, and its next run."""
 
     name: str = ""
     digest: str = ""
@@ -78,7 +81,7 @@ class LocalManifest(Struct, frozen=True):
 
 
 class PolicyState(Struct, frozen=True):
-    """The policy of the node: the file's digest and the number of rules, or why it is not usable."""
+    """The policy of the node: the file's digest and the number of rules, or the reason why it is not usable."""
 
     digest: str = ""
     rules: int = 0
@@ -91,12 +94,13 @@ class Status(Struct, frozen=True, kw_only=True):
 
     Attributes:
         run, name: The current run, or "".
-        stopping: The operator who stopped that run, which ends after its current resource. "": nobody, or the agent is older.
+        stopping: The operator who stopped that run, which ends after its current resource. "": nobody has stopped it, or the
+            agent is older.
         progress: Its progress.
         waits_for: Locks that the run waits for, each with its holder.
         waiting: Queued runs.
-        spool, trouble: The number of unsent events, and why they are not sent.
-        refused_facts: Why it refuses its assigned facts.
+        spool, trouble: The number of unsent events, and the reason why they are not sent.
+        refused_facts: The reason why it refuses its assigned facts.
         manifests: The manifests in its own configuration.
         policy: The node's policy, or None.
         last_run, last_state, last_time: Its newest finished run.
@@ -139,11 +143,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: Record, presence and assigned facts.
-        told: The agent's newest event of each kind, by the word: `startup`, `shutdown`, `refused`.
-        heard_of: When it was last heard from. None: never.
+        told: The agent's newest event of each kind: `startup`, `shutdown` and `refused`.
+        heard_of: The time of its last message. None: there is none.
         twins: The agents that use its identity, if there are two.
         starts, summaries: The first and last events of its last run, and of the last run of each assignment, by run ID.
-        recorded: The runs without a start event in the stream that are in an operator's records.
+        recorded: The runs that have no start event in the stream, but are in an operator's records.
         standing: The stored assignments that apply to it, by name.
         judged: Its state for each assignment.
         answer: The full answer of its agent. None: no answer.
@@ -231,7 +235,7 @@ def _answer(evidence: Evidence, now: datetime) -> AgentAnswer | None:
 
 
 async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
-    """Return the node, and when it last wrote anything other than a heartbeat."""
+    """Return the node, and the time of its last write other than a heartbeat."""
     check_node(name)
     node, written = Node(name=name), None
     for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
@@ -258,7 +262,7 @@ def _decoded(entry: KeyValueEntry, kind: type[T]) -> T | None:
     try:
         return decode_foreign(entry.value, kind)
     except msgspec.MsgspecError:
-        return None  # an unreadable record explains nothing, but a missing answer will
+        return None  # an unreadable record is not used; a missing answer shows the problem
 
 
 async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
@@ -278,7 +282,7 @@ def _wanted_runs(node: Node) -> list[str]:
 
 
 async def _read_recorded(fleet: Fleet, runs: Iterable[str]) -> frozenset[str]:
-    """Return the runs that are in an operator's records."""
+    """Return those of the runs that are in an operator's records."""
     patterns = [f"*.{run}.request" for run in runs]
     entries = await fleet.runs.matching(patterns) if patterns else []
     return frozenset(entry.key.split(".")[1] for entry in entries)
@@ -322,7 +326,7 @@ async def _read_assignments(fleet: Fleet, node: Node) -> Assignments:
 
 
 async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
-    """Return the agent's answer if it is online. The number of query rounds is limited."""
+    """Return the agent's answer, if it is online, and the result of the query. The number of attempts is limited."""
     if not node.is_present:
         return None, NOT_ASKED
     meant = TargetSet(nodes=[node.name], offline=[], scopes=[node_scope(node.name)], targets=[])
@@ -343,7 +347,7 @@ def read_status(answer: dict[str, Any] | None) -> Status:
 
 
 def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None:
-    """Add the run that has ended since to a node's record. The agent's answer is newer than the record."""
+    """Update a node's record with the newest finished run from the agent's answer. The answer is newer than the record."""
     if record is None or status.last_time is None or not is_id(status.last_run):
         return record
     if record.last_time is not None and status.last_time <= record.last_time:

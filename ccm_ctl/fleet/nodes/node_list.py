@@ -1,5 +1,5 @@
 """
-The nodes of a list with their states, read in parts, so that the first rows do not need the time and memory for all of them.
+Read the nodes of a list with their states in parts. The first rows appear quickly, and memory for all nodes is not needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NodeList:
 
     async def parts(self) -> AsyncIterator[list[ListedNode]]:
         """
-        Read all nodes, AT_ONCE at a time. Earlier parts are released.
+        Yield all nodes in parts of AT_ONCE. Earlier parts are released.
 
         Raises:
             BusError: The broker does not answer.

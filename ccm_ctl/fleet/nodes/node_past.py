@@ -1,8 +1,8 @@
 """
-One node's past, from the stream of events: its sessions in order of time, and the state of each resource.
+The history of one node from the stream of events: its sessions in order of time, and the state of each resource.
 
-The stream has an event for each resource that changed, failed, was skipped or refreshed. Stable resources are only counted. So
-the state of a resource is that of its newest event. A resource without an event has not changed since the beginning of the
+The stream has an event for each resource that changed, failed, was skipped or refreshed. Stable resources are only counted. The
+state of a resource is therefore that of its newest event. A resource without an event has not changed since the beginning of the
 stream. Events that are not from the node are ignored.
 """
 
@@ -68,7 +68,7 @@ class PastSession(Struct, kw_only=True):
 
     @property
     def applies(self) -> bool:
-        """Whether it may have changed something: it is not a plan and not only health checks."""
+        """Whether it may have changed something, because it is neither a plan nor only health checks."""
         ends = (self.start, self.summary)
         return not any(end is not None and (end.noop or end.health_check_only) for end in ends)
 
@@ -78,7 +78,7 @@ class PastSession(Struct, kw_only=True):
         return next((end.manifest for end in (self.start, self.summary) if end and end.manifest), "")
 
     def take(self, heard: AgentMessage, verdict: Verdict | None) -> None:
-        """Add an event, or only flag it if it is forged. Does not search other events, because a node may send many."""
+        """Add an event, or only flag it if it is forged. Other events are not searched, because a node may send many."""
         said = heard.said
         if verdict in BAD or self.verdict is None:
             self.verdict = verdict
@@ -94,7 +94,7 @@ class PastSession(Struct, kw_only=True):
 
 
 class PastAgentEvent(Struct, frozen=True, kw_only=True):
-    """An event of the agent about itself, its time of storage, and the verdict on it."""
+    """An event of the agent about itself, the time at which it was stored, and the verdict on it."""
 
     time: datetime
     event: AgentEvent
@@ -103,7 +103,7 @@ class PastAgentEvent(Struct, frozen=True, kw_only=True):
 
 class NodePast(Struct, kw_only=True):
     """
-    The past of a node, oldest first.
+    The history of a node, oldest first.
 
     Attributes:
         entries: Its sessions, and the events of its agent about itself.
@@ -150,7 +150,7 @@ class PastManifest(Struct, kw_only=True):
 
     @property
     def silent(self) -> int:
-        """The number of resources without events, about which nothing else is known."""
+        """The number of resources without events. Nothing else is known about them."""
         total = self.session.summary.total_resources if self.session.summary else 0
         return max(total - len(self.resources), 0)
 
@@ -159,7 +159,7 @@ async def read_past(
     fleet: Fleet, node: str, since: datetime | None = None, until: datetime | None = None
 ) -> NodePast:
     """
-    Return the past of a node, from the stream.
+    Return the history of a node, from the stream.
 
     Args:
         fleet: The bus.
@@ -195,7 +195,7 @@ async def read_past(
 
 async def read_session(fleet: Fleet, node: str, run: str) -> PastSession | None:
     """
-    Return one session of a node, or None if the stream has none of its events.
+    Return one session of a node, or None if the stream has no events of it.
 
     Raises:
         UsageError: This is not a valid node name.
@@ -205,13 +205,13 @@ async def read_session(fleet: Fleet, node: str, run: str) -> PastSession | None:
     times = [event.time for event in stored if event.time is not None]
     if not times:
         return None
-    # other events of the node in this time are also read, because all of them are in the same chain
+    # other events of the node in this period are also read, because all of its events are in the same chain
     past = await read_past(fleet, node, min(times), max(times))
     return next((one for one in past.sessions if one.run == run and not one.is_empty), None)
 
 
 def find_states(past: NodePast) -> dict[str, PastManifest]:
-    """Return the state of each resource at the end of a past, by manifest. Plans and health checks change nothing."""
+    """Return the newest state of each resource, by manifest. Sessions that only plan or check health are ignored."""
     manifests: dict[str, PastManifest] = {}
     for session in past.sessions:
         if not session.applies or session.is_empty:

@@ -33,8 +33,8 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
         time: The time of that event, by the node's clock.
         run: The run of that event.
         error: The error messages. Empty: it did not fail.
-        output: The end of its command's output.
-        noop_message: What a real run would have done.
+        output: The last part of its command's output.
+        noop_message: The change that a real run would have made.
         changes: The number of changes.
         changed: The time of the last change. None: there is none in the events that were read.
         corrective: Whether the last change corrected drift.
@@ -54,7 +54,7 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
 
 
 async def read_resources(fleet: Fleet, node: str) -> list[ResourceStatus]:
-    """Return the resources of a node that have events within LOOK_BACK, by origin and name."""
+    """Return the resources of a node with events within LOOK_BACK, sorted by origin and name."""
     found: dict[tuple[str, str], ResourceStatus] = {}
     origins: dict[str, str] = {}
     kept: deque[StoredEvent] = deque(maxlen=EVENTS_READ)

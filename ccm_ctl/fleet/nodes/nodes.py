@@ -1,4 +1,4 @@
-"""The nodes of a fleet, and the target nodes of a command. `inventory` reads nodes, `discovery` selects them."""
+"""The nodes of a fleet, and the target nodes of a command. The module `inventory` reads nodes, and `discovery` selects them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ class Node(Struct, kw_only=True, gc=False):
 
     Attributes:
         name: Its identity.
-        record: Its own record. None: it never connected.
+        record: Its own record. None: it has never connected.
         presence: Its presence key. None: it is offline.
         assigned: Facts that an operator assigned.
         gathered: All its facts, if they were read.
-        written: When it last wrote its record, at least once an hour. None: it never did.
+        written: When it last wrote its record. A running agent writes it at least once an hour. None: it has never written a
+            record.
         heard: When the broker received its last heartbeat. None: it is offline.
-        clock_off_s: By how many seconds its clock was ahead of the broker's at that time. None: it is offline.
+        clock_off_s: The seconds by which its clock was ahead of the broker's at that time. None: it is offline.
         entries: Its entries that were read, by kind: `node`, `presence`, `facts` or `assigned`. They are kept until verified.
-        signs: Whether it signed an entry that was verified. If so, an unsigned entry is not from this node.
+        signs: Whether one of its verified entries is signed. If so, unsigned entries are not from this node.
         unverified: The kinds of entries whose signature is not valid, each with the reason. See `node_state.judge_node`.
-        is_mistimed: Whether the node signed its presence for a time other than now.
+        is_mistimed: Whether its presence has a valid signature for a time other than now.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Node(Struct, kw_only=True, gc=False):
 
     @property
     def is_asked(self) -> bool:
-        """Whether requests are sent to it. A node whose clock is wrong refuses them with that reason."""
+        """Whether requests are sent to it. A node with a wrong clock also gets them, and refuses them with that reason."""
         return self.is_present or self.is_mistimed
 
     @property
     def wrong_clock(self) -> str:
-        """Why its clock is wrong, or "" if there is no sign of that."""
+        """The reason why its clock is wrong, or "" if it seems to be right."""
         return find_wrong_clock(self.record, self.clock_off_s or 0.0, is_mistimed=self.is_mistimed)
 
     @property
@@ -71,20 +72,20 @@ class Node(Struct, kw_only=True, gc=False):
 
     @property
     def unverified_note(self) -> str:
-        """Its unverified entries, each with the reason, or ""."""
+        """Its unverified entries with the reasons, as text, or ""."""
         kinds = sorted(self.unverified.items())
         return "; ".join(f"{_KIND_NAMES.get(kind, kind)}: {reason}" for kind, reason in kinds)
 
     @property
     def state(self) -> str:
-        """`present`, `offline`, or `expected` for a node with assigned facts that never connected."""
+        """`present`, `offline`, or `expected` (it has assigned facts, but has never connected)."""
         if self.is_present:
             return "present"
         return "offline" if self.record else "expected"
 
     @property
     def routed(self) -> dict[str, Any]:
-        """Facts that can be used in a request's scope, by dotted path, as the node itself routes them now."""
+        """Facts that the node currently routes, by dotted path. They can be used in a request's scope."""
         return dict(self.record.facts) if self.record else {}
 
     @property
@@ -155,7 +156,9 @@ class TargetSet(Struct, frozen=True, kw_only=True):
 
 
 def suggest_node(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the end of an error about an unknown node: the most similar known name, or the command that lists them."""
+    """
+    Return the end of an error message about an unknown node: the most similar known name, or the command that lists the nodes.
+    """
     near = nearest(word, known)
     return f", did you mean {prefix}{near}?" if near else "; see `ccmctl node list`"
 

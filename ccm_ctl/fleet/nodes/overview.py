@@ -1,4 +1,4 @@
-"""The whole fleet at one moment: the nodes, the assignments, and the state of each node for each assignment."""
+"""Read the whole fleet at one moment: the nodes, the assignments, and the state of each node for each assignment."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def judge_nodes(
 
 
 async def read_conditions(fleet: Fleet, inventory: Inventory, nodes: list[Node]) -> dict[str, NodeCondition]:
-    """Return the state of these nodes of an inventory, by name."""
+    """Return the states of these nodes of an inventory, by name."""
     return await (await ConditionReader.open(fleet)).read(inventory, nodes)
 
 
@@ -113,7 +113,7 @@ class ConditionReader:
         return cls(fleet, await read_assignments(fleet))
 
     async def read(self, inventory: Inventory, nodes: list[Node]) -> dict[str, NodeCondition]:
-        """Return the state of these nodes of an inventory, by name."""
+        """Return the states of these nodes of an inventory, by name."""
         await self._assignments.fill_in(self._fleet, inventory)
         standings = await judge_nodes(self._fleet, nodes, self._assignments, self._data, self._goodbyes_left)
         absent = sum(not node.is_present and node.record is not None for node in nodes)
@@ -124,7 +124,7 @@ class ConditionReader:
 
 async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:
     """
-    Return the target nodes of an overview. Facts that selectors need are read, and stored with the nodes.
+    Return the target nodes of an overview. Facts that selectors need are read and stored in the nodes.
 
     Raises:
         SelectorError: A selector does not parse.
@@ -145,6 +145,6 @@ async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) 
 
 
 async def read_all_facts(fleet: Fleet, overview: FleetOverview) -> None:
-    """Read the gathered facts of the nodes of an overview that are not known yet."""
+    """Read the gathered facts of the nodes of an overview, except those that were already read."""
     nodes = overview.inventory.nodes
     await read_facts(fleet, overview.inventory, [name for name, node in nodes.items() if not node.gathered])

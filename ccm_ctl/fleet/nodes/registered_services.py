@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 class KnownService(Struct, frozen=True, kw_only=True):
     """
-    A service that a node has registered, or one that has ended but is still in the registry.
+    A service that a node has registered. It may have ended and still be in the registry.
 
     Attributes:
         cluster, service, protocol, address, port, priority, annotations: The fields of its entry. If it has ended, only the
             first four.
-        ttl: How long the entry lasts without renewal. "": the broker decides.
+        ttl: The lifetime of the entry without renewal. "": the broker's default.
         time: When it was last registered or renewed, or when it ended.
         is_gone: Whether it has ended.
-        reason: Why it ended, as the broker reports it: `MaxAge`, `Remove` or `Purge`.
+        reason: The broker's reason for its end: `MaxAge`, `Remove` or `Purge`.
     """
 
     cluster: str
@@ -66,7 +66,7 @@ class RegisteredServices:
         return await read(self._connection, REGISTRATION, RegistrationQuery())
 
     async def kv_get(self, bucket: str, key: str) -> bytes | None:
-        """Not used by gates, which have no `kvGet`."""
+        """Refuse the read. Gates have no `kvGet`."""
         raise NotImplementedError(f"a gate cannot read {key} of {bucket}")
 
 

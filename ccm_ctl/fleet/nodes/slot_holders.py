@@ -28,8 +28,8 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
     Attributes:
         slot: The name of the slot.
         state: The state that the node wrote.
-        position: Its place in the queue, from 1. 0: it holds the slot, or is not valid.
-        unverified: Why the entry is not from its node. Nodes ignore such an entry. "": it is from its node.
+        position: Its place in the queue, from 1. 0: it holds the slot, or the entry is not valid.
+        unverified: The reason why the entry is not from its node. Nodes ignore such an entry. "": it is from its node.
     """
 
     slot: str
@@ -39,7 +39,7 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
 
     @property
     def is_holder(self) -> bool:
-        """Whether the node holds the slot, according to other nodes."""
+        """Whether other nodes treat the node as a holder of the slot."""
         return self.state.entry.is_held and not self.unverified
 
     def fields(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ async def read_slots_of(fleet: Fleet, node: str) -> list[NodeSlot]:
 
 
 def find_locks(inventory: Inventory, now: datetime) -> list[tuple[str, str, ResourceLock | Disabled]]:
-    """Return the current locks by node: node, resource or WHOLE_NODE, and the lock."""
+    """Return the current locks in the order of the nodes, each with its node and its resource (or WHOLE_NODE)."""
     found: list[tuple[str, str, ResourceLock | Disabled]] = []
     for name, node in sorted(inventory.nodes.items()):
         if node.record is None:

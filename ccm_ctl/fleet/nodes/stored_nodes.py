@@ -1,4 +1,7 @@
-"""The entries of all nodes in the order of their names. The reader of a long list loads only some at the same time."""
+"""
+The entries of all nodes, in the order of the nodes' names. For a long list, only some of the entries are in memory at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ log = logging.getLogger(__name__)
 KINDS = ("node", "presence")
 
 INSERTED_MOST = 1_000
-"""Up to this many names are inserted into a sorted list one by one. With more, the list is sorted again."""
+"""Up to this many names are inserted into a sorted list one by one. For more names, the list is sorted again."""
 
 
 class CachedEntries(Struct, frozen=True, kw_only=True):
@@ -79,10 +82,10 @@ class StoredNodes:
 
     def entries(self, is_kept: Callable[[KeyValueEntry], bool]) -> Iterator[KeyValueEntry]:
         """
-        Return all entries that `is_kept` accepts, including deletions, in the order for a file.
+        Yield all entries that `is_kept` accepts, including deletions, in the order for a file.
 
         Raises:
-            TornFileError: They cannot be read.
+            TornFileError: The cache file is incomplete.
         """
         places = self._cached.places if self._cached is not None else {}
         names = {_name(key) for keys in (places, self._entries) for key in keys}
@@ -140,7 +143,7 @@ def add_names(known: list[str], others: Iterable[str]) -> list[str]:
 
 
 def _cached_names(cached: CachedEntries) -> Iterator[str]:
-    """Return the names of nodes whose newest entries are in the file, in file order. Some may be repeated."""
+    """Yield the names of nodes whose newest entries are in the file, in the order of the file. Names may occur more than once."""
     index = cached.parts.index
     for place, key in enumerate(index.keys):
         if key in cached.places and place not in index.deleted and is_node(name := _name(key)):

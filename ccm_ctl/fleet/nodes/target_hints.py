@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def explain_no_match(text: str, selector: Selector, inventory: Inventory) -> str:
-    """Name the term that matched no node, and similar values."""
+    """Return a text that names the term without a match, and similar values."""
     everybody = list(inventory.nodes.values())
     for term in selector.terms:
         if not any(term.matches(node.name, node.facts) for node in everybody):
@@ -49,7 +49,7 @@ def _near_term(term: Any, inventory: Inventory) -> str:
 
 
 def _known_keys(inventory: Inventory) -> set[str]:
-    """Return the paths of all facts, down to the second level."""
+    """Return the paths of all facts on the first two levels."""
     keys: set[str] = set()
     for node in inventory.nodes.values():
         keys |= set(node.routed)

@@ -1,8 +1,8 @@
 """
 Open rollouts and runs on the nodes of another rollout.
 
-Each rollout counts only its own nodes, so the limits of two rollouts do not apply together while both are in progress on the
-same nodes. A rollout does not start or continue while another one is in progress there, unless an operator agrees.
+Each rollout counts only its own failures. If two rollouts are in progress on the same nodes, neither limits the total. A rollout
+does not start or continue while another one is in progress there, unless an operator agrees.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST = 20
 """The maximum number of rollouts returned. Each is loaded with its nodes."""
 
 NAMED = 3
-"""The maximum number of nodes that a message names."""
+"""The maximum number of nodes named in a message."""
 
 
 class ConcurrentRolloutError(RunError):
@@ -39,7 +39,7 @@ class ConcurrentRollout(Struct, frozen=True, kw_only=True):
 
     Attributes:
         record, state: Its run and its state.
-        nodes: The nodes that both rollouts have, sorted.
+        nodes: The nodes that are in both rollouts, sorted.
         is_in_progress: Whether it can start further nodes: it is not paused, and it has a driver or waits for a rollout server.
     """
 
@@ -64,7 +64,7 @@ async def find_concurrent_rollouts(
     try:
         open_runs = await store.open_runs()
     except BusDeniedError:
-        return []  # these credentials cannot read rollouts
+        return []  # these credentials do not permit reading rollouts
     for run in open_runs:
         if len(found) == MOST:
             break

@@ -3,7 +3,7 @@ The driver of a rollout: it follows the run, and starts the next nodes.
 
 At each turn it stores the next state before it sends a request. It holds a lease, so that two drivers cannot send at the same
 time. When a driver dies, no further node starts. After the lease expires, another driver continues from the stored state. It
-repeats the request for nodes that were asked and have not ended. This is safe because an agent applies a run once.
+repeats the request for nodes that already got it and have not ended. This is safe because an agent applies a run once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_S = 1.0
-"""How often, in seconds, a driver that stores nothing reads the orders of operators."""
+"""The interval, in seconds, at which a driver that stores nothing reads the orders of operators."""
 
 SENT_AT_ONCE = 64
 """The maximum number of requests in transit to the broker at the same time."""
@@ -97,7 +97,7 @@ class RolloutDriver:
 
     Attributes:
         state: The rollout as this driver last stored or read it.
-        orders: The orders for the rollout, in stored order, including those that are not valid.
+        orders: The orders for the rollout, in the order in which they were stored, including invalid ones.
         disturbance: Why a state that another program wrote was replaced instead of accepted, or "".
     """
 
@@ -178,7 +178,7 @@ class RolloutDriver:
         complete = self._driving.complete
         if complete is None:
             return True
-        # from here on an abort is refused, so it cannot occur between this step and the end
+        # an abort is now refused, so it cannot occur between this step and the end
         if not self.state.is_completing and not await self._try_store(
             replace(self.state, is_completing=True)
         ):
@@ -259,7 +259,9 @@ class RolloutDriver:
         self._check_lease()
 
     async def _ask_forgotten(self) -> None:
-        """Send the request to nodes that only the stored state lists as asked: the reply to the last write was lost."""
+        """
+        Send the request to nodes that are listed as asked only in the stored state, because the reply to the last write was lost.
+        """
         nodes = self._run.nodes
         forgotten = [
             *(
@@ -309,8 +311,8 @@ class RolloutDriver:
         Send the request to each of these nodes.
 
         Raises:
-            BusDeniedError: The broker refuses it and would refuse every further attempt of this operator, so the rollout is
-                paused.
+            BusDeniedError: The broker refuses the request, and would refuse further attempts of this operator. The rollout is
+                therefore paused.
         """
         if not await self._try_release(nodes):
             return
@@ -323,7 +325,7 @@ class RolloutDriver:
 
     async def _try_release(self, nodes: Sequence[str]) -> bool:
         """
-        Do the necessary work before the request is sent to nodes. If it fails, the rollout pauses, and a resume tries again.
+        Do the work that must precede the request to these nodes. If it fails, the rollout is paused. A resume tries again.
         """
         if self._driving.release is None or not nodes:
             return True
@@ -373,7 +375,7 @@ class RolloutDriver:
 
 
 def _not_obeyed(found: StoredRollout, own: RolloutState) -> str:
-    """Return why a driver does not accept the state that is stored in place of its own. "": it accepts it."""
+    """Return why a driver does not accept a state that has replaced its own. "": the driver accepts it."""
     judged = found.judged
     if isinstance(judged, Unverified):
         return judged.reason

@@ -21,10 +21,10 @@ LENGTH_LIMIT = 4096
 """The maximum length of a gate in characters."""
 
 COUNTED = {state: state.value for state in NodeState if state.is_final and state is not NodeState.SKIPPED}
-"""The name under which a gate reads the number of nodes in a state. No node is skipped before a gate is evaluated."""
+"""The name that a gate uses for the number of nodes in each state. No node is skipped before a gate is evaluated."""
 
 HEALTH = ("ok", "warning", "critical", "unknown")
-"""Results of health checks that a gate can read below `health`."""
+"""Results of health checks that a gate can read in `health`."""
 
 REGISTRATIONS = "registrations"
 
@@ -56,7 +56,7 @@ def check_gate(text: str) -> None:
     Refuse a gate whose result is constant.
 
     Raises:
-        UsageError: It is not valid (see `parse_gate`), or it uses no result, so it is always true or always false.
+        UsageError: It is not valid (see `parse_gate`), or it does not depend on any result.
     """
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
@@ -94,7 +94,7 @@ def evaluate_gate(
 
 
 def seen(variables: Mapping[str, Any], text: str) -> str:
-    """Return the values of the names in a gate, such as `failed 2, health.critical 1`."""
+    """Return the values of the variables in a gate, such as `failed 2, health.critical 1`."""
     parts = [f"{name} {value}" for name, value in variables.items() if name != "health" and name in text]
     parts += [
         f"health.{name} {value}" for name, value in variables["health"].items() if f"health.{name}" in text

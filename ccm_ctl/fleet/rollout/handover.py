@@ -34,11 +34,11 @@ VALID_MS = 30 * 86_400_000
 """How long after its start, in milliseconds, servers can drive a rollout."""
 
 IDLE = timedelta(days=1)
-"""The longest time that a rollout may be without a driver. Nodes remember for this time that they carried out its request."""
+"""The longest time that a rollout may be without a driver. For this time, nodes remember that they have executed its request."""
 
 _SIGNED_ACTIONS = {"exec": "run commands", "assign": "write assignments", "rotate": "rotate secrets"}
 """
-Actions that a server takes only for a rollout signed by an operator. The right to write rollouts does not include these rights.
+Actions that a server executes only for a rollout signed by an operator. The right to write rollouts does not include them.
 """
 
 
@@ -47,7 +47,7 @@ def check_can_hand_over(fleet: Fleet, action: str) -> None:
     Check that a server would drive a rollout with this action for this operator.
 
     Raises:
-        UsageError: A server would not, because the fleet does not use signatures.
+        UsageError: A server would not drive it, because the fleet does not use signatures.
     """
     what = _SIGNED_ACTIONS.get(action)
     if what is not None and (fleet.trust is None or fleet.signatory is None):
@@ -93,7 +93,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
         Whether the request may be sent to each node separately. False: it may be sent only to the scopes of the record.
 
     Raises:
-        SignatureError: No operator with this right signed it.
+        SignatureError: It is not signed by an operator with this right.
         RunError: It was stopped, has ended, or was without a driver for too long.
         ProtocolError: It runs a command or writes an assignment, and the fleet does not use signatures.
     """
@@ -124,7 +124,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
 
 
 def _lacking_right(signer: Signer, record: RunRecord, server: str) -> str:
-    """Return why a server may not send the request of a record for an operator. "": it may."""
+    """Return why a server may not send the request of a record for an operator. "": the server may send it."""
     reason = refuse_request(signer, record, server)
     return f"{signer.name} handed it over, and {reason}" if reason else ""
 
@@ -155,7 +155,7 @@ def _check_recent(state: RolloutState, record: RunRecord, handed: datetime, now:
     """
     Check that the rollout was not without a driver for longer than nodes remember its request.
 
-    A broker can restore an earlier state of the rollout. After that time, its nodes would carry out the request again.
+    A broker can restore an earlier state of the rollout. After that time, its nodes would execute the request again.
 
     Raises:
         RunError: It was without a driver for too long.

@@ -1,9 +1,9 @@
 """
 Decide which states and orders of a rollout are valid.
 
-Every operator with `--apply` can write the state of every rollout. So a state is valid only if its signer may send the
-rollout's request to all of its scopes. An order is valid if its author may do that. For a pause or an abort, the right to stop
-the run is sufficient. Invalid states and orders have no effect.
+Every operator with `--apply` can write the state of every rollout. A state is therefore valid only if its signer may send the
+rollout's request to all of its scopes. The same right is required of the author of an order. For a pause or an abort, the right
+to stop the run is sufficient. Invalid states and orders have no effect.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class RolloutJudge:
         self._record = record
 
     def refuse_driver(self, signer: Signer) -> str:
-        """Return why an operator may not drive the rollout. "": the operator may."""
+        """Return why an operator may not drive the rollout. "": the operator may drive it."""
         return "has no record" if self._record is None else refuse_request(signer, self._record)
 
     def refuse_order(self, signer: Signer, kind: OrderKind) -> str:
-        """Return why an operator may not give this kind of order. "": the operator may."""
+        """Return why an operator may not give this kind of order. "": the operator may give it."""
         if self._record is None:
             return "has no record"
         reason = refuse_request(signer, self._record)
@@ -76,7 +76,7 @@ class RolloutJudge:
         )
 
     def orders(self, entries: Iterable[KeyValueEntry]) -> list[GivenOrder]:
-        """Judge orders, in the order in which they were stored. Orders that cannot be read are left out."""
+        """Judge orders in the sequence in which they were stored. Unreadable orders are left out."""
         found = (self._order(entry) for entry in sorted(entries, key=lambda one: one.revision))
         return [order for order in found if order is not None]
 
@@ -112,7 +112,7 @@ def name_author(operator: str, user: str) -> str:
 
 
 def hold(state: RolloutState, reason: str) -> RolloutState:
-    """Return how an unverified state is shown to operators: paused, because no driver accepts it."""
+    """Return an unverified state in the form that operators see: paused, because no driver accepts it."""
     return replace(
         state,
         phase=Phase.PAUSED,

@@ -1,5 +1,6 @@
 """
-The lease of a rollout's driver: its holder, whether the holder is still alive, and how to wait until the lease expires.
+The lease of a rollout's driver. The module returns its holder and whether the holder is still alive, and can wait until the lease
+expires.
 
 A driver renews its lease every few seconds. The times are from the driver's clock.
 """
@@ -21,16 +22,16 @@ LEASE_S = 20.0
 """Seconds after which another driver may continue the rollout of a dead driver."""
 
 RENEW_S = 5.0
-"""How often, in seconds, a driver renews its lease."""
+"""The interval, in seconds, at which a driver renews its lease."""
 
 MISSED_S = 8.0
 """A driver that has not renewed its lease for this many seconds is probably dead."""
 
 LOOK_S = 0.5
-"""How often, in seconds, a command reads the lease while it waits for the lease to expire."""
+"""The interval, in seconds, at which a waiting command reads the lease."""
 
 LONGEST_S = 3 * LEASE_S
-"""The maximum time that a command waits. A lease can be longer if clocks differ, or if it is forged."""
+"""The maximum time that a command waits, in seconds. A lease can be longer if clocks differ, or if it is forged."""
 
 
 def held(state: RolloutState, now: datetime) -> Lease | None:

@@ -2,9 +2,8 @@
 Orders for rollouts: pause, resume, promote and abort, by an operator with the right to give them.
 
 The order is signed and stored under the operator's own keys. An operator who may drive the rollout also stores the resulting
-state, on the condition that no driver has stored another state. So no node starts after an abort was accepted, even if the
-driver is an older version that reads no orders. If the operator may only stop the run, the driver stores the state. If the
-driver is dead, the next driver does.
+state, on the condition that no driver has stored another state. No node starts after an abort was accepted, even if the driver is
+an older version that does not read orders. If the operator may only stop the run, the current or next driver stores the state.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ccm_ctl.fleet.runs.run_again import find_author
 from ccm_ctl.fleet.runs.run_signatures import read_verifier
 
 OBEYED_WITHIN_S = 10 * READ_S
-"""How long to wait for a driver to apply an order, if the operator cannot store the state."""
+"""The time limit, in seconds, for a driver to apply an order, if the operator cannot store the state."""
 
 ABORTED_WITH_RUN = "the run was stopped"
 
@@ -71,7 +70,7 @@ class Orders:
             detaches: Returns whether the state is handed over to the rollout servers.
 
         Raises:
-            RunError: The run is not a rollout, the operator may not give this order, or it is not possible now. Nothing has
+            RunError: The run is not a rollout, the operator may not give this order, or it is not possible now. Nothing was
                 changed.
         """
         run = self._recorded.record.run
@@ -105,7 +104,7 @@ class Orders:
         return await self._store.change(run, change, base=self._base(), sequence=sequence, ends=self._ends)
 
     def _is_spoiled(self, found: StoredRollout | None) -> bool:
-        """Whether the state of a rollout was replaced or removed, so that no driver can continue from it."""
+        """Whether the state of a rollout was removed or replaced by one that no driver accepts."""
         if self._fleet.signatory is None:
             return False
         return isinstance(found.judged, Unverified) if found is not None else self._recorded.is_on_record
@@ -126,7 +125,7 @@ class Orders:
         return hand_over(self._fleet, state, recorded.record, recorded.nodes, base=self._base())
 
     def _base(self) -> list[Base]:
-        """Return the base of the signature: this operator's own input, and the record."""
+        """Return the base of the signature: this operator's input and the record."""
         judged = self._recorded.judged
         return [judged] if isinstance(judged, Verified) else [Authored.from_arguments()]
 

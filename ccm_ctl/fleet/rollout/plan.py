@@ -26,7 +26,7 @@ WAVES_LIMIT = 100
 
 
 _NAMED_WAVES = 5
-"""The maximum number of a file's waves that are named in one line."""
+"""The maximum number of waves of a file that are named in one line."""
 
 
 class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,7 +118,7 @@ def plan_from_options(options: RolloutOptions, total: int) -> RolloutPlan:
 
 def check_budgets(budgets: Budgets, total: int, whose: str, suffix: str = "") -> None:
     """
-    Refuse a budget that could never stop the rollout. The exception is 100%, which means no limit.
+    Refuse a budget that could never stop the rollout, except 100%, which means no limit.
 
     Raises:
         UsageError: A budget could never stop it. The message names the option.
@@ -321,7 +321,7 @@ def plan_again(
     plan: RolloutPlan, order: Sequence[str], nodes: Sequence[str]
 ) -> tuple[RolloutPlan, list[str]]:
     """
-    Return the same waves with the remaining nodes, and these nodes in the order of the waves.
+    Return the waves of an earlier plan with the remaining nodes, and these nodes in the order of the waves.
 
     Args:
         plan: The plan of the rollout that is repeated.

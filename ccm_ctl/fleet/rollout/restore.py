@@ -1,9 +1,9 @@
 """
 Restore a rollout whose stored state is not valid, so that it can continue.
 
-Every operator with `--apply` can replace or remove the state of every rollout. While a driver is running, it stores its own
-state again. Otherwise, an operator who may drive the rollout restores it. The sources are the copies that drivers store under
-their own keys, which no other operator can write, and the reports of the nodes since then.
+Every operator with `--apply` can replace or remove the state of every rollout. A running driver stores its own state again.
+Without one, an operator who may drive the rollout restores the state. The sources are the copies that drivers store under their
+own keys, which no other operator can write, and later reports of the nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SILENT = frozenset(
         NodeState.LOST,
     }
 )
-"""States of a node that has reported nothing about the run."""
+"""States of nodes that have reported nothing about the run."""
 
 
 async def restore(store: RolloutStore, recorded: Recorded, ends: Mapping[str, NodeState]) -> None:

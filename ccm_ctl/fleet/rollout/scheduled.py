@@ -1,5 +1,5 @@
 """
-The schedule of a rollout: the stored definition, and its due starts.
+The schedule of a rollout: its stored definition and its due starts.
 
 Nodes do not receive it. The broker stores a start when it is due, and a rollout server reads the start (`starter`). The
 definition and the start have the same body and the signature of the operator who added the schedule.
@@ -30,7 +30,7 @@ class ScheduledRollout(Struct, frozen=True, kw_only=True):
 
     Attributes:
         request: The request that is sent to each node. Its run and times are set at each start.
-        scope: The scope of the target nodes when the schedule was added, for display.
+        scope: The scope of the target nodes when the schedule was added. It is only displayed.
         definition: The waves and limits. They are applied to the nodes that match when the start is due.
         start_within_s: Seconds after which a start is skipped if no server has begun it.
         deadline_s: Seconds after its request until which a node may start.
@@ -64,8 +64,8 @@ class DueRollout(Struct, frozen=True, kw_only=True):
 
 def find_due(stored: Iterable[Stored]) -> list[DueRollout]:
     """
-    Return the newest due start of each schedule, unless the schedule has changed since. A schedule with `@at` no longer exists
-    then.
+    Return the newest due start of each schedule, unless the schedule has changed since then. A schedule with `@at` no longer
+    exists after it was due.
 
     Args:
         stored: The newest message on each subject of `ROLLOUT_STARTS`.

@@ -15,7 +15,7 @@ def parse_size(text: str, option: str = "size") -> Size:
     Parse `10` or `25%`.
 
     Raises:
-        UsageError: It is neither, or more than 100%.
+        UsageError: It is neither, or it is more than 100%.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[2] and not match[3]):

@@ -1,9 +1,9 @@
 """
 Begin scheduled rollouts that are due. Every rollout server does this, but only one of them begins each start.
 
-A server makes the run and records it under an ID that no other operator knows yet. Then it claims the start: it writes the
-document of the schedule's starts, on the condition that no other server has written it since. The claim contains the whole
-state of the rollout, so any server can store it as a rollout (ADR 49).
+A server creates the run and records it under an ID that no other operator can know yet. It then claims the start by writing the
+document of the schedule's starts, on the condition that no other server has written it in the meantime. The claim contains the
+whole state of the rollout, so any server can store it as a rollout (ADR 49).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RolloutStarter:
                 await self._attempt(one.name, self._begin(one, stored))
 
     def _is_new(self, one: DueRollout, starts: ScheduleStarts) -> bool:
-        """Whether no server has decided about this start, and this server has not refused it."""
+        """Whether the start is still undecided: no server has recorded a result, and this server has not refused it."""
         decided = [start.due for start in starts.starts[:1]]
         decided += [moments[one.name] for moments in (self._refused, self._decided) if one.name in moments]
         return all(one.due > moment for moment in decided)
@@ -253,7 +253,7 @@ class RolloutStarter:
         self, one: DueRollout, stored: StoredStarts, launch: Launch, state: RolloutState
     ) -> None:
         """
-        Record the run, claim the start, and store the rollout.
+        Record the run, claim the start and store the rollout.
 
         Raises:
             RevisionError: Another server claimed the start. Nothing is recorded.
@@ -313,7 +313,7 @@ def _check_time(details: Mapping[str, str], one: DueRollout, taken: Sequence[dat
     Check that a start is at one of the signed times and later than the previous starts, and return this time. Blocking.
 
     Raises:
-        SignatureError: It is not.
+        SignatureError: It is not at such a time.
     """
     when, zone = details.get("when", ""), details.get("zone", "")
     try:

@@ -1,8 +1,8 @@
 """
 The results of the starts of scheduled rollouts, and the running rollout servers: `=schedule.*` and `=server.*` in CCM_RUNS.
 
-Operators with `--apply` may write these keys, as they may write those of rollouts. Therefore servers sign the starts. Only
-starts signed by an operator who may send the schedule's request are used.
+Operators with `--apply` may write these keys, as well as those of rollouts. Therefore servers sign the starts. Only starts signed
+by an operator who may send the schedule's request are used.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class StartsStore:
         self._bucket = fleet.runs
 
     async def look(self, name: str, rollout: ScheduledRollout) -> StoredStarts:
-        """Return the starts of a schedule. Empty if nothing is known."""
+        """Return the starts of a schedule. Empty if none are stored."""
         entry = await self._bucket.get(starts_key(name))
         if entry is None:
             return StoredStarts(name=name)
@@ -130,7 +130,7 @@ def add_start(starts: ScheduleStarts, start: ScheduledStart) -> ScheduleStarts:
 
 
 def place_of(fleet: Fleet) -> str:
-    """Return this operator and host, as text."""
+    """Return the name of this operator and host."""
     return f"{fleet.operator}@{socket.gethostname()}"
 
 

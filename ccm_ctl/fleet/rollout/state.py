@@ -1,9 +1,9 @@
 """
-The steps of a rollout, as pure functions: from the ends of nodes and the time, they return the nodes that run next.
+The steps of a rollout, as pure functions. They compute the nodes that run next from the results of nodes and the time.
 
 The state is a document in CCM_RUNS that every driver reads and writes with compare-and-set. A driver stores the document before
-it sends a request. So a pause by another operator takes effect before the next node, and a driver that replaces a dead one
-knows every node that may have the request. Requests can be repeated, because an agent applies a run once.
+it sends a request. A pause by another operator therefore takes effect before the next node, and a driver that replaces a dead one
+can read which nodes may have the request. Requests can be repeated, because an agent applies a run once.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _fill(
 
 
 def _paced(state: RolloutState, wave: Wave, began: datetime, now: datetime) -> int:
-    """Return how many more nodes of the wave may get the request now, if its requests are spread over a time."""
+    """Return how many more nodes of the wave may get the request now, if the wave's requests are spread over a period."""
     left = state.wave_end - state.asked
     if state.plan.splay_s <= 0:
         return left

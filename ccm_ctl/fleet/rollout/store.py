@@ -1,11 +1,11 @@
 """
 The documents of rollouts, `=rollout.<run>` in CCM_RUNS, and the orders of operators for them.
 
-One key contains the state and the driver's lease, and each write is a compare-and-set. So a driver with an old state cannot
-start a node: its write fails, and it reads the new state first. Operators with `--apply` may write these keys, so each state is
-signed by its author, and `judge` decides which states are accepted. Each order is also stored under a key that only its
-operator can write, so it is not lost when an older state is written back. A program that stores a state with a new wave or
-phase also stores a copy under such a key. `restore` uses these copies to recover a state that another operator replaced.
+One key contains the state and the driver's lease, and each write is a compare-and-set. A driver with an old state therefore
+cannot start a node: its write fails, and it must read the new state first. Operators with `--apply` may write these keys, so each
+state is signed by its author, and `judge` decides which states are accepted. Each order is also stored under a key that only its
+operator can write, so an order is not lost if an older state is restored. A program that stores a state with a new wave or phase
+also stores a copy under such a key. `restore` uses these copies to recover a state that another operator replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COPY = "rollout"
 """The kind of the key for a copy of the state, `<operator>.<run>.rollout`."""
 
 LONGEST_S = 10 * 366 * 86_400.0
-"""The longest wait in a rollout, in seconds. It is checked because operators with `--apply` write the input of a server."""
+"""The longest wait in a rollout, in seconds. The limit is checked because operators with `--apply` write the input of servers."""
 
 
 class StoredRollout(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class StoredRollout(Struct, frozen=True, kw_only=True):
         return self.obeyed([], {})
 
     def obeyed(self, sequence: Sequence[str], ends: Mapping[str, NodeState]) -> RolloutState:
-        """Like `state`, but a resume no longer counts the failures in `ends`. See `judge.obey`."""
+        """Return the state as `state` does, but a resume no longer counts the failures in `ends`. See `judge.obey`."""
         state = self.judged.value
         if isinstance(self.judged, Unverified):
             halts = [one for one in self.orders if one.order.order.is_halt]
@@ -104,7 +104,7 @@ class RolloutStore:
 
     async def need(self, run: str) -> tuple[RolloutState, int]:
         """
-        Like `read`, for a run that must be a rollout.
+        Read a run that must be a rollout. See `read`.
 
         Raises:
             RunError: The run is not a rollout.
@@ -114,7 +114,7 @@ class RolloutStore:
 
     async def require(self, run: str) -> StoredRollout:
         """
-        Like `look`, for a run that must be a rollout.
+        Return a rollout and its orders for a run that must be a rollout. See `look`.
 
         Raises:
             RunError: The run is not a rollout.
@@ -252,7 +252,7 @@ class RolloutStore:
         return sorted(found, reverse=True)
 
     async def open_stored(self, left_out: list[str] | None = None) -> list[StoredRollout]:
-        """Return the same rollouts as `open_rollouts`, with the verification and the orders of each rollout."""
+        """Return the same rollouts as `open_rollouts`, each with its verification and orders."""
         entries = await self._bucket.matching([f"{ROLLOUTS}.*"])
         found = (await self._judge(entries, "*", left_out if left_out is not None else [])).values()
         return sorted((one for one in found if not one.state.phase.is_over), key=lambda one: one.state.run)

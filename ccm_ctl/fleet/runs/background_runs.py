@@ -1,8 +1,8 @@
 """
 Runs that a server starts for its users, such as retries from the dashboard and plans from the studio.
 
-The server follows each run to its end. No stream stores the result of a node that refused or did not answer, so the process
-that follows the run records these results.
+The server follows each run to its end. No stream stores the result of a node that refused or did not answer, so the process that
+follows the run records these results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BackgroundRuns:
 
     Args:
         fleet: The bus.
-        at_once: The maximum number of runs in progress.
+        at_once: The maximum number of runs that are in progress at the same time.
         limit_s: Seconds after which nodes without a result are considered lost. None: the default limit.
         kept: The number of runs that `find` remembers, in progress or ended.
     """
@@ -108,7 +108,7 @@ class EndsWriter:
         self._stored_at = float("-inf")
 
     async def on_turn(self, news: list[News]) -> None:
-        """Collect the new ends. If the broker is unreachable, the next turn tries again."""
+        """Store new results, at most once per STORE_EACH_S. If the broker is unreachable, a later turn tries again."""
         if any(isinstance(one, StateChange) and one.state.is_final for one in news):
             self._is_stored = False
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Find a run of any operator or schedule: in the records, or in the stream of events."""
+"""Find a run of any operator or schedule, in the records or in the stream of events."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REFUSALS_LIMIT = 10_000
 """The maximum number of events read to find the refusals of all nodes."""
 
 SCOPES_LIMIT = 1000
-"""A stop is sent to each node's own subject for up to this many nodes, and to the subject of all nodes for more."""
+"""For up to this many nodes, a stop is sent to each node's own subject. For more, it is sent to the subject of all nodes."""
 
 
 async def find_run(fleet: Fleet, word: str) -> Recorded:
@@ -108,7 +108,7 @@ async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = N
     Describe a run from the stream in the form of a recorded run.
 
     If its schedule is still stored, the nodes that match the schedule now and have no session are also expected. They were
-    offline or refused the run.
+    offline, or they refused the run.
 
     Args:
         fleet: The bus.
@@ -231,7 +231,7 @@ def is_from(schedule: Schedule, time: datetime) -> bool:
 
 
 async def match_now(fleet: Fleet, schedule: Schedule) -> dict[str, bool]:
-    """Return the nodes that match a schedule now, and whether each is present."""
+    """Return the nodes that match a schedule now, each with whether it is present."""
     try:
         inventory, resolved = await resolve(fleet, requested_targets(schedule.request))
     except (NoTargetError, SelectorError):

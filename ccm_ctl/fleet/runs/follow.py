@@ -42,7 +42,8 @@ READ_EACH_LIMIT = 8
 
 HELD_LIMIT = 1000
 """
-The maximum number of messages kept for an unexpected node until it is known whether it may join. The rest are in the stream.
+The maximum number of messages kept for an unexpected node until it is decided whether the node may join. Further messages can be
+read from the stream.
 """
 
 LAST_TURNS = 10
@@ -64,9 +65,10 @@ class Follower:
         may_join: Whether an unexpected node may join the run (`fleet/runs/joining.py`).
         on_turn: Called after each turn with the news, which may be empty.
         proof: Decides which messages are valid. None: all are, because these credentials cannot verify messages.
-        returning: Finds nodes that come back while the run is in progress. They get the request then. None: they do not.
+        returning: Finds nodes that come back while the run is in progress. The request is then sent to them. None: they do not
+            get it.
         is_ended: Whether to stop following before every node has ended, for example when a rollout is paused.
-        goes_on: Whether to continue after every node has ended, for example when a rollout has a last step to do.
+        goes_on: Whether to continue after every node has ended, for example because a rollout has another step to do.
     """
 
     def __init__(

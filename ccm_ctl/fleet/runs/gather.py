@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NAMED_AT_ONCE = 2000
-"""The maximum number of nodes named in one request, because the message size is limited."""
+"""The maximum number of nodes named in one request. The message size is limited."""
 
 ASK_AGAIN_S = 1.0
 ROUNDS = 3
 """
-How often the request is sent, at intervals of ASK_AGAIN_S. A node that is silent one interval after the last time has not
-answered.
+The number of times that the request is sent, at intervals of ASK_AGAIN_S. The function waits for one more interval after the
+last.
 """
 
 

@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 T = TypeVar("T", RunRecord, RunState, RunTargets, RunEnds)
 
 PIECE_NODES = 2000
-"""Nodes per key, because the message size is limited."""
+"""The maximum number of nodes per key. The message size is limited."""
 
 NEWEST = "last"
-"""The word that stands for the operator's own newest run, in place of an ID."""
+"""The word that an operator can enter instead of an ID, for the operator's own newest run."""
 
 _TRIES, _UNHEARD = 10, (NodeState.PLANNED, NodeState.EXPECTED)
 _WRITTEN = "another program keeps writing its record; try again"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _REQUEST, _STATE, _TARGETS, _ENDS = "request", "state", "targets", "ends"
 _IS_PIECE = {_REQUEST: False, _STATE: False, _TARGETS: True, _ENDS: True}
-"""Kinds of keys, and whether each is split into numbered pieces."""
+"""The kinds of keys, each with whether it is split into numbered pieces."""
 
 _FORMER = ""
-"""Takes the place of the operator's token in keys of older controllers, which do not name the author."""
+"""Replaces the operator's token for keys of older controllers, which do not contain the author."""
 
 
 class UnknownRunError(RunError):
@@ -286,10 +286,10 @@ class History:
 
     async def newest_first(self, left_out: list[str]) -> AsyncIterator[tuple[RunRecord, RunState, str, str]]:
         """
-        Return all runs, newest first: request, progress, closing operator, and why the record does not verify.
+        Yield all runs, newest first: request, progress, closing operator, and the reason why the record does not verify.
 
         Args:
-            left_out: Gets the keys of records that cannot be read.
+            left_out: The keys of records that cannot be read are added to this list.
         """
         known, unreadable = await self._known()
         left_out += unreadable

@@ -1,9 +1,9 @@
 """
 Unexpected nodes that answer a run.
 
-A node can receive requests for other roles, and it reports its gathered facts itself. So its answer proves nothing. Only
-assigned facts are checked. In a fleet with signatures, an operator with the right to write them must have signed them. A node
-joins the run if its assigned facts match the run's targets. Otherwise it is ignored.
+A node can receive requests for other roles, and it reports its gathered facts itself. Its answer is therefore no proof that it is
+a target. Only assigned facts are checked. In a fleet with signatures, they must be signed by an operator with the right to write
+them. A node joins the run if its assigned facts match the run's targets. Otherwise it is ignored.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ from ccm_agent.model.wire import NodeState, Progress, RunAhead
 from ccm_ctl.fleet.events.gaps import Gaps
 
 READS = 4
-"""How often a gap is read again from the stream. A replica may lag, but an event that was never stored does not appear later."""
+"""
+How many times a gap is read again from the stream. A replica may lag, but an event that was never stored does not appear later.
+"""
 
 Event = SessionStart | TransactionEvent | SessionSummary
 """The messages that are numbered and stored."""
@@ -23,10 +25,10 @@ class NodeRun(Struct, kw_only=True, gc=False):
     Attributes:
         node: Its name.
         state: Its state.
-        reason, code: The reason, if the state alone is not enough.
-        joined: Whether the node was not expected, and answered with assigned facts that match the run's targets.
+        reason, code: The reason, if the state is not self-explanatory.
+        joined: Whether the node was not expected, but answered and has assigned facts that match the run's targets.
         position: Its place in the node's queue of runs.
-        ahead: The run that the node finishes first, as it reports.
+        ahead: The run that the node finishes first, according to its answer.
         heard_at: When its last message arrived (monotonic seconds).
         asked_at: When the request was sent to it (monotonic seconds).
         progress: Its last report of progress.
@@ -52,11 +54,11 @@ class NodeRun(Struct, kw_only=True, gc=False):
     shown: dict[int, int] = {}
 
     started: tuple[int, int] | None = None
-    """The number and the hash of the session's start. The rest is not kept, because there are thousands of nodes."""
+    """The number and the hash of the session's start. The event itself is not kept, because there are thousands of nodes."""
     seen: dict[int, Event] = {}
     """Events that wait for earlier ones."""
     known: int = 0
-    """The highest number that is known to exist."""
+    """The highest number of an event that exists, according to the messages so far."""
     given: int = 0
     """Events up to this number have been passed on or are known to be missing."""
     reads: int = 0

@@ -17,7 +17,7 @@ from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
 from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
 
 _NAMES_LENGTH = LENGTH_LIMIT // 2
-"""The maximum length of the names in one selector. The other terms and `--limit` add to it."""
+"""The maximum length of the names in one selector. The other terms and `--limit` increase the length of the selector."""
 
 
 def write_targets(
@@ -28,7 +28,7 @@ def write_targets(
 
     Args:
         texts, selectors: The selectors as written, and parsed.
-        inventory: All nodes, because an older agent that is not a target may conclude that it is one.
+        inventory: All nodes, because an older agent may incorrectly treat its node as a target.
         nodes: The target nodes.
     """
     agents = [node for node in inventory.nodes.values() if node.record and not node.record.selector_patterns]
@@ -74,7 +74,7 @@ def _lists(selector: Selector, agents: Sequence[Node]) -> dict[str, set[str]]:
 
 
 def _by_name(selector: Selector, lists: set[str], nodes: Sequence[Node]) -> Iterator[str]:
-    """Return the terms that all agents interpret alike and the names of the nodes, split into selectors of limited length."""
+    """Yield selectors of limited length, each with the terms that all agents interpret alike and some of the nodes' names."""
     kept = [str(term) for term in selector.terms if not term.patterns and term.key not in lists]
     names: list[str] = []
     for node in nodes:

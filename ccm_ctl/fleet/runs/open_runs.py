@@ -1,5 +1,5 @@
 """
-Runs with an open record: read from the stream how their nodes have ended.
+Runs with an open record. The results of their nodes are read from the stream.
 
 The controller that starts a run closes its record, unless it is killed or interrupted. Therefore later readers of the record
 also read the stream, and close the record when every node has ended.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.trust.authors import Authors
 
 SETTLED_AFTER_S = 30.0
-"""Seconds after the end of a rollout. By then, its driver would have recorded the nodes that did not answer."""
+"""Seconds after the end of a rollout within which its driver records the nodes that did not answer."""
 
 LOOKED_AT = 100
 """The number of newest runs that a server checks in order to close their records."""
@@ -49,12 +49,15 @@ READ_AT_ONCE = 500
 """The number of nodes whose first events are read with one request."""
 
 ABORT_WAIT_S = 10.0
-"""Most resources end within this time. If one takes longer, the output names it and the command that ends it."""
+"""
+The time limit, in seconds, within which most resources end. If one takes longer, the output names it and the command that ends
+it.
+"""
 
 ABORT_LOOK_S = 0.5
 
 STOP_LOOKS = 4
-"""How often a stopped run is read, at most, until every node has answered."""
+"""The maximum number of times that a stopped run is read until every node has answered."""
 
 UNANSWERED = "no answer when the rollout was aborted"
 
@@ -93,8 +96,8 @@ async def settle_aborted(
     """
     Wait until the nodes of an aborted rollout have ended and record their ends. Closes the record when all have ended.
 
-    The function waits at most ABORT_WAIT_S for a node that finishes a resource. A node that gave no answer is unreachable, even
-    if the driver of the rollout is dead. If the node reports an end later, that end takes precedence.
+    The function waits at most ABORT_WAIT_S for a node that finishes a resource. A node that does not answer is recorded as
+    unreachable, because the driver of the rollout may be dead. If the node reports an end later, that end takes precedence.
 
     Args:
         fleet: The bus.
@@ -116,7 +119,8 @@ async def settle_aborted(
 
 async def settle_stopped(fleet: Fleet, recorded: Recorded, replies: Mapping[str, Reply]) -> list[str]:
     """
-    Record the end of nodes that a stopped run will never reach, because its controller may be dead.
+    Record the end of nodes that will never get the request of a stopped run. Its controller may be dead and unable to record
+    them.
 
     Args:
         fleet: The bus.
@@ -162,8 +166,8 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     """
     Close the record of a run if all its nodes have ended. Returns whether they have.
 
-    Nodes that have not ended a day after the run's deadline are lost. The result does not depend on the write: an operator may
-    lack the right to write the record, or another write may come first.
+    Nodes that have not ended a day after the run's deadline are lost. The result does not depend on whether the record can be
+    written: the operator may lack the right, or another program may write it first.
     """
     if recorded.state.state == "done":
         return True
@@ -184,7 +188,7 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     try:
         await History(fleet).finish(run)
     except BusError:
-        pass  # the next reader may close it
+        pass  # another reader can close it later
     return True
 
 

@@ -33,10 +33,10 @@ VALID_FOR = timedelta(hours=24)
 """Nodes keep the results of a plan for this time."""
 
 LIMIT_BYTES = 64 << 20
-"""A plan of 5,000 nodes takes about 2 MB."""
+"""The maximum size of a plan file. A plan of 5,000 nodes takes about 2 MB."""
 
 NAMED = 8
-"""The number of nodes that an error names."""
+"""The maximum number of nodes named in an error message."""
 
 
 class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -58,11 +58,11 @@ class PlanFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """
     A saved plan.
 
-    In contrast to messages, an unknown field is refused, because it could limit what is applied.
+    Unlike in messages, an unknown field is refused, because it could restrict the changes to apply.
 
     Attributes:
         format: FORMAT.
-        run, name, requester, time: Describe the run that made the plan.
+        run, name, requester, time: The description of the run that made the plan.
         expires: When the plan becomes invalid.
         bundle: The bundle that is applied.
         data: URLs of Hiera documents.
@@ -113,7 +113,8 @@ def make_plan_file(
     """
     Return the plan of an ended run, and the nodes that are left out because they cannot apply it.
 
-    Distrusted nodes are also left out, because their shown results are not those that they sent. They are not returned.
+    Distrusted nodes are also left out, because their displayed results are not those that they sent. They are not in the second
+    result.
 
     Raises:
         RunError: None of the nodes can apply it.

@@ -1,11 +1,11 @@
 """
 Decide which messages of one run are proven. This module does no I/O: its input is received messages and stored events.
 
-A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from the summary back
-through the run's events (`before`), and only events on that path are valid. Until the summary arrives, events are provisional:
-they are shown, but they do not affect the result. A final answer (refused, superseded, expired, or an end that the node
-remembers) is valid if it is signed. Messages that report acceptance or progress need no proof, because their
-only effect is that the controller waits for the node.
+A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from the summary back through
+the run's events (`before`), and only events on that path are valid. Until the summary arrives, events are provisional: they are
+shown, but they do not affect the result. A final answer (refused, superseded, expired, or an end that the node remembers) is
+valid if it is signed. Messages that report acceptance or progress need no proof, because their only effect is that the controller
+waits for the node.
 
 An attacker who controls the broker can withhold messages, which makes a node look lost, but cannot make a node look
 successful or failed.
@@ -182,7 +182,7 @@ class RunProof:
         report.verdict = Verdict.GAP
         return report
 
-    # -- one message
+    # -- judging one message
 
     def _take_event(
         self, part: _Part, message: StoredEvent, heard: AgentMessage, said: SessionStart | TransactionEvent
@@ -215,7 +215,7 @@ class RunProof:
             if known in part.ends:
                 return []  # this message was received directly and also read from the stream
             if len(part.ends) >= ENDS_LIMIT:
-                part.flag("more results than one node can have")
+                part.flag("more ends than one node has")
                 return []
             part.ends.add(known)
         checked = self.authors.check(heard.node, message)

@@ -1,8 +1,8 @@
 """
 Nodes that come back while a run is in progress.
 
-A node writes its presence when it starts, and with each heartbeat. A presence that is newer than the request proves that an
-agent is there now. The agent may not have been there when the request was sent.
+A node writes its presence when it starts, and with each heartbeat. A presence that is newer than the request proves that an agent
+is running now. The agent may have been offline when the request was sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ LOOKED_AT = 400
 """Presences per read. With more nodes, the next read continues with the rest."""
 
 TIMES = 3
-"""How often a node can be found in one run. A node that is present but never answers must not be asked forever."""
+"""
+The maximum number of times that a node can be found in one run. A node that is present but never answers must not be asked
+forever.
+"""
 
 
 class ReturningNodes:
@@ -59,7 +62,7 @@ class ReturningNodes:
         Return the nodes that are present now, and were not present when the request was sent to them.
 
         Args:
-            asked: When the request was sent to each, in monotonic seconds. 0: the node was offline, so it was not sent.
+            asked: When the request was sent to each, in monotonic seconds. 0: it was not sent, because the node was offline.
 
         Raises:
             BusUnavailableError: The broker cannot be reached.

@@ -1,9 +1,9 @@
 """
-The state of a run, node by node. This module does no I/O: its input is messages and the time, its output the next actions.
+The state of a run, node by node. This module does no I/O. Its input is messages and the time, and its output is the next actions.
 
-The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so duplicates
-of an event are ignored, a node's events are passed on in the order of their numbers, and missing ones are read from the stream
-before a node is lost. Every expected node ends in exactly one named state.
+The module follows the rules of delivery (docs/concepts/controller.md). The stream is the record, and core delivery is only a
+hint. Duplicates of an event are ignored, and a node's events are passed on in the order of their numbers. Missing events are read
+from the stream before a node is considered lost. Every expected node ends in exactly one named state.
 
 An unexpected node that may join is shown, but the run does not wait for it, and it does not change the result.
 
@@ -47,19 +47,19 @@ RESEND_AFTER_S = 1.0
 """Seconds after which the request is first repeated for nodes that have not answered."""
 
 RESENDS = 4
-"""How often the request is repeated. The interval doubles each time, so a node that reconnects later still gets it."""
+"""The maximum number of repeats. The interval doubles each time, so a node that reconnects later still gets the request."""
 
 ANSWER_WITHIN_S = 10.0
-"""A node that has not answered by then is unreachable. A slow disk takes seconds. A late answer is still accepted."""
+"""A node without an answer within this time is unreachable. A slow disk delays answers. Late answers are still accepted."""
 
 ANSWERS_PER_S = 500
 """The slowest expected rate of answers, in nodes per second. It gives a large fleet more time."""
 
 QUIET_S = 3.0
-"""Nodes become unreachable only after this many seconds without any answer. Until then, answers may be in transit."""
+"""Nodes become unreachable only after this many seconds without any answer, because answers may be in transit until then."""
 
 LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
-"""Silence after which a node that had accepted is lost. It includes a second because the last message may be late."""
+"""A node that had accepted is lost after this many seconds of silence. They include one because messages may be late."""
 
 LIMIT_S = 24 * 3600.0
 """A run is watched at most this long after its deadline, even if nodes still report progress."""
@@ -81,7 +81,7 @@ _ALIKE = {
     ),
     SessionSummary: ("protocol", "manifest", "digest", "state", "node", "run"),
 }
-"""Texts that the events of many nodes, or all events of a node, have in common."""
+"""Fields whose text is often the same in the events of many nodes, or in all events of one node."""
 UNRECEIVED = "the request had not reached it when the run was stopped"
 
 _BY_ANSWER = {
@@ -98,13 +98,13 @@ class Run:
     The state of a run as one observer sees it.
 
     Args:
-        run: Its id.
+        run: Its ID.
         expected: The frozen list of nodes.
         offline: The expected nodes that were not present when it began.
         now: Monotonic seconds.
-        asked: Whether this observer sent the request, and repeats it. Otherwise it only watches.
-        limit_s: Seconds after which this observer gives up. If it sent the request, nodes that have not ended are then lost.
-            An observer that only watches does not know the state of these nodes, so it does not change it.
+        asked: Whether this observer sent the request and repeats it. Otherwise it only watches.
+        limit_s: Seconds after which this observer gives up. If it sent the request, nodes that have not ended are then lost. An
+            observer that only watches does not change the state of these nodes, because it is unknown.
         planned: Nodes to which the request is sent later, by `ask`.
 
     Attributes:
@@ -188,7 +188,7 @@ class Run:
         self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
 
     def ask(self, names: Iterable[str], now: float) -> None:
-        """Mark nodes as asked: planned nodes, and those that came back."""
+        """Mark nodes as asked. These are planned nodes, and nodes that came back."""
         for name in names:
             node = self.nodes[name]
             if node.state in _REVIVABLE:
@@ -199,7 +199,7 @@ class Run:
                 self._settle(node)
 
     def missing(self) -> dict[str, float]:
-        """Nodes that are unreachable or offline, and when the request was sent to them (0: they were offline)."""
+        """Nodes that are unreachable or offline, and the time at which the request was sent to them (0: they were offline)."""
         return {
             name: 0.0 if self.nodes[name].state is NodeState.OFFLINE else self.nodes[name].asked_at
             for name in sorted(self._absent)
@@ -452,7 +452,7 @@ class Run:
         return again
 
     def _reads(self, now: float) -> list[str]:
-        """Return nodes with missing events, and those that are lost or unreachable unless the stream has news."""
+        """Return nodes with events to read: some are missing, or the node is lost or unreachable unless the stream has news."""
         found = []
         patience_s = len(self._open) // ANSWERS_PER_S
         is_quiet = now - self._answered_at >= QUIET_S
@@ -472,7 +472,7 @@ class Run:
 
 
 def resend_after_s(resends: int) -> float:
-    """Return how many seconds without an answer pass before the next repeat, after this many repeats."""
+    """Return the seconds without an answer before the next repeat of the request, after this many repeats."""
     return RESEND_AFTER_S * 2.0**resends
 
 

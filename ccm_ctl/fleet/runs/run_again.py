@@ -85,7 +85,7 @@ async def prepare_retry(
         fleet: The bus.
         recorded: The run.
         ends: The end states to retry.
-        deadline: Nodes that have not started by then will not start.
+        deadline: Nodes that have not started by this time will not start.
         path: The manifest file, for a run of a single file, which is not stored. None: the request is stored.
         known: The ends of the nodes. None: they are read.
         message: The reason, in this operator's words. The reason of the first run is not repeated.
@@ -116,7 +116,7 @@ async def prepare_retry(
 
 async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
     """
-    Return the author of a recorded run whose request this operator may send. None: unsigned operation, or no record.
+    Return the author of a recorded run whose request this operator may send. None: unsigned operation, or there is no record.
 
     Raises:
         RunError: The record does not verify, or its author lacks the right to send it.
@@ -131,7 +131,7 @@ async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
 
 def is_beyond_author(fleet: Fleet, author: Signer | None, protocol: str) -> bool:
     """
-    Whether this operator may reach more nodes than the author of the list of nodes. If so, only the author's scopes are used.
+    Whether this operator may send to more nodes than the author of the list of nodes. If so, only the author's scopes are used.
     """
     if author is None or author.name == fleet.operator:
         return False
@@ -221,7 +221,7 @@ async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
 
 
 def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[NodeState]) -> list[str]:
-    """Return the nodes to ask again, sorted."""
+    """Return the nodes on which to repeat the run, sorted."""
     run = recorded.record.run
     open_nodes = sorted(node for node, state in ends.items() if not state.is_final)
     if open_nodes:

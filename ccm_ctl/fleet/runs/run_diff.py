@@ -14,7 +14,7 @@ ABSENT = "absent"
 """The node is not in the run."""
 
 NO_EVENT = "no event"
-"""The resource was stable in the run, or not declared. The stream has only events of other resources."""
+"""The resource was stable in the run, or not declared. The stream has no events of such resources."""
 
 UNKNOWN = "unknown"
 """The events of the node in the run are incomplete, so the outcome is unknown."""
@@ -25,8 +25,8 @@ class NodeOutcome(Struct, frozen=True, kw_only=True):
     The outcome of one node in one of the two runs.
 
     Attributes:
-        state: A word of NodeState, or ABSENT.
-        reason: The reason, if the state alone is not enough.
+        state: A value of NodeState, or ABSENT.
+        reason: The reason, if the state is not self-explanatory.
     """
 
     state: str

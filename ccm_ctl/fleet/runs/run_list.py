@@ -1,4 +1,4 @@
-"""The list of runs: the selected runs, and the progress of each."""
+"""List the selected runs, with the progress of each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ PHASES = (Phase.PAUSED, Phase.ABORTED)
 """Phases of rollouts by which a list can be filtered."""
 
 OPEN_LOOKED_AT = 50
-"""The number of open runs for which a list reads the stream. The other runs are shown with the state in their records."""
+"""
+The maximum number of open runs for which a list reads the stream. Other open runs are shown with the state in their records.
+"""
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
@@ -55,9 +57,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     Attributes:
         node: A node that was expected in the run.
         name: The manifest's or resource's name; `*` and `?` are wildcards.
-        by: The operator.
+        by: The operator who started it.
         state: "open", "stopping", "done", a phase of a rollout in PHASES, or an end state of at least one node.
-        since, until: The period in which the run began.
+        since, until: The period in which the run must have begun.
         causes: Kinds of causes, from `stream_runs.CAUSES`. Empty: all.
         schedule, assignment: The name of the schedule or assignment that started it.
         folds: Whether runs of one assignment, or of one manifest in the nodes' configuration, are shown as one entry.
@@ -119,7 +121,8 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         closed_by: The operator who saw the run end, if another operator started it; else "".
         unverified: The reason why its record does not verify. "": it verifies, or there is no record.
         cause, origin: The kind of the run's cause (see `stream_runs.CAUSES`), and the name of the schedule or assignment.
-        others: The number of older runs of the same assignment that this entry includes. Each node's newest run is shown.
+        others: The number of older runs of the same assignment that this entry includes. The entry shows the newest run of each
+            node.
         nodes: The nodes with a session, for a run that no operator started.
         is_confirmed: Whether the broker confirms that the run's schedule was due.
         reported_by: The only node that reports the run, if it is a schedule's run that the broker cannot confirm, or the run of
@@ -153,9 +156,9 @@ class ListedRuns(Struct, frozen=True, kw_only=True):
         runs: The runs.
         left_out: Keys of records that cannot be read.
         read_since: The time since which the list of runs that no operator started is complete. None: the stream was not read.
-        is_cut: Whether older runs of this kind were not read because there are too many events.
+        is_cut: Whether older runs that no operator started were not read because there are too many events.
         begins: When the oldest event in the stream was stored. None: the stream is empty or was not read.
-        crowding: Nodes with runs that were left out, because these nodes report more than their share.
+        crowding: Nodes with runs that were left out because the nodes report more than their share.
     """
 
     runs: list[ListedRun]
@@ -208,9 +211,8 @@ def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[L
     """
     Choose the rows of a list so that the runs of one node leave room for other runs.
 
-    A run that only one node reports is only that node's claim, and a node can invent any number of them. Half of the rows are
-    for runs of operators, and for runs that several nodes report or the broker confirms. The other rows are shared among the
-    nodes.
+    A run that only one node reports may be invented, and a node can invent any number of runs. Half of the rows are for runs of
+    operators, and for runs that several nodes report or the broker confirms. The other rows are shared among the nodes.
 
     Returns:
         The rows, and the nodes with runs that were left out in favor of older runs of other nodes.
@@ -227,7 +229,7 @@ def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[L
         [node] = one.nodes
         taken[node] += 1
         ranked.append((taken[node], place, one))
-    ranked.sort(key=lambda rank: rank[:2])  # the newest run of each node, then the second newest run of each
+    ranked.sort(key=lambda rank: rank[:2])  # the newest run of each node first, then the second newest runs
     kept, beyond = ([one for *_, one in part] for part in (ranked[:room], ranked[room:]))
     shown = sorted([*certain, *kept], key=lambda one: _moment(one, now), reverse=True)[:most]
     oldest = _moment(shown[-1], now)
@@ -315,7 +317,7 @@ def _entry(runs: list[StreamRun]) -> ListedRun:
 
 
 async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilter) -> list[ListedRun]:
-    """Add the expected nodes of schedules that have no session, and the last runs that no node started."""
+    """Add the expected nodes without a session to the runs of schedules, and add last runs that no node started."""
     schedules = {one.name: one for one in await read_schedules(fleet)} if wanted.wants(SCHEDULE) else {}
     listed = {one.record.run for one in entries}
     for schedule in schedules.values():
@@ -358,7 +360,7 @@ async def _read_names(fleet: Fleet) -> set[str]:
 
 def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule], assigned: Collection[str]) -> ListedRun:
     """
-    Mark a run that only one node reports.
+    Mark a run if only one node reports it.
 
     The broker knows the last run of a schedule. Each node converges on an assignment on its own, so the only possible check is
     whether an assignment with this name exists. For other runs, the sessions are the only evidence.

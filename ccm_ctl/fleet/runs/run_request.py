@@ -126,8 +126,9 @@ def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
     """
     Return the SHA-256 that identifies the request of a record and its nodes.
 
-    A rollout stores this digest, because any operator can write a record with the ID of another operator's run. Such a record
-    would be used if the broker had removed the original, as it does with the oldest entries when the bucket is full.
+    A rollout stores this digest, because any operator can write a record with the ID of another operator's run. Without the
+    digest, such a record would be used after the broker has removed the original. The broker removes the oldest entries when the
+    bucket is full.
     """
     told: list[object] = [
         record.run,
@@ -171,7 +172,10 @@ async def send(fleet: Fleet, launch: Launch) -> None:
 
 
 async def send_again(fleet: Fleet, launch: Launch, named: Sequence[str]) -> None:
-    """Send the request again on the same subjects, and name the nodes that must answer. Does nothing while the broker is away."""
+    """
+    Send the request again on the same subjects, and name the nodes that must answer. Does nothing while the broker is
+    unreachable.
+    """
     for begin in range(0, len(named), NAMED_AT_ONCE):
         again = msgspec.structs.replace(launch.request, named=list(named[begin : begin + NAMED_AT_ONCE]))
         try:
@@ -223,8 +227,8 @@ _TOLD = (
     "why",
 )
 """
-The fields of a request that the record contains. Others may contain passwords: texts of manifests, values of properties,
-headers and environment. The arguments of a command are also in its events.
+The fields of a request that the record contains. Other fields may contain passwords: texts of manifests, values of properties,
+headers and environment. The arguments of a command are included because they are also in its events.
 """
 
 

@@ -1,5 +1,5 @@
 """
-Sends the request of a run and follows it to the end. The commands and the Python client start runs with this.
+Send the request of a run and follow it to the end. The commands and the Python client use this module.
 
 The caller passes two functions. One is called after the request has been sent, the other after each turn with the news.
 """
@@ -281,5 +281,5 @@ def _completion(fleet: Fleet, request: Request, state: RolloutState) -> Callable
 
 
 def _limit_s(deadline: datetime | None, now: datetime) -> float:
-    """Return the default time limit of a run. Nodes may start until the deadline, and need some time after that."""
+    """Return the default time limit of a run. Nodes may start until the deadline and then need time to finish."""
     return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)

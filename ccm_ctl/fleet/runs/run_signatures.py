@@ -1,9 +1,8 @@
 """
 Check who signed the record of a run, and whether that operator had the right to send its request.
 
-Other operators sign requests that are based on a record: a retry, an undo, the next wave of a rollout. Therefore a record is
-used only if its author had the right to send the request to the same nodes. A record that does not verify can still be listed
-and shown.
+Other operators sign requests that are based on a record: a retry, an undo, the next wave of a rollout. A record is therefore used
+only if its author may send the request to the same nodes. A record that does not verify can still be listed and shown.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ _PROTOCOLS = (MANIFEST_APPLY, MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_ENSURE, RE
 
 
 async def read_verifier(fleet: Fleet) -> Verifier:
-    """Return a verifier with the newest signers list. Without a trust block in the credentials, it accepts everything."""
+    """
+    Return a verifier with the newest signers list. If the credentials contain no trust block, the verifier accepts everything.
+    """
     return (await open_reader(fleet)).verifier
 
 
@@ -66,7 +67,7 @@ def verify_record(
     Check the signature of a run's record.
 
     Args:
-        verifier: With the newest signers list.
+        verifier: A verifier with the newest signers list.
         entry: The record as it is stored.
         owner: The token in its key.
         record: The record, decoded.
@@ -101,8 +102,8 @@ def require_author(
     Return the author of a record, who may send its request to all of its scopes; None in unsigned operation.
 
     Args:
-        verifier: With the newest signers list.
-        judged: The record.
+        verifier: A verifier with the newest signers list.
+        judged: The record and the result of checking its signature.
         refusal: Returns why a signer may not send it. See `refuse_request` and `refuse_protocol`.
 
     Raises:

@@ -2,10 +2,10 @@
 Read runs that no operator started from the stream of events: those of schedules, assignments and the nodes' own configuration.
 
 The broker sends the requests of schedules, and nodes converge on their own, so no operator has a record of these runs. Each
-node's session contains its cause. The limits of the stream decide how long sessions are kept, and the number of events read is
-limited. The result contains the time since which it is complete.
+node's session contains its cause. The stream keeps sessions for a limited time, and the number of events read is limited. The
+result contains the time since which it is complete.
 
-A session's cause is only the node's claim, so a run gets the cause that most of its nodes report.
+A single node could report a false cause, so a run has the cause that most of its nodes report.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READ_LIMIT = 10_000
 """The maximum number of events that one list reads, two per session. Reading them takes about a second."""
 
 READ_LONG_LIMIT = 200_000
-"""The same limit for an operator who specifies how far back to read."""
+"""The same limit if the operator specifies how far back to read."""
 
 NODE_SHARE = 1_000
 """The maximum number of sessions taken from one node per window, because a node can invent any number of runs."""
@@ -94,7 +94,7 @@ class StreamRun(Struct, kw_only=True):
 
     @property
     def _told(self) -> SessionStart:
-        """A session start that agrees with most of the others."""
+        """A session start with the values that most nodes report."""
         starts = [session.start for session in self.sessions.values()]
         most, _ = Counter(_describe(start) for start in starts).most_common(1)[0]
         return next(start for start in starts if _describe(start) == most)
@@ -166,7 +166,7 @@ async def read_recent(
     Args:
         fleet: The bus.
         since: Sessions before this time are not read.
-        is_enough: Gets the runs found so far, newest first, and returns whether to stop.
+        is_enough: Called with the runs found so far, newest first. Returns whether to stop.
         most: The maximum number of events to read.
     """
     now = fleet.clock.now()

@@ -61,9 +61,9 @@ class UndoTargets(Struct, frozen=True, kw_only=True):
 
 async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recorded:
     """
-    Find the run to undo. As in `find_run`, but `last` is the operator's own newest run that is not a plan.
+    Find the run to undo. See `find_run`, except that `last` is the operator's own newest run that is not a plan.
 
-    This is because a plan of the undo is often the newest run.
+    The reason for the exception is that the newest run is often a plan of the undo.
 
     Args:
         fleet: The bus.
@@ -198,7 +198,7 @@ def undo_targets(
         recorded: The run that is undone.
         nodes: The nodes on which it may have changed something.
         chosen: The nodes that the operator selected. None: all of them.
-        inventory: Contains which nodes are present, and which have older agents.
+        inventory: Shows which nodes are present, and which have older agents.
 
     Raises:
         UsageError: No nodes remain, or an agent is too old.
@@ -255,7 +255,7 @@ def prepare_undo(
         fleet: The bus.
         recorded: The run, from `find_undoable`.
         resolved: The targets, from `undo_targets`.
-        deadline: Nodes that have not started by then will not start.
+        deadline: Nodes that have not started by this time will not start.
         is_plan: Whether nodes only report what the undo would restore, with diffs.
         diff: Whether nodes send diffs of the changes.
         message: The reason, in the operator's words.

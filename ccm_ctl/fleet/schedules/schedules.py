@@ -1,5 +1,5 @@
 """
-Schedules: requests that the broker stores and publishes on time, so that no process of ours has to run.
+Schedules: requests that the broker stores and publishes at the scheduled time, without a running controller.
 
 Each schedule is one message, on a subject that contains its action and scope. The first schedule of an action and scope sends
 its requests to the subject that an operator would use, to which agents of every version subscribe. The broker keeps the last
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 SCHEDULES_LIMIT = 200
-"""The maximum for one action and scope. A node that comes back requests the last due request of each."""
+"""The maximum number of schedules for one action and scope. A node that comes back requests the last due request of each."""
 
 _TRIES = 10
 
@@ -109,7 +109,7 @@ async def read_due_rollouts(connection: Connection) -> list[DueRollout]:
 
 async def read_schedules(connection: Connection, fleet: Fleet, left_out: list[str]) -> list[Schedule]:
     """
-    Return all schedules, by name.
+    Return all schedules, sorted by name.
 
     Args:
         connection: The connection to the broker.
@@ -123,7 +123,7 @@ async def read_schedules(connection: Connection, fleet: Fleet, left_out: list[st
 
 
 class Schedules:
-    """The schedules on a broker that supports them."""
+    """The schedules on a broker."""
 
     def __init__(self, connection: Connection, fleet: Fleet | None = None) -> None:
         """
@@ -148,11 +148,11 @@ class Schedules:
 
     async def all(self, at_least: int = 0, left_out: list[str] | None = None) -> list[Schedule]:
         """
-        Return all schedules by name, including those that were due once and will not be due again. Copied messages are left
-        out.
+        Return all schedules, sorted by name, including those that were due once and will not be due again. Copied messages are
+        left out.
 
         Args:
-            at_least: The result includes everything that was in the stream at this sequence.
+            at_least: The result includes at least all messages up to this sequence of the stream.
             left_out: The subjects of unreadable schedules are added to this list.
         """
         stored = await read_newest(
@@ -196,7 +196,7 @@ class Schedules:
 
     async def place(self, protocol: str, scope: str, name: str) -> SchedulePlacement:
         """
-        Return where a schedule is stored, and where its requests arrive.
+        Return the subject that stores a schedule, and the subject on which its requests arrive.
 
         Raises:
             UsageError: The name is in use for other nodes, or there are too many schedules.
@@ -314,7 +314,7 @@ class Schedules:
         Return all schedules, after checking that none has this name and another subject.
 
         Raises:
-            UsageError: A schedule does.
+            UsageError: A schedule has this name and another subject.
         """
         known = [one for one in await self.all() if one.has_effect]
         for one in known:
@@ -356,8 +356,9 @@ class Schedules:
         """
         Remove a schedule. Raises NotFoundError if it does not exist.
 
-        It is replaced by an empty message. The broker then sends no more requests, and agents that were away find nothing to
-        catch up with. A purge would have the same effect, but the broker can only permit purges of all subjects, not of one.
+        The schedule is replaced by an empty message. The broker then sends no further requests, and agents that were offline have
+        nothing to catch up with. A purge would have the same effect, but the broker can only permit purges of all subjects, not
+        of one.
         """
         one = await self.need(name)
         await store(self._connection, one.subject, b"", {EXPECTED_STREAM: SCHEDULES_STREAM})
@@ -396,7 +397,7 @@ class Schedules:
             return ScheduleIndex(), stored.sequence if stored else 0
 
     async def _forget_due(self, subject: str) -> None:
-        """Remove the due request if permitted, because older agents do not check that its schedule still exists."""
+        """Remove the due request if permitted. Older agents do not check that its schedule still exists."""
         if await read_last(self._connection, SCHEDULES_STREAM, subject) is None:
             return
         with contextlib.suppress(BusDeniedError):

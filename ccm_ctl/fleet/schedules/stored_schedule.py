@@ -46,8 +46,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         subject: The subject that stores it.
         protocol, scope: Its action and scope.
         target: The subject on which its requests arrive.
-        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`. "": it was due once. The due message is kept, for its
-            outcome and for nodes that catch up.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`. "": it was due once. The due message is kept to show
+            its outcome, and for nodes that catch up.
         zone: Time zone of a cron expression. "": UTC.
         stored: When it was created.
         last: When it was last due. None: not yet.
@@ -101,7 +101,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def has_effect(self) -> bool:
-        """Whether it will be due, or nodes that were away will catch up with it. Otherwise it is only stored for its outcome."""
+        """
+        Whether it will be due, or nodes that were offline will catch up with it. Otherwise it is only stored to show its outcome.
+        """
         return bool(self.when) or self.request.catch_up
 
     @property
@@ -137,7 +139,7 @@ def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> dateti
 
 def read_past(stored: Stored) -> Schedule | None:
     """
-    Return a schedule that was due once. The broker then removes the schedule, but the due message still names it.
+    Return a schedule that was due once. The broker has removed the schedule, but the due message still contains its name.
 
     A schedule that would be due again was removed on purpose. Older controllers leave its due message in place. Such a schedule
     is returned only if nodes will still catch up with the message.
