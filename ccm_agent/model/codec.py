@@ -1,5 +1,5 @@
 """
-Decode and encode JSON and YAML: bytes to values and Structs, and back.
+Decode JSON and YAML to values and Structs, and encode them.
 
 All documents that people write are decoded here. Every error therefore includes the file, the line and a fix. `decode_*` return
 plain values (None, bool, int, float, str, list, dict with text keys); `*_as` return Structs.
@@ -77,7 +77,7 @@ def decode_json(data: bytes | str, source: str = "") -> object:
     """
     Decode a JSON document. The last of duplicate keys is used.
 
-    An integer that does not fit into 64 bits becomes text, as in YAML: other programs could not represent it,
+    An integer that does not fit into 64 bits becomes text, as in YAML. Other programs could not represent it,
     and rounding would change it.
 
     Raises:
@@ -174,7 +174,7 @@ def key_comments(text: str, source: str = "") -> list[KeyComment]:
     """
     Return the comments of a YAML document that belong to keys, in order, each line separately.
 
-    For documents that `decode_yaml` has accepted.
+    `decode_yaml` must have accepted the document.
     """
     from ccm_agent.model.formats import yaml_comments
 
@@ -193,8 +193,8 @@ def locate(text: str, path: Path, source: str = "") -> Place:
     """
     Find the position of a value in a document: the key of a mapping's entry, or the start of a list's item.
 
-    Parses the document again, so it is for errors only. For a missing value it returns the place of the innermost existing
-    parent, and for an unreadable text a place without a line. Never raises.
+    Parses the document again, so use it only for errors. For a missing value, it returns the place of the
+    innermost existing parent. For an unreadable text, it returns a place without a line. Never raises.
 
     Args:
         text: The whole document, JSON or YAML.

@@ -68,9 +68,9 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
     Attributes:
         data: The resolved values.
-        rules: The rules from the document's comments; they apply to the data after every merge.
-        warnings: Likely mistakes, as sentences.
-        secret: Keys that the document declares secret; they apply to the data after every merge.
+        rules: The rules from the document's comments. They apply to the data after all merges.
+        warnings: Probable mistakes, as sentences.
+        secret: Keys that the document declares secret. They apply to the data after all merges.
     """
 
     data: dict[str, Any]

@@ -1,5 +1,5 @@
 """
-Every error that this project raises on purpose, in one tree.
+All errors that this project raises intentionally, in one tree.
 
     CcmError
     ├── InputError                the input cannot be used: nothing was changed
@@ -29,7 +29,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── BusDeniedError        the broker refused: credentials or permissions
     │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
     │   ├── RevisionError         a key was changed after it was read
-    │   ├── UnsettledError        an answer may be incomplete, because the broker was just unreachable
+    │   ├── UnsettledError        an answer may be incomplete, because the broker was recently unreachable
     │   ├── NotFoundError         a key, object or message does not exist
     │   ├── RevisionGoneError     the requested revision is no longer stored
     │   └── ProtocolError         a message violates the protocol and is refused
@@ -80,7 +80,7 @@ class Place(Struct, frozen=True):
 
 
 class CcmError(Exception):
-    """An error that is raised on purpose and has no more specific code."""
+    """An error that is raised intentionally and has no more specific code."""
 
     code = "ccm.error"
 
@@ -278,7 +278,7 @@ class NoProviderError(HostError):
 
 
 class TimeLimitError(HostError):
-    """A resource took longer than its `timeout`; its programs were ended."""
+    """A resource took longer than its `timeout`, and its programs were terminated."""
 
     code = "host.timeout"
 
@@ -320,7 +320,7 @@ class RevisionError(BusError):
 
 
 class UnsettledError(BusError):
-    """The broker was just unreachable, so an answer may be incomplete."""
+    """The broker was recently unreachable, so an answer may be incomplete."""
 
     code = "bus.unsettled"
 
@@ -332,7 +332,7 @@ class NotFoundError(BusError):
 
 
 class RevisionGoneError(BusError):
-    """The requested revision of a key is no longer stored; only newer ones are."""
+    """The requested revision of a key is no longer stored, only newer revisions."""
 
     code = "data.revision_gone"
 
@@ -354,7 +354,8 @@ class PolicyError(CcmError):
     The node's policy forbids the operation.
 
     Attributes:
-        code: `policy.` and the refused item: `policy.type`, `policy.path`; UNKNOWN if a restricted plan cannot determine it.
+        code: `policy.` and the refused item, such as `policy.type`; UNKNOWN if a restricted plan cannot
+            determine the result.
     """
 
     code = "policy.denied"
@@ -412,7 +413,7 @@ class UndoError(CcmError):
 
 
 class PruneError(CcmError):
-    """More resources left the manifest than `max_prune` allows a run to remove; none was removed."""
+    """More resources left the manifest than `max_prune` allows a run to remove, so none was removed."""
 
     code = "run.prune"
 

@@ -19,4 +19,4 @@ class Exit(IntEnum):
     an operator."""
 
     MISSING = 3
-    """`ccmctl`: no node failed, but one was offline, unreachable, lost, expired or superseded."""
+    """`ccmctl`: no node failed, but a node was offline, unreachable, lost, expired or superseded."""

@@ -100,7 +100,7 @@ class GatheredRecord(dict[str, Any]):
 
 
 class GatheredList(list[Any]):
-    """A list of records with a named type in Go: it prints as JSON."""
+    """A list of records with a named type in Go, which is printed as JSON."""
 
     __slots__ = ()
 
@@ -206,8 +206,8 @@ def family_with_go_names(key: str, value: Any) -> Any:
 
 def unknown_fields(expression: str) -> Iterator[str]:
     """
-    Yield warnings about `Facts.…` fields in an expression that no gathered fact has; custom facts may have
-    them.
+    Yield warnings about `Facts.…` fields in an expression that do not exist in gathered facts. Custom facts may
+    have them.
     """
     for written in _WRITTEN.findall(expression):
         place: Place | None = dict(PLACES)

@@ -1,7 +1,7 @@
 """
 KSUIDs and natural sorting of names.
 
-KSUIDs sort by the second of their creation. KSUIDs of one process also sort by the order of their creation.
+KSUIDs sort by the second of their creation. KSUIDs of one process sort in the order of their creation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _last = 0
 
 def new_id(at: datetime | None = None) -> str:
     """
-    Create a KSUID, 27 characters of base 62, greater than all earlier ones of this process.
+    Create a KSUID: 27 characters of base 62, greater than all earlier KSUIDs of this process.
 
     Within one second the random part is incremented, so events that are sorted by id are in the order of their
     creation. Source: github.com/segmentio/ksuid; epoch 2014-05-13T16:53:20Z.
@@ -56,8 +56,8 @@ def follow(past: str) -> None:
     """
     Make all later ids of this process greater than an id from another process.
 
-    Otherwise the ids of a second process that continues a session within the same second could sort before
-    those of the first. An id of the last possible second is ignored.
+    Call it in a process that continues another process's session. Otherwise its ids within the same second
+    could sort before the earlier ids. An id of the last possible second is ignored.
     """
     global _last
     number = 0

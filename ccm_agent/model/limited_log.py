@@ -20,14 +20,17 @@ LINES = 10
 """The maximum number of lines of one message within a window."""
 
 LINES_OF_ANY = 100
-"""The maximum number of lines of any message within a window. Each run of a node writes a few lines."""
+"""
+The maximum number of lines of one message that `FloodFilter` passes within a window. Each run of a node writes
+a few lines.
+"""
 
 WINDOW_S = 60.0
 
 MESSAGES_LIMIT = 1_000
 """
-The maximum number of tracked messages. Messages are constants, so there are fewer. The limit guards against
-messages that contain values.
+The maximum number of tracked messages. The program has fewer messages, because they are constants. The limit
+guards against messages that contain values.
 """
 
 LEFT_OUT = "more of the same were not logged"

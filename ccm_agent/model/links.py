@@ -1,9 +1,9 @@
 """
 Protection against other users' symlinks in the path of a file that root reads.
 
-The content of the file may become visible to other users. A user must therefore not be able to expose a
-file that they cannot read with a symlink in their own directory. (The kernel applies a similar rule in
-sticky directories: fs.protected_symlinks.)
+The content of the file may become visible to other users. A user must therefore not be able to use a symlink in
+their own directory to expose a file that they cannot read. (The kernel applies a similar rule in sticky
+directories: fs.protected_symlinks.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SYMLINKS_ON_THE_WAY = 40
 
 def why_misled(path: str, fd: int) -> str:
     """
-    Return the reason why a file must not be read by the path with which it was opened; "" if it may be read.
+    Return the reason why an open file must not be read by its path; "" if it may be read.
 
     A symlink is accepted if its owner is root, this process's user or the owner of the file, or if every user
     can read the file.

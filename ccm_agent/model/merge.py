@@ -1,4 +1,4 @@
-"""Merge layers of data. No function changes its arguments, and results share nothing with them."""
+"""Merge layers of data. No function changes its arguments, and results do not share mutable values with them."""
 
 from __future__ import annotations
 

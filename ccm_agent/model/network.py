@@ -1,8 +1,7 @@
 """
 The port through which health checks use the network.
 
-It is separate from `ports.py` because only checks need it: a check contacts servers in more ways than a
-download does.
+It is separate from `ports.py` because only checks need it. A check uses more protocols than a download.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
         verifies: Whether to verify the server's certificate.
         ca_file, cert_file, key_file: PEM files: the accepted authorities, and the client certificate with its key; "" for none.
         proxy: URL of a proxy; "" for none.
-        limit_bytes: The number of bytes of the response body that are kept.
+        limit_bytes: The maximum number of bytes of the response body that are kept.
     """
 
     url: str
@@ -83,12 +82,13 @@ class Network(Protocol):
         ...
 
     async def resolve(self, host: str) -> list[str]:
-        """Return the addresses of a name as this host resolves it, sorted; empty if it cannot be resolved."""
+        """Resolve a name on this host. Returns sorted addresses, or an empty list if the name cannot be resolved."""
         ...
 
     async def records(self, server: str, port: int, name: str, record: str) -> list[str]:
         """
-        Query a name server's records of a name, sorted; empty if the name does not exist.
+        Query a name server for the records of a name. Returns them sorted, or an empty list if the name does
+        not exist.
 
         Args:
             server, port: The name server.

@@ -57,4 +57,4 @@ def _mode_differs(wanted: str, found: str) -> bool:
     try:
         return int(wanted, 8) != int(found, 8)
     except ValueError:
-        return False  # `x` in a mode keeps the digit
+        return False  # a digit `x` keeps the current value

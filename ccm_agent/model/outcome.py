@@ -2,7 +2,7 @@
 Events of a session: the outcomes of resources, its start and its summary.
 
 Fields that Choria CCM defines have its names, types and meaning. Fields below the comment "ours" are additions
-that its readers ignore. Outcome flags are defined only here.
+that Choria CCM's readers ignore. Outcome flags are defined only here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LOCKED = "resource.locked"
 """Code of a skipped resource: an operator locked it on this node."""
 
 PRUNE_PLANNED = "prune.planned"
-"""Code of a skipped resource: it left the manifest, and `prune: apply` would remove it."""
+"""Code of a skipped resource: it is no longer in the manifest, and `prune: apply` would remove it."""
 RELEASED = "prune.released"
-"""Code of a skipped resource: it left the manifest and is left unchanged."""
+"""Code of a skipped resource: it is no longer in the manifest and remains unchanged."""
 
 OUTPUT_TAIL = 8 * 1024
 """Maximum length of a command's output in an event."""

@@ -1,9 +1,9 @@
 """
 Ports: the Protocols through which the core uses the host and the broker.
 
-Each has an adapter in `system/` or `bus/` and a fake in `testing/`; the same contract tests run on both. A port
-raises only errors of `model/errors.py`. It keeps no lock or handle between two calls unless its docstring
-documents that.
+Each port has an adapter in `system/` or `bus/` and a fake in `testing/`, and the same contract tests run on
+both. A port raises only errors of `model/errors.py`. It does not keep a lock or handle between two calls unless
+its docstring documents that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Command(Struct, frozen=True, kw_only=True):
         env: Environment variables of the child, in addition to PATH, LANG=C and LC_ALL=C. The child receives no others.
         cwd: Working directory, absolute.
         stdin: Input of the child; None for no input.
-        output_limit_bytes: The number of last bytes of each output stream that are kept.
+        output_limit_bytes: The maximum number of bytes that are kept from the end of each output stream.
         merge_stderr: Whether to merge standard error into standard output, in the order written.
         time_limit_s: The process group is killed after this many seconds; the result contains the output until
             then. 0 means no limit.
@@ -87,7 +87,7 @@ class Runner(Protocol):
 
 
 SMALL_BYTES = 1 << 20
-"""A file of up to this size is always read for its digest. Files in /proc and /sys do not report their size."""
+"""A file of at most this size is always read for its digest. Files in /proc and /sys do not report their size."""
 DIGEST_BYTES = 64 << 20
 """A larger file is read for its digest only if the caller permits that size."""
 
@@ -156,15 +156,15 @@ class Files(Protocol):
         Args:
             paths: The paths.
             digest: Whether to compute digests of files of at most DIGEST_BYTES, or the maximum size of the file
-                by path. A file that is larger than the desired content differs from it and need not be read.
-                (Any user can create a sparse file of terabytes.) The limit is at least SMALL_BYTES. Files that
-                are missing from the mapping are not read.
-            follow: Follow a symlink at the end.
+                by path. A file that is larger than the desired content need not be read to detect the
+                difference. (Any user can create a sparse file of terabytes.) The limit is at least SMALL_BYTES.
+                Files without an entry in the mapping are not read.
+            follow: Whether to follow a symlink at the end of the path.
         """
         ...
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
-        """Return a regular file's content. A FIFO, socket, device or file above the limit is an error."""
+        """Return the content of a regular file. A FIFO, a socket, a device or a file above the limit is an error."""
         ...
 
     async def write(
@@ -192,7 +192,7 @@ class Files(Protocol):
 
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """
-        Replace a file with one that is already written, without copying it; otherwise the same as `write`.
+        Replace a file with a file that is already written, without copying it. See `write` for the other effects.
 
         Args:
             staged: A regular file in the directory of `path`; it is moved.
@@ -215,7 +215,7 @@ class Files(Protocol):
         self, path: str, target: str, *, owner: str = "", group: str = "", force: bool = False
     ) -> None:
         """
-        Make a symlink, or replace one, atomically.
+        Create or replace a symlink atomically.
 
         Owner and group of the symlink itself are resolved before anything is written. Then a temporary symlink
         in the same directory is created with the owner and is renamed, and the directory is synced. The earlier
@@ -313,8 +313,8 @@ class Transfer(Struct, frozen=True, kw_only=True):
         url: http or https. User name and password in it are used for authentication, and never shown.
         headers: Sent only to the URL's own host, not after a redirect to another host. They override user name and password.
         username, password: Basic authentication for the URL itself; not sent after a redirect, even on the same host.
-        etag, last_modified: From an earlier response; the server can then answer that nothing has changed.
-        limit_bytes: The maximum size of the response; a longer one is an error.
+        etag, last_modified: Values from an earlier response. The server can then answer that nothing has changed.
+        limit_bytes: The maximum size of the response. A larger response is an error.
     """
 
     url: str
@@ -331,7 +331,7 @@ class Transferred(Struct, frozen=True, kw_only=True):
     The result of a download.
 
     Attributes:
-        is_unchanged: Whether the server has nothing newer than `etag` or `last_modified`; then nothing was transferred.
+        is_unchanged: Whether the content still matches `etag` or `last_modified`. If so, nothing was transferred.
         content: The bytes; b"" if they were saved to a file.
         size_bytes, sha256: Size and SHA-256 (hex) of the content.
         etag, last_modified: Values for the next request; "" if the server did not send them.
@@ -382,8 +382,8 @@ class Packed(Struct, frozen=True, kw_only=True):
         kind: "tar.gz", "tar" (compressed or not, detected from its content) or "zip".
         limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written.
             `limit_bytes` 0 means a limit derived from the size of the archive.
-        proof: A path in the archive that shows, if it exists, that everything was unpacked; "" for none. If it does
-            not exist yet, it is written last, and not at all if unpacking fails.
+        proof: A path in the archive. Its existence proves that everything was unpacked; "" for none. A missing
+            path is written last, and not at all if unpacking fails.
         sha256: Digest of the archive's content, in hex; "" if unknown. It is compared with the bytes that are
             unpacked, so a concurrent change of the file is detected.
         size_bytes: Size of the archive; -1 if unknown. An archive of another size is not read.
@@ -677,7 +677,7 @@ class Records(Protocol):
     """
     Small documents by key, stored on this host, with data that a later run needs and cannot observe on the host.
 
-    Only the current user can read them. They are hints: if a document is lost, work is repeated.
+    Only the current user can read them. A document may be lost. In that case, work is repeated.
     """
 
     async def recall(self, kind: str, key: str) -> bytes | None:
@@ -701,7 +701,7 @@ class Locks(Protocol):
 
     def hold(self, name: str) -> AbstractAsyncContextManager[None]:
         """
-        Hold a lock during an `async with`, waiting for its current holder.
+        Wait for the current holder of a lock, and hold the lock during an `async with`.
 
         Raises:
             LockError: The lock was not released within the adapter's limit; the message contains the holder.
@@ -716,8 +716,8 @@ class KernelValue(Struct, frozen=True, kw_only=True):
     Attributes:
         path: Its path below /proc/sys.
         value: Its value, without the newline at the end; "" if it is empty or cannot be read.
-        exists: Whether the kernel has it.
-        is_read_only: Whether its file system is mounted read-only.
+        exists: Whether the kernel has the parameter.
+        is_read_only: Whether the file system of the parameter is mounted read-only.
         error: Why the parameter cannot be read; "" if it can be read or does not exist.
     """
 
@@ -811,7 +811,7 @@ class KeyReader(Protocol):
 
     async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """
-        Return a key as of a revision of the bucket; None if it was absent then.
+        Return a key as of a revision of the bucket; None if it was absent at that revision.
 
         Entries that were copied there by a redirected read are skipped.
 
@@ -839,7 +839,7 @@ class KeyReader(Protocol):
         Args:
             patterns: Keys in which `*` matches one token and `>` the rest: `["all.*", "node.web1.*"]`.
             obeyed: Whether the reader acts on the entries. If so, an entry that a redirected read copied there
-                is an error and is not skipped, because a node could otherwise hide the real entry.
+                is an error. It is not skipped, because a node could otherwise hide the real entry.
             at_least: A revision of a matching key, or of a deletion, that is known to be stored; see `get`.
             deletions: Whether to include deleted keys, each with an empty value.
 
@@ -853,11 +853,11 @@ class KeyReader(Protocol):
         self, pattern: str, on_change: Callable[[str, int], None]
     ) -> Callable[[], Awaitable[None]]:
         """
-        Call back with key and revision after each write to a key that matches, until the returned function is called.
+        Call a function with key and revision after each write to a matching key, until the returned function is
+        called.
 
-        A notice is a hint. Notices are missed while the connection is lost, so a reader must also read again
-        after each reconnect and at intervals. The buckets that nodes write (CCM_NODES) and the records of runs
-        send no notices.
+        Notices are lost while the connection is down, so a reader must also read again after each reconnect and
+        at intervals. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
         """
         ...
 
@@ -875,11 +875,12 @@ class KeyValue(KeyReader, Protocol):
 
     async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
         """
-        Make a key absent; older revisions stay in its history.
+        Make a key absent. Older revisions stay in its history.
 
         Args:
             key: The key.
-            number: The number of the deletion of a document that agents follow; it is higher than the document's number.
+            number: The number of the deletion, for a document that agents follow. It is higher than the
+                document's number.
             note: Text for the history; agents ignore it.
         """
         ...
@@ -887,8 +888,7 @@ class KeyValue(KeyReader, Protocol):
 
 class KeyHistory(Protocol):
     """
-    Reads of a bucket that only the controller performs, because there may be many keys. No call creates a
-    consumer.
+    Reads of a bucket that only the controller performs, because there may be many keys. They do not create consumers.
     """
 
     async def keys(self, prefix: str = "") -> list[str]:
@@ -918,7 +918,8 @@ class BucketKeys(Struct, frozen=True, kw_only=True):
 
     Attributes:
         keys: All keys that have a stored entry, including a deletion.
-        created: When the stream was created, in the broker's format. It changes if the stream is deleted and created again.
+        created: When the stream was created, in the broker's format. The time changes if the stream is deleted
+            and created again.
         revision: Revision of the newest write to the bucket.
         history: The number of revisions that the bucket keeps for each key.
     """
@@ -930,7 +931,7 @@ class BucketKeys(Struct, frozen=True, kw_only=True):
 
 
 class KeyChanges(KeyReader, Protocol):
-    """Reads the changes of a bucket, for a reader that already knows its earlier content."""
+    """Reads the changes of a bucket, for a reader that already has its earlier content."""
 
     async def list_keys(self, pattern: str) -> BucketKeys:
         """
@@ -947,9 +948,9 @@ class KeyChanges(KeyReader, Protocol):
         Return the revisions of matching keys that were stored after a revision, oldest first. Deletions have an empty value.
 
         An entry that was copied by a redirected read is returned as a deletion, because `matching` does not
-        return it. The result begins with the first revision that was written at `since` or later if its number
-        is not above `after`. That happens if a stream was restored from a backup and written to again: times
-        increase, but revisions restart at a lower number.
+        return it. If the first revision that was written at `since` or later has a number of at most `after`,
+        the result begins with that revision. This happens if a stream was restored from a backup and written to
+        again: times increase, but revisions continue from a lower number.
 
         Raises:
             BusUnavailableError: The broker is unreachable.
@@ -1024,7 +1025,7 @@ class Objects(Protocol):
 
     async def remove(self, name: str, revision: int) -> bool:
         """
-        Remove an object, unless it was stored again after it was listed.
+        Remove an object unless it was stored again since it was listed.
 
         Args:
             name: Its name.
@@ -1049,8 +1050,7 @@ class Objects(Protocol):
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
         """
-        Return the SHA-256 (hex) of an object at this revision or later; None if it does not exist. This is
-        a cheap call.
+        Return the SHA-256 (hex) of an object at this revision or later; None if it does not exist. The call is cheap.
         """
         ...
 
@@ -1065,7 +1065,10 @@ class Objects(Protocol):
     async def watch_changes(
         self, name: str, on_change: Callable[[int], None]
     ) -> Callable[[], Awaitable[None]]:
-        """Call back with the revision after each change of the object, until the returned function is called."""
+        """
+        Call a function with the revision after each change of the object, until the returned function is
+        called.
+        """
         ...
 
 
@@ -1104,17 +1107,18 @@ class Requests(Protocol):
 
         Args:
             scopes: Scopes as text.
-            on_request: Called on the event loop; it must only queue. It does not receive messages that violate the protocol.
+            on_request: Called on the event loop, so it must only queue. It does not receive messages that
+                violate the protocol.
             on_refused: Called for refused messages, with the subject and the reason; each refusal is also logged.
 
         Raises:
-            BusDeniedError: The broker refused a subscription; the others are active.
+            BusDeniedError: The broker refused a subscription. The other subscriptions are active.
         """
         ...
 
     async def last_due(self, subject: str) -> IncomingRequest | None:
         """
-        Return the scheduled request that was last due on a subject, as delivered; None if there is none.
+        Return the most recently due request of a schedule's subject, as delivered; None if there is none.
 
         Raises:
             BusError: The broker is unreachable, does not support schedules, or refuses.
@@ -1124,7 +1128,7 @@ class Requests(Protocol):
 
     async def own_subjects(self, scopes: Collection[str]) -> list[str]:
         """
-        Return the subjects of all schedules in some scopes that have separate subjects; use them with `last_due`.
+        Return the separate subjects of the schedules in these scopes, for use with `last_due`.
 
         Raises:
             BusError, ProtocolError: See `last_due`.
@@ -1168,18 +1172,18 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
 
 class BrokerConnection(Protocol):
     """
-    The connection behind the bus ports. It may be lost and restored. Callers that can work without a
-    connection do not wait.
+    The connection behind the bus ports. It may be lost and restored. Callers that can work without a connection
+    do not wait for it.
     """
 
     @property
     def connected(self) -> bool:
-        """Whether the broker is connected and has all subscriptions."""
+        """Whether the broker is connected and all subscriptions are active."""
         ...
 
     @property
     def since(self) -> float:
-        """Return when `connected` last changed, by the monotonic clock."""
+        """Return the time of the last change of `connected`, by the monotonic clock."""
         ...
 
     async def wait_connected(self) -> None:
@@ -1196,7 +1200,7 @@ class BrokerConnection(Protocol):
 
 
 class Events(Protocol):
-    """State events: agents publish them, operators read them."""
+    """State events. Agents publish them, and operators read them."""
 
     async def publish(
         self, subject: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
@@ -1240,7 +1244,7 @@ class Events(Protocol):
         ...
 
     async def oldest(self) -> datetime | None:
-        """Return when the oldest event in the stream was stored; None if the stream is empty."""
+        """Return the time at which the oldest event in the stream was stored; None if the stream is empty."""
         ...
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
@@ -1256,7 +1260,7 @@ class RenderWorker(Protocol):
 
     def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
         """
-        Send a request to the process, and handle its messages.
+        Send a job to the process, and handle its messages.
 
         Args:
             request: The job.

@@ -78,7 +78,7 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     """
     Properties of every resource type.
 
-    Mutable by design: deferred templates are rendered into it after `control` was evaluated.
+    Mutable by design, because deferred templates are rendered into it after `control` is evaluated.
     """
 
     name: Annotated[str, Meta(description="The resource's name, unique within its type.")]

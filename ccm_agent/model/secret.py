@@ -1,9 +1,9 @@
 """
 Secrets: a text type that masks itself, and a masker for all output of the process.
 
-A value that must not be shown is a `Secret` from the moment it is read: its `str`, `repr` and formatting are `***`, so a log
-line, an error or a traceback cannot show it. A `Masker` stores the plain texts and removes them from all output: events, spool,
-session directory, logs.
+A value that must not be shown is a `Secret` as soon as it is read. Its `str`, `repr` and formatting are `***`,
+so a log line, an error or a traceback cannot show it. A `Masker` stores the plain texts and removes them from
+all output: events, spool, session directory, logs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from ccm_agent.model.formats.urls import mask_urls as mask_urls
 from ccm_agent.model.formats.urls import secrets_of_url as secrets_of_url
 
 MINIMUM_LENGTH = 4
-"""Shorter secrets are masked only as a whole value or line: masking every `a` in a text would make it unreadable."""
+"""
+Shorter secrets are masked only as a whole value or line, because masking every `a` would make a text
+unreadable.
+"""
 
 _QUOTING = lazy_pattern(r"\\(.)|['\"]", re.DOTALL)
 
 _CUT_LIMIT = 4096
-"""The minimum length of a fragment of a truncated secret for which the masker searches."""
+"""The maximum length of the end of a secret that the masker detects at the start of a truncated text."""
 
 _EVERYBODYS = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
 """Common words that are never treated as secrets."""
@@ -91,7 +94,7 @@ class Masker:
 
     Args:
         secrets: The initial secrets.
-        teaches: Another masker that receives all secrets of this one: the process's masker, for its log.
+        teaches: Another masker that also receives all secrets of this one: the process's masker, for its log.
         limit: The number of texts to keep, newest first; 0 keeps all.
     """
 
@@ -109,7 +112,7 @@ class Masker:
 
     def learn(self, secret: str | Secret | float, *, is_certain: bool = True) -> None:
         """
-        Mask a secret from now on, as a whole and line by line.
+        Add a secret to mask, as a whole and line by line.
 
         Args:
             secret: A text, or a number.
@@ -118,7 +121,7 @@ class Masker:
         """
         plain = secret.reveal() if isinstance(secret, Secret) else secret
         if not isinstance(plain, str) and (isinstance(plain, bool) or len(str(plain)) < MINIMUM_LENGTH):
-            return  # a common word, like `true`
+            return  # a boolean, or a short number
         if self._teaches is not None:
             self._teaches.learn(secret, is_certain=is_certain)
         with self._lock:
@@ -144,7 +147,7 @@ class Masker:
         return self._masked(text, 0, is_cut=is_cut)
 
     def name(self, text: str) -> str:
-        """Mask a name or reference: only certain secrets are masked, so that names stay readable."""
+        """Mask a name or reference. Only certain secrets are masked, so names stay readable."""
         return self._masked(text, 1)
 
     def value(self, value: Any, *, is_name: bool = False) -> Any:
@@ -169,7 +172,7 @@ class Masker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no secrets. If so, only URLs are masked."""
+        """Whether the masker has no secrets. If so, only URLs are masked."""
         return not self._plain
 
     def _masked(self, text: str, which: int, *, is_cut: bool = False) -> str:

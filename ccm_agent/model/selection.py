@@ -24,7 +24,7 @@ class ResourceSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A part of a manifest.
 
     Attributes:
-        only: `type#name`, by name or alias. With `tags`, a resource is selected by either.
+        only: `type#name`, by name or alias. With `tags`, either of them selects a resource.
         tags: Resources with at least one of these tags. Without `only` and `tags` all resources are selected.
         skip_tags: Resources with one of these tags are left out, even if `only` contains them.
     """

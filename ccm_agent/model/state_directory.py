@@ -1,6 +1,4 @@
-"""
-The directory for persistent state of both programs.
-"""
+"""The directory for persistent state of both programs."""
 
 from __future__ import annotations
 
@@ -9,8 +7,8 @@ import os
 
 def state_directory() -> str:
     """
-    Return the state directory: the system's directory for root, the user's own for other users. XDG_STATE_HOME
-    overrides it. Source: XDG Base Directory Specification.
+    Return the state directory: the system's directory for root, and the user's own directory for other users.
+    XDG_STATE_HOME overrides it. Source: XDG Base Directory Specification.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if state.startswith("/"):

@@ -15,12 +15,15 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown word: `, did you mean X?`; "" if no known word is similar."""
+    """
+    Return the end of an error message about an unknown word: `, did you mean X?`; "" if no known word is
+    similar.
+    """
     near = nearest(word, known)
     return f", did you mean `{near}`?" if near else ""
 
 
 def either(words: Sequence[str]) -> str:
-    """Format words to choose from: "`off`, `plan` or `apply`"."""
+    """Format a list of choices: "`off`, `plan` or `apply`"."""
     *most, last = [f"`{word}`" for word in words]
     return f"{', '.join(most)} or {last}" if most else last

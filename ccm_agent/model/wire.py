@@ -63,11 +63,11 @@ PROGRESS_INTERVAL_S = 5.0
 """The interval of progress messages of a run."""
 
 PROGRESS_MISSED = 3
-"""A node that accepted a run is lost after this number of missing progress messages."""
+"""A node that accepted a run is considered lost after this number of missing progress messages."""
 
 
 MESSAGE_LIMIT = 1000
-"""A message of an operator, such as the reason of a run, has at most this many characters."""
+"""The maximum number of characters in an operator's message, such as the reason for a run."""
 
 
 class Request(Struct, kw_only=True, omit_defaults=True):
@@ -80,11 +80,13 @@ class Request(Struct, kw_only=True, omit_defaults=True):
         time: The time of its creation; None in a scheduled request.
         targets: Selectors, of which a node must match at least one; empty means all nodes that the subject reaches.
         where: An expression that must be true as well; "" is always true.
-        named: Nodes that must answer even if they no longer match; set in a repeated request.
+        named: Nodes that must answer even if they no longer match. Set in a repeated request.
         requester: The requester's name, for display only; the broker and signatures decide about permissions.
-        deadline: A node that has not started by then does not start, and its state is `expired`. None means no limit.
+        deadline: A node that has not started by this time does not start, and its state is `expired`. None
+            means no limit.
         deadline_s: The deadline of a scheduled request, as a duration after the due time; 0 means no limit.
-        catch_up: Whether a node that was offline at the due time of a scheduled request runs it when it is back online.
+        catch_up: Whether a node that was offline at the due time of a scheduled request runs it when it is
+            online again.
         rollout: Whether the request is a step of a rollout. If the agent restarts before the run has begun, the
             run does not begin, because the agent may have missed an abort.
         message: The reason that the requester gave, for display. Older agents ignore it.
@@ -129,12 +131,14 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
         cause: "request", "schedule" or "assignment".
         diff: Whether events contain diffs, unless the node's policy withholds them. Older agents ignore it.
-        part: The part of the manifest to apply; then `manifest` and `bundle` are empty. None for the whole manifest.
-        undo: The run to undo; then there is no manifest, and the node restores the earlier states that it stored. "" for none.
+        part: The part of the manifest to apply; None for the whole manifest. If set, `manifest` and `bundle`
+            are empty.
+        undo: The run to undo; "" for none. If set, there is no manifest, and the node restores the earlier
+            states that it stored.
         keep: Whether to save this plan.
-        plan: The run of a saved plan; the apply changes nothing if the node no longer matches it.
-        stage: The next revision of an assignment, which this request releases and applies; then `manifest` and
-            `bundle` are empty.
+        plan: The run of a saved plan. The apply does not change anything if the node no longer matches the plan.
+        stage: The next revision of an assignment, which this request releases and applies. If set, `manifest`
+            and `bundle` are empty.
     """
 
     name: str = ""
@@ -191,9 +195,10 @@ class ImportRequest(Request, kw_only=True, omit_defaults=True):
     `records.host_import.ResourcesPart`s.
 
     Attributes:
-        types: Of `records.host_import.SITE_ORDER`; `file` and `directory` with a path, as in `file:/etc/nginx`.
-        contents: Digests that an earlier answer named. The answer has their contents, and nothing else. Older agents refuse the
-            types that have contents.
+        types: Types from `records.host_import.SITE_ORDER`. `file` and `directory` have a path, as in
+            `file:/etc/nginx`.
+        contents: Digests from an earlier answer. The answer then contains only the contents with these digests.
+            Older agents refuse types with contents.
     """
 
     types: list[str] = []
@@ -219,7 +224,7 @@ class MaintenanceRequest(Request, kw_only=True, omit_defaults=True):
 
     Attributes:
         why: The reason, for display; required to disable a node.
-        until: When a disabled node is enabled again; None: only by an operator. For locks: their end.
+        until: When a disabled node is enabled again; None if only an operator enables it. For locks, their end.
         lock: Resources to lock or unlock instead of disabling the node. `why` is then empty, so that an agent
             without support for locks refuses the request.
     """
@@ -246,7 +251,7 @@ class AnswerState(StrEnum):
 
 class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The run that a queued one waits for: the current run of the node.
+    The current run of the node, for which a queued run waits.
 
     Attributes:
         run: The id of the run.
@@ -266,9 +271,9 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         state: See AnswerState.
-        reason, code: Why it refused.
+        reason, code: Why the agent refused the request.
         position: Position in the queue, from 1; 0 if it starts immediately.
-        ahead: The node's current run, if this one is queued; None from older agents.
+        ahead: The node's current run if the requested run is queued; None from older agents.
         outcome: End state of a run that was handled earlier, from the request log; for a convergence that has
             ended, the worst end state.
         machine, started: Machine id, and start of the agent process; they distinguish two agents with the same identity.
@@ -291,7 +296,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
 
 
 REPORTING = "reporting"
-"""The run has ended on the node, and its events wait for the stream's acknowledgement."""
+"""The run has ended on the node, and its events have not been acknowledged by the stream yet."""
 
 
 class Progress(Struct, kw_only=True, omit_defaults=True):
@@ -344,8 +349,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The desired state of nodes, until the assignment is changed or removed. It is the body of a stamped document
     in CCM_ASSIGNMENTS.
 
-    The stamp's number orders revisions; its count is for display. Among assignments with the same name, scope
-    `node` takes precedence, then `fact`, then the newest.
+    The stamp's number orders revisions, and its count is for display. Among assignments with the same name,
+    scope `node` takes precedence, then `fact`, then the newest assignment.
 
     Attributes:
         name: Its name; one token of its key encodes it.
@@ -355,12 +360,12 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         manifest: The manifest's name, for display.
         bundle: The packed directory, pinned.
         data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
-        data_revision: The revision of CCM_DATA at which documents are read; 0 for the current ones.
+        data_revision: The revision of CCM_DATA at which documents are read; 0 for the current documents.
         data_numbers: The numbers of those documents, by key. Documents with keys from templates are missing;
             empty from older controllers.
         mode: "apply" or "plan".
         interval_s: Time between convergences; 0 for the node's own interval.
-        deadline: A node that has not started with this revision by then does not start. None means no limit.
+        deadline: A node that has not started with this revision by this time does not start. None means no limit.
         requester, time: Its author and time.
         rolled_back_from: The revision (count) that this rollback replaced; 0 if it is not a rollback.
         commit: The git commit that the bundle was packed from, for display; "" if unknown.
@@ -396,7 +401,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 WAITING = "waiting"
 DISABLED = "disabled"
-"""States of an assignment in addition to end states of runs: waiting for its turn, or the node is disabled."""
+"""States of an assignment in addition to the end states of runs: it waits for its turn, or the node is disabled."""
 
 
 class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -407,11 +412,11 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         key: Key in CCM_ASSIGNMENTS of the assignment that takes precedence on this node.
         revision, count: Its stamp's number known to the node, and the revision for display; the latter is 0
             from older agents: use the number.
-        digest: SHA-256 (hex) of the bundle that was applied last; "" if none has been applied yet.
-        data_revision: The revision of CCM_DATA that was applied with it.
+        digest: SHA-256 (hex) of the last applied bundle; "" if no bundle has been applied yet.
+        data_revision: The revision of CCM_DATA that was applied with the bundle.
         data_revisions: For unpinned data, the revision of each document that the last run read, by URL; otherwise empty.
         state: "waiting" for its turn, the final NodeState of its last run, or "disabled".
-        reason, code: Why it is not in the desired state; "" if it is.
+        reason, code: Why the assignment is not in its desired state; "" if it is.
         since: When the node first reached this state with this revision.
         run: The run in which the node reached this state; later runs with the same result do not change the field.
         next_time: The time of the next attempt if the node is not in the desired state; None if unknown or never.
@@ -438,7 +443,7 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Why and until when a node does not converge; its health checks continue.
 
     Attributes:
-        since, until: Start and end; without `until` it lasts until an operator enables the node.
+        since, until: Start and end. Without `until`, it lasts until an operator enables the node.
         why, by: The reason that an operator gave, and that operator's name.
     """
 
@@ -460,7 +465,8 @@ class SecretUse(Struct, frozen=True, kw_only=True):
     A secret that a node uses.
 
     Attributes:
-        revision: The revision that the last successful run opened; the oldest if several sources use the secret.
+        revision: The revision that the last successful run opened. If several sources use the secret, this is
+            the oldest revision.
         since: The start of this use, by the node's clock.
     """
 
@@ -494,10 +500,12 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
         undo: Whether the node can undo runs.
         incomplete_undos: The newest runs with an undo on this node that was stopped or killed before its end.
         staged_assignments: Whether the node keeps the current revision of an assignment until a rollout releases the next one.
-        plans_only: Why the node accepts only plans: its signers list was not confirmed for too long. "" if it
-            accepts all requests.
-        disk: Why the node cannot write its state to disk; events then stay in memory, and runs cannot be undone. "" if it can.
-        wrong_clock: Evidence that the node's clock is slow; the node then accepts nothing new. "" without such evidence.
+        plans_only: Why the node accepts only plans, which happens if its signers list was not confirmed for too
+            long; "" if it accepts all requests.
+        disk: Why the node cannot write its state to disk; "" if it can. If it cannot, events stay in memory,
+            and runs cannot be undone.
+        wrong_clock: Evidence that the node's clock is slow; "" without such evidence. With it, the node does
+            not accept anything new.
         secrets: The revisions of secrets that the node uses, by name; None from an agent that does not report them.
     """
 
@@ -544,11 +552,11 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
 
 class Presence(Struct, kw_only=True, omit_defaults=True, gc=False):
     """
-    `presence.<n>` in CCM_NODES; every heartbeat renews it; otherwise it expires.
+    `presence.<n>` in CCM_NODES. It expires unless a heartbeat renews it.
 
     Attributes:
         run: The current run; "" for none.
-        ttl_s: Seconds from a heartbeat to the expiry: three intervals. 0 from agents that do not report it.
+        ttl_s: Seconds from a heartbeat to the expiry, which is three intervals; 0 from agents that do not report it.
     """
 
     node: str
@@ -567,10 +575,10 @@ arrives later.
 
 
 class NodeState(StrEnum):
-    """The state of a node in a run. Every expected node ends in one of the states after RUNNING."""
+    """The state of a node in a run. The final state of every expected node is one of those after RUNNING."""
 
     PLANNED = "planned"
-    """The node is in a later wave of a rollout; the request has not been sent to it yet."""
+    """The node is in a later wave of a rollout, and the request has not been sent to it yet."""
     EXPECTED = "expected"
     """The node has not answered yet."""
     ACCEPTED = "accepted"
@@ -579,7 +587,7 @@ class NodeState(StrEnum):
 
     STABLE = "stable"
     CHANGED = "changed"
-    """The node was changed. In a plan: it would be changed."""
+    """The node was changed, or in a plan, it would be changed."""
     FAILED = "failed"
     STOPPED = "stopped"
     """An operator stopped the run before its end. Older agents report `failed`."""

@@ -28,7 +28,7 @@ _FIELDS = (
     ("weekday", 0, 6, _DAYS),
 )
 _LOOK_AHEAD_DAYS = 366 * 5
-"""29 February occurs within five years, except around some turns of a century."""
+"""The search limit. Except around some turns of a century, it includes a 29 February."""
 
 
 _NICKNAMES = {
@@ -121,7 +121,7 @@ class Cron:
         if day.month not in months:
             return False
         on_day, on_weekday = day.day in days, (day.weekday() + 1) % 7 in weekdays
-        # as in every cron: if both fields are set, one match is enough
+        # as in every cron: if both fields are restricted, one match is sufficient
         return (on_day and on_weekday) if self._any_day or self._any_weekday else (on_day or on_weekday)
 
 

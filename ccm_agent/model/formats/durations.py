@@ -55,7 +55,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration in the largest unit in which it is a short whole number: `5m`, `90s`, `250ms`."""
+    """Format a duration as a short whole number in the largest possible unit: `5m`, `90s`, `250ms`."""
     if seconds <= 0:
         return "0s" if seconds == 0 else f"-{format_duration(-seconds)}"
     if seconds < 1:

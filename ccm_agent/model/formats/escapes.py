@@ -1,8 +1,8 @@
 """
 Views of a text without the escapes of JSON, URLs, shells, HTML and YAML, and with joined lines.
 
-A view maps each of its characters to the source text. A match in the view can therefore be masked in the original
-text. Secrets are found by decoding the output, not by guessing how a program may have encoded them.
+A view maps each of its characters to the source text. A match in the view can therefore be masked in the
+original text. Secrets are found by decoding the output, because the encoding that a program uses is unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CONTROLS = {
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 _Token = tuple[int, int, str]
-"""Start and end in the underlying text, and the decoded text."""
+"""The start and end of a token in the underlying text, and its decoded text."""
 
 
 class MappedText:

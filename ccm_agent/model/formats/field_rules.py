@@ -23,7 +23,7 @@ class FieldMarker:
 
 
 class Untemplated(FieldMarker):
-    """The value is used as written; template markers in it have no meaning."""
+    """The value is used as written, and template markers in it have no meaning."""
 
 
 class Deferred(FieldMarker):
@@ -38,7 +38,10 @@ class TemplatedKeys(FieldMarker):
 
 
 class NeededByLookAhead(FieldMarker):
-    """A deferred field that `look_ahead` reads: while it contains a template, the resource is not read ahead."""
+    """
+    A deferred field that `look_ahead` reads. While the field contains a template, the resource is not read
+    ahead.
+    """
 
 
 class Quoted(FieldMarker):
@@ -76,8 +79,7 @@ class UnsignedFlag(FieldMarker):
 
 class LimitsResource(FieldMarker):
     """
-    The value is the time limit of the whole resource. A type that declares the field again changes its
-    meaning.
+    The value is the time limit of the whole resource. A type that redeclares the field may change this meaning.
     """
 
 

@@ -3,7 +3,7 @@ Make texts from the host safe to publish.
 
 A name in an archive, a mount point or a value of a bucket may contain bytes that are not UTF-8. Python
 represents them as surrogate escapes, which neither JSON nor MessagePack supports. Published texts contain `?`
-in their place, which is better than omitting the text or failing.
+instead, because omitting the text or failing would be worse.
 """
 
 from __future__ import annotations

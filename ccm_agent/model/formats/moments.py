@@ -47,7 +47,7 @@ class GivenTime(Struct, frozen=True):
 
 
 def format_moment(moment: datetime) -> str:
-    """Format a time in RFC 3339, UTC, to the second, as options accept it: `2026-12-01 02:00:00Z`."""
+    """Format a time for display and options, in UTC, to the second: `2026-12-01 02:00:00Z`."""
     try:
         return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except OverflowError:  # a node may report any time

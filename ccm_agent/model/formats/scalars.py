@@ -1,8 +1,8 @@
 """
 Values of YAML scalars: the core schema of YAML 1.2 with the deviations of goccy/go-yaml, which CCM uses.
 
-`yes`, `no`, `on`, `off`, dates, `1:30` and `1e3` are text; `0644`, `017` and `0o17` are octal; `08` is text; a number that does
-not fit 64 bits is text. Pure functions on text, so that they can be tested without a parser.
+`yes`, `no`, `on`, `off`, dates, `1:30` and `1e3` are text; `0644`, `017` and `0o17` are octal; `08` is text; a
+number that does not fit into 64 bits is text. These are pure functions on text, so tests need no parser.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _tagged_int(text: str, is_plain: bool) -> int:
 
 
 def _tagged_number(text: str, is_plain: bool) -> int | float | None:
-    # a leading zero means octal if the plain text is a number: not in quotes, and not in 08
+    # a leading zero means octal if the plain text is a number, so not in quotes and not in 08
     number = parse_number(text) if text else None
     if is_plain and number is not None:
         return number
@@ -215,13 +215,13 @@ def _tagged_time(text: str) -> datetime:
 
 
 def explain_unquoted(key: str, value: float) -> str:
-    """Return an error sentence about a number that must be written as digits in quotes."""
+    """Return the error message for a number that must be written as digits in quotes."""
     return f"`{key}` must be quoted, as in {key}: {_as_typed(value)}; unquoted it is the number {key_text(value)}"
 
 
 def _as_typed(value: float) -> str:
     """
-    Guess the mode as it was typed: YAML reads 0644 as the number 420, and 644 as itself.
+    Guess the digits of a mode as typed. YAML reads 0644 as the number 420, and 644 as 644.
 
     Plain numbers of three digits (444, 600 …) would not be a sensible mode if they had been octal.
     """

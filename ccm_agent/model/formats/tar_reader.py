@@ -20,13 +20,16 @@ from typing import Any, Protocol
 PAX_BYTES = 1 << 20
 """Limit of one header's attributes. Legitimate headers contain paths and extended attributes."""
 GLOBAL_BYTES = 64 << 10
-"""Limit of global attributes, which `tarfile` copies to each following entry. Legitimate ones contain the name of a commit."""
+"""
+Limit of global attributes, which `tarfile` copies to each following entry. A legitimate use is the id of a
+commit.
+"""
 NAME_BYTES = 4096
 """The maximum length of a path on Linux, PATH_MAX."""
 HEADERS_OF_ENTRY = 3
 """The headers of one entry: a long name, a long target, and its own."""
 NESTED = 8
-"""Limit of headers that precede an entry's own header; legitimate archives have at most three."""
+"""Limit of headers that precede an entry's own header. Legitimate archives have at most three."""
 HOLES = 100_000
 """Limit of the holes of all files in an archive."""
 HOLES_IN_BLOCK = 21
@@ -63,8 +66,8 @@ class _Stream:
     """
     A stream with push-back.
 
-    Seeking back has the same effect, but a compressed stream is then read from its beginning again. Inspecting
-    a header before `tarfile` reads it would then read everything before that header again, for each header.
+    Seeking back has the same effect, but it reads a compressed stream from its beginning again. Each header is
+    inspected before `tarfile` reads it, so everything before it would be decompressed again.
     """
 
     name = ""
@@ -143,7 +146,7 @@ class Tar(tarfile.TarFile):
 
     Args:
         plain: The uncompressed bytes of the archive.
-        limit_headers: The maximum number of headers; more are an error.
+        limit_headers: The maximum number of headers. More headers are an error.
 
     Raises:
         OSError: The archive cannot be read.
@@ -172,7 +175,7 @@ class Tar(tarfile.TarFile):
             raise tarfile.ReadError(f"its files have more than {HOLES} holes")
 
     def nested(self, process: Any) -> Any:
-        """Continue with the header that follows a preceding header."""
+        """Process the header that follows a preceding header."""
         self._nested += 1
         if self._nested > NESTED:
             raise tarfile.ReadError(f"more than {NESTED} headers precede one entry")

@@ -2,8 +2,8 @@
 Shorten events to the size limit of the bus. An event is never refused because of its size, because it would
 block all later events.
 
-The largest and least important parts are shortened first: output, then the texts of a diff, output of checks, properties and
-status, messages, errors. The event lists the shortened fields.
+Large and less important parts are shortened first: output, then the texts of a diff, the output of checks,
+properties and status, messages, and errors. The event lists the shortened fields.
 """
 
 from __future__ import annotations

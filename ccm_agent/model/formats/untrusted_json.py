@@ -1,7 +1,7 @@
 """
 Decode untrusted JSON safely: neither its nesting nor its times can crash the reader.
 
-A client that may write a key or a subject controls the content, and many programs read it.
+Any client that may write to a key or subject controls the content, and many programs read it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ EVENTS_LIMIT = 1_000_000
 """The maximum number of events of a run, which corresponds to 60 GiB."""
 
 EventNumber = Annotated[int, Meta(ge=0, le=EVENTS_LIMIT)]
-"""Position of an event in its run, from 1; 0 outside of runs. Readers search for missing numbers, so it is limited."""
+"""
+The position of an event in its run, from 1; 0 outside of runs. The limit exists because readers search for
+missing numbers.
+"""
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A count that fits into 64 bits."""

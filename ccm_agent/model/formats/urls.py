@@ -18,12 +18,15 @@ _SECRET_PART = re.compile(
     r"pass(word|wd|phrase|code)|pwd|secret|token|credential|signature|bearer|cookie|(api|access|auth|private|signing"
     r"|encryption|subscription|shared|account|storage|function|master|host)[-_ .]?key"
 )
-"""Names that contain one of these are secret: `X-Amz-Signature`, `db_password_file`, `apiKeyId`."""
+"""A name that contains one of these texts is secret: `X-Amz-Signature`, `db_password_file`, `apiKeyId`."""
 
 _SECRET_WORDS = frozenset(
     {"pass", "pw", "psk", "creds", "auth", "authorization", "jwt", "otp", "sas", "hmac", "pin"}
 )
-"""Names that contain one of these as a separate word are secret: `DB_PASS`, `auth`, but not `passenger` or `author`."""
+"""
+A name that contains one of these as a separate word is secret: `DB_PASS` and `auth`, but not `passenger` or
+`author`.
+"""
 
 _SECRET_PARAMETERS = frozenset(
     {
@@ -31,7 +34,7 @@ _SECRET_PARAMETERS = frozenset(
         *("googleaccessid", "awsaccesskeyid"),
     }
 )
-"""Query parameters with exactly these names; as keys of data they are harmless."""
+"""Query parameters with exactly these names are secret. Keys of data with these names are not."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PARAMETER = lazy_pattern(
@@ -63,7 +66,7 @@ def mask_url(url: str) -> str:
     host, slash, path = rest.partition("/")
     _, colon, port = host.rpartition("]")[2].partition(":")
     if "@" not in host and colon and not port.isdecimal():
-        # not a port: a password with a slash in it, and its end comes later
+        # not a port, so the text is part of a password that contains a slash
         host, slash, path = rest, "", ""
     _, at, host_only = host.rpartition("@")
     return mask_parameters(f"{scheme}://{MASK}@{host_only}{slash}{path}" if at else url)

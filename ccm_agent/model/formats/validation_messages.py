@@ -20,8 +20,8 @@ _OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
 _LONGEST_MESSAGE = 4000
 """
-A longer message contains very long keys. The patterns above are not applied to it, because their time is
-not linear.
+Only very long keys cause a longer message. The patterns above are not applied to it, because their time is not
+linear.
 """
 _SHOWN_OF_MESSAGE = 200
 _JSON_BYTE = re.compile(r" \(byte (\d+)\)$")

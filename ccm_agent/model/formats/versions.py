@@ -127,7 +127,7 @@ def _skip_separators(text: str, position: int) -> int:
 
 
 def _rpm_mark_order(left: str, right: str) -> int:
-    """Compare two positions if at least one is a mark: `~`, then the end, then `^`, then anything else."""
+    """Compare two positions if at least one is a mark, in the order `~`, end, `^`, anything else."""
     ranks = {"~": 0, "": 1, "^": 2}
     return _sign(ranks.get(left, 3), ranks.get(right, 3))
 
@@ -150,14 +150,14 @@ def compare_plain(left: str, right: str, *, lenient: bool = False) -> int:
     """
     Compare as CCM does for unknown package managers: parts between dots and dashes, numbers by value.
 
-    A dash is older than anything; a dot is older than anything except a dash. A number with a leading zero is
-    compared as text. Text is compared without regard to case. If all parts are equal, the texts are compared.
+    A dash is older than anything. A dot is older than anything except a dash. A number with a leading zero is
+    compared as text, and text is compared case-insensitively. If all parts are equal, the texts are compared.
     Epochs and tildes have no meaning.
 
     Args:
         left: A version.
-        right: Another.
-        lenient: Whether to ignore a trailing `.0` before the first dash, so that 1.0.0 equals 1.
+        right: Another version.
+        lenient: Whether to ignore each trailing `.0` before the first dash: 1.0.0 then equals 1.
 
     Source: the design of CCM's dnf provider, "Version Comparison"; Puppet's versioncmp.
     """
@@ -195,7 +195,7 @@ def _is_number(token: str) -> bool:
 
 
 def _compare_digits(left: str, right: str) -> int:
-    """Compare digits of any length by value; no digits are equal to zero."""
+    """Compare digits of any length by value; an empty text is zero."""
     left, right = left.lstrip("0"), right.lstrip("0")
     return _sign(len(left), len(right)) or _sign(left, right)
 

@@ -49,7 +49,10 @@ class _Entry(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A block mapping has entries, a block list has items; any other value, including a flow collection, is a leaf."""
+    """
+    A value. A block mapping has entries, and a block list has items. Any other value, including a flow
+    collection, is a leaf.
+    """
 
     start: Any
     end: Any
@@ -142,7 +145,7 @@ def _kind(event: Any) -> str:
 
 
 def _comments(text: str, scalars: list[tuple[int, int]]) -> list[_Comment]:
-    """Return all comments of the text. Text inside scalars that looks like a comment is ignored."""
+    """Return all comments of the text. Text in scalars is not searched."""
     starts = [start for start, _ in scalars]
     found: list[_Comment] = []
     at = line = line_start = 0

@@ -105,7 +105,7 @@ def _sentence(problem: str, line: str, column: int) -> str:
 
 
 def _reader_error(text: str, source: str, err: Any) -> DocumentError:
-    # libyaml's reader counts bytes
+    # the position of libyaml's reader is in bytes
     at = len(text.encode()[: max(0, getattr(err, "position", 0) or 0)].decode(errors="ignore"))
     if at < len(text):
         return character_error(text, source, at)

@@ -46,7 +46,7 @@ class Start(NamedTuple):
 
 def format_yaml(text: str, source: str = "") -> str:
     """
-    Format each document of a YAML text in the layout above. Formatting the result again changes nothing.
+    Format each document of a YAML text in the layout above. Formatting is idempotent.
 
     Args:
         text: The text.
@@ -96,9 +96,9 @@ class _Layout:
         self._starts: dict[int, Start] = {}
         self._gaps: dict[int, list[tuple[int, int]]] = {}
         self._shifts: dict[int, int] = {}
-        """The number of columns by which lines within a value move, by line."""
+        """By line: the number of columns by which a line within a value moves."""
         self._kept: set[int] = set()
-        """Lines with an end or an empty content that belongs to a scalar."""
+        """Lines with trailing white space or empty lines that are part of a scalar."""
         self._open: list[Block] = []
         self._begun = -1
         self._read(text)
@@ -158,14 +158,14 @@ class _Layout:
             self._open.pop()
 
     def _begin(self, line: int, column: int) -> None:
-        """Begin a key or dash; the first one of a line determines the position of the line."""
+        """Begin a key or dash. The first key or dash of a line determines the line's position."""
         self._begun = line
         if not self._old[line][:column].strip():
             self._starts[line] = Start(self._open[-1], ())
         self._follow()
 
     def _follow(self) -> None:
-        """Store the blocks that are open after the line that was begun last."""
+        """Store the blocks that are open after the current line."""
         if (start := self._starts.get(self._begun)) is not None:
             self._starts[self._begun] = start._replace(open=tuple(self._open))
 

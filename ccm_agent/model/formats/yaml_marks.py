@@ -1,4 +1,4 @@
-"""Find positions in a document. Slower than decoding, so it is used only for errors."""
+"""Find positions in a document. This is slower than decoding, so use it only for errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
     """
     Return line and column, from 1, of the deepest existing part of `path`; (0, 0) if the text cannot be parsed.
 
-    JSON works too, because it is YAML except for a few escapes.
+    JSON is also supported, because it is YAML except for a few escapes.
     """
     import yaml
 
@@ -81,7 +81,7 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
         node = {}
         while (key := following()).__class__ is not events.MappingEndEvent:
             _read(key, following, anchors)
-            # the first of two duplicates: readers report the second one
+            # the first of two duplicates is used; readers report the second one
             value = following()
             entry = MarkedEntry(key.start_mark, _read(value, following, anchors), _span(value))
             node.setdefault(_name(key), entry)

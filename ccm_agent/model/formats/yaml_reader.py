@@ -28,16 +28,16 @@ to billions.
 
 VALUE_CHARACTERS = 64
 """
-This number of characters of an aliased text is treated as one value: the text is stored once, but written
-for each alias.
+This number of characters of an aliased text is treated as one value. The text is stored once, but written for
+each alias.
 """
 
 _CLOSE_PAIR = lazy_pattern(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
 _LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """
-Characters that are line breaks in YAML 1.1, and so in libyaml, but ordinary characters in YAML 1.2. The
-text would have two meanings.
+Characters that are line breaks in YAML 1.1, and therefore in libyaml, but ordinary characters in YAML 1.2. A
+text with them is ambiguous.
 """
 
 _OPEN = object()  # the value of an anchor that is still being read
@@ -55,7 +55,7 @@ def read_yaml(text: str, source: str) -> object:
     import yaml
 
     resting = gc.isenabled()
-    gc.disable()  # garbage collection would scan the growing heap repeatedly and find nothing
+    gc.disable()  # garbage collection would repeatedly scan the growing heap without result
     try:
         if (found := _LINE_BREAK.search(text)) is not None:
             from ccm_agent.model.formats.yaml_errors import character_error
@@ -215,7 +215,7 @@ class _Reader:
                 event, f"nested deeper than {MAX_DEPTH} levels by aliases; nothing reads such a document"
             )
         if isinstance(value, (dict, list)):
-            return merge.copy_value(value)  # a copy, because a change of one must not change the other
+            return merge.copy_value(value)  # copied, so a change to one does not change the other
         return value
 
     def _check_tag(self, event: Any, is_mapping: bool) -> None:
@@ -239,8 +239,10 @@ class _Reader:
 
 
 def _without_end(text: str, style: str | None) -> str:
-    """Return a quoted text unchanged, and a block text without a final newline without its trailing spaces, as in the
-    reference."""
+    """
+    Remove the trailing spaces of a block text without a final newline, as in the reference. Other texts are
+    unchanged.
+    """
     return text.rstrip(" ") if style in ("|", ">") else text
 
 

@@ -1,4 +1,4 @@
-"""The resources of a host, as a node reports them for an import, in parts that fit into messages."""
+"""The resources of a host that a node reports for an import, in parts that fit into messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTENT_TYPES = ("repository", "file", "directory", "systemd_unit")
 """Types whose import reads files. A node imports them only for an operator who may also apply."""
 
 PATH_TYPES = ("file", "directory")
-"""Those that need a path, as in `file:/etc/nginx`."""
+"""Types that require a path, as in `file:/etc/nginx`."""
 
 SITE_ORDER = (
     "repository",
@@ -42,13 +42,16 @@ SITE_ORDER = (
     "systemd_unit",
     "service",
 )
-"""All types of an import, in the order in which a manifest should manage them: files have owners, and services need units."""
+"""
+All types of an import, in the order in which a manifest should manage them. For example, files need their
+owners, and services their units.
+"""
 
 _MARKERS = ("{{", "${", "{%", "{#")
 """Text with one of these markers would be rendered as a template."""
 
 RESOURCES_LIMIT = 10_000
-"""Limit of the resources in one node's answer."""
+"""The maximum number of resources in one node's answer."""
 
 PART_CHARACTERS = 60_000
 """
@@ -57,29 +60,32 @@ the broker's payload limit.
 """
 
 PARTS_LIMIT = 100
-"""Limit of the answers of one node."""
+"""The maximum number of answers of one node."""
 
 WORDS_LIMIT = 100
-"""Types with their paths in one request."""
+"""The maximum number of types (with their paths) in one request."""
 
 PATH_CHARACTERS = 1000
-"""Of a path in a request, and of one in an answer."""
+"""The maximum length of a path in a request or an answer, in characters."""
 
 NAME_BYTES = 255
-"""Of one name in a path; no file system takes more."""
+"""The maximum length of one name in a path. No file system supports longer names."""
 
 FILE_BYTES = 1 << 20
 """A larger file is not imported over the bus."""
 
 HOST_BYTES = 16 << 20
-"""Contents of files of one node."""
+"""The maximum total size of the file contents that are imported from one node."""
 
 HOST_FILES = 5_000
-"""Files with contents of one node."""
+"""The maximum number of files with contents that are imported from one node."""
 
 BATCH_BYTES = 3 << 20
 BATCH_FILES = 1_000
-"""Contents that one request may name. In Base64 they fit into PARTS_LIMIT answers."""
+"""
+The maximum number of contents in one request, and their total size. In Base64 they fit into PARTS_LIMIT
+answers.
+"""
 
 
 class LeftOutResource(Struct, frozen=True, kw_only=True):
@@ -92,13 +98,13 @@ class LeftOutResource(Struct, frozen=True, kw_only=True):
 
 class FoundContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A file that belongs to a resource, without its content, or a directory within the directory that is the resource.
+    A file of a resource, without its content, or a subdirectory of a directory resource.
 
     Attributes:
         path: Relative to the resource; "" for the resource itself.
         sha256: The digest (hex) of the content; "" for a directory.
         size_bytes: Its size.
-        is_program: Its owner may execute it.
+        is_program: Whether the owner may execute the file.
     """
 
     path: str = ""
@@ -114,8 +120,9 @@ class FoundResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         type, name: Its type and name.
         properties: Its other properties in the form of a manifest.
-        needed_by: The requested type, if it differs: the import of a repository includes its key, and that of files symlinks.
-        contents: Its files. The node sends their contents in answers to requests that name the digests.
+        needed_by: The requested type if it differs. An import of a repository includes its key, and an import
+            of files includes symlinks.
+        contents: The files of the resource. The node sends their contents in answers to requests with the digests.
     """
 
     type: str
@@ -132,12 +139,12 @@ class FoundResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class HostResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    The resources of a host of the requested types.
+    The resources of the requested types on a host.
 
     Attributes:
         resources: The resources, in the order in which a manifest should manage them.
         left_out: Resources that are left out, with the reason: secrets, and resources that the node's policy does not permit.
-        contents: In the answer to a request that names digests: the contents, by digest. Then the lists are empty.
+        contents: The contents by digest, in the answer to a request with digests. In that case the lists are empty.
     """
 
     resources: list[FoundResource] = []
@@ -151,7 +158,7 @@ class ResourcesPart(Struct, frozen=True, kw_only=True):
 
     Attributes:
         part, parts: The position of the part, from 0, and the number of parts.
-        digest: SHA-256 (hex) of the whole text, so that parts of two answers are not mixed.
+        digest: SHA-256 (hex) of the whole text, which prevents mixing the parts of two answers.
         text: A part of the JSON text.
     """
 
@@ -162,7 +169,7 @@ class ResourcesPart(Struct, frozen=True, kw_only=True):
 
 
 def printable(text: str) -> str:
-    """Make a text from a host safe for a line of a report: it cannot control a terminal or end the line."""
+    """Make a text from a host safe for a line of a report. It then cannot control a terminal or end the line."""
     return "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
@@ -173,7 +180,7 @@ def holds_template(value: object) -> bool:
 
 
 def why_not_imported(word: str) -> str:
-    """Return why nodes do not import `TYPE` or `TYPE:PATH`; "" if they do."""
+    """Return the reason why nodes cannot import `TYPE` or `TYPE:PATH`; "" if they can."""
     kind, colon, path = word.partition(":")
     if kind in PATH_TYPES:
         return "" if is_absolute(path) else f"name an absolute path, such as {kind}:/etc/nginx"
@@ -196,7 +203,7 @@ def is_inside(path: str) -> bool:
 
 
 def in_site_order(words: Iterable[str]) -> list[str]:
-    """Return each type once, in the order of SITE_ORDER."""
+    """Return the types (with their paths) without duplicates, in the order of SITE_ORDER."""
     return sorted(dict.fromkeys(words), key=lambda one: SITE_ORDER.index(one.partition(":")[0]))
 
 
@@ -206,11 +213,11 @@ def content_words(words: Iterable[str]) -> list[str]:
 
 
 def split_resources(found: HostResources) -> list[ResourcesPart]:
-    """Return the parts to send. There may be more than PARTS_LIMIT; the caller checks that."""
+    """Return the parts to send. The caller must check that there are at most PARTS_LIMIT."""
     body = encode_message(found)
     text, digest = body.decode(), hashlib.sha256(body).hexdigest()
     texts = list(_pieces(text))
-    # no limits are checked here: the caller refuses too many parts
+    # built here without a check of limits, because the caller refuses too many parts
     return [
         ResourcesPart(part=number, parts=len(texts), digest=digest, text=one)
         for number, one in enumerate(texts)

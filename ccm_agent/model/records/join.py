@@ -11,15 +11,15 @@ from ccm_agent.model.wire import PROTOCOL
 JOIN_REQUEST = f"{PROTOCOL}.join.request"
 JOIN_RENEWAL = f"{PROTOCOL}.join.renewal"
 JOIN_LEAVE = f"{PROTOCOL}.join.leave"
-"""A node leaves the fleet. The node sends this on the subject of its renewals."""
+"""The protocol id of a request to leave the fleet. The node sends it on the subject of its renewals."""
 
 JOIN_ANSWER = f"{PROTOCOL}.join.answer"
 
 JOINS_BUCKET = "CCM_JOINS"
-"""Join tokens, their uses, and the nodes that joined."""
+"""The bucket with join tokens, their uses, and the nodes that joined."""
 
 REQUEST_LIMIT_BYTES = 2048
-"""Limit of a request's size; a longer request is not read."""
+"""Limit of a request's size. A larger request is not read."""
 
 ANSWER_S = 5.0
 """Time that a node waits for the answer to one attempt before it tries again."""
@@ -33,12 +33,13 @@ class JoinState(StrEnum):
     """An operator must accept the node."""
     REFUSED = "refused"
     LEFT = "left"
-    """The node has left: its data is removed, and its credentials are not renewed."""
+    """The node has left. Its data is removed, and its credentials are not renewed."""
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A node requests credentials for the key that it created, or leaves. The key signs the request; the token also signs a join.
+    A node's request for credentials for a key that it created, or its request to leave. The key signs the
+    request. The token also signs a join.
 
     Attributes:
         protocol: JOIN_REQUEST, JOIN_RENEWAL or JOIN_LEAVE.
@@ -72,7 +73,7 @@ class JoinAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         jwt: The node's JWT for the broker.
         certificate: The certificate of its key.
         signers, signature: The newest signers list and its signature.
-        floors: The number of the document for each `bucket/key`. The node refuses lower numbers.
+        floors: The number of the document for each `bucket/key`. The node refuses documents with lower numbers.
         expires: When JWT and certificate expire, in seconds since 1970.
         code, message: Why the request was refused or is waiting.
     """

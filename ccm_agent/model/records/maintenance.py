@@ -1,4 +1,4 @@
-"""Locks: resources that a node leaves unchanged at an operator's request."""
+"""Locks of resources, which a node leaves unchanged at an operator's request."""
 
 from __future__ import annotations
 

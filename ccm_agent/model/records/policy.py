@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 LOCAL_NAME = "local"
-"""In `signers`: the manifests of the agent's own configuration. It never means an operator with that name."""
+"""In `signers`, this name means the manifests of the agent's own configuration, never an operator."""
 
 MAINTENANCE_ACTIONS = ("disable", "enable", "converge")
 """Actions that start or prevent convergence with the node's assignments."""
@@ -38,13 +38,16 @@ LOOK_ACTIONS = ("ping", "facts", "status")
 """Actions that are allowed unless a rule lists them."""
 
 REGISTRATION_TYPE = "registration"
-"""In `types`: publishing the entries of `register_when_stable`."""
+"""In `types`, this name means publishing the entries of `register_when_stable`."""
 
 COMMAND_TYPE = "exec"
-"""In `types`: every command, including those of health checks and `post`."""
+"""In `types`, this name means every command, including those of health checks and `post`."""
 
 UNSIGNED_TYPE = "unsigned"
-"""In `types`: software that is accepted without a signature, such as a repository with `trusted: true`."""
+"""
+In `types`, this name means software that is accepted without a signature, such as a repository with `trusted:
+true`.
+"""
 
 OUTPUT = "output"
 DIFF = "diff"

@@ -28,10 +28,10 @@ REGISTER, REMOVE = "register", "remove"
 MAX_PORT = 65_535
 MAX_PRIORITY = 255
 MAX_TTL_S = 100_000 * 86_400
-"""Slightly less than the longest duration of Go."""
+"""The maximum TTL, slightly less than the longest duration of Go."""
 
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
-"""Limit of all keys and values of an entry that is read, in bytes."""
+"""Limit of all annotation keys and values of an entry that is read, in bytes."""
 
 _PORT_RULE = f"is a whole number from 1 to {MAX_PORT}"
 _PRIORITY_RULE = f"is a whole number from 1 to {MAX_PRIORITY}"
@@ -185,10 +185,9 @@ def prometheus_file_sd(entries: Sequence[RegistrationEntry]) -> str:
     Return the entries as a file for Prometheus's file-based service discovery, with one group for each
     cluster, service and protocol.
 
-    Entries without a port are left out. Entries without the annotation `prometheus.io/scrape: "true"` are
-    left out too, unless the service or protocol is named `prometheus`. The labels of a group are those of
-    its first entry. Source:
-    https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
+    Entries without a port are omitted. Entries without the annotation `prometheus.io/scrape: "true"` are also
+    omitted, unless the service or protocol is named `prometheus`. The labels of a group are those of its first
+    entry. Source: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
     """
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for entry in entries:

@@ -77,14 +77,14 @@ rollout.
 
 class Wave(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A group of nodes that runs before the next group.
+    A group of nodes. The next group starts after it.
 
     Attributes:
         name: The operator's name for the wave.
         nodes: The number of nodes in the wave.
-        slots: The number of nodes that run at the same time; a slot is reused as soon as its node ends.
-        bake_s: The wait after the last node has ended.
-        gate: A condition that must then be true; "" for none.
+        slots: The number of nodes that run at the same time. A slot is reused as soon as its node ends.
+        bake_s: The waiting time, in seconds, after the last node has ended.
+        gate: A condition that must be true after the wait; "" for none.
         budgets: The number of these nodes that may fail.
     """
 
@@ -122,7 +122,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     """The nodes of a wave are running, or are about to run."""
     BAKING = "baking"
-    """All nodes of a wave have ended; the next wave waits."""
+    """All nodes of a wave have ended, and the next wave waits."""
     PAUSED = "paused"
     """No further node starts until an operator resumes or promotes the rollout."""
     ABORTED = "aborted"
@@ -161,7 +161,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         phase: The current phase.
         wave: The index of the current wave.
         asked: The number of nodes, in the plan's order, that may have received the request.
-        returned: Nodes that were offline at the start, came back, and received the request.
+        returned: Nodes that were offline at the start, came back online, and received the request.
         bake_until: The end of the wait after the current wave.
         is_promoted: Whether an operator skipped the wait and the gate of the current wave.
         reason: Why the rollout is paused or aborted; "" otherwise.
@@ -181,7 +181,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         time: When this state was written.
         serial: The number of writes of this state. A driver uses it to detect that an earlier state was restored.
         orders: The number of the last order that this state contains, by the token of the operator who gave it.
-        missing: Earlier numbers of orders that were not stored at that time, by the same token. Halts among them still apply.
+        missing: Earlier order numbers that were not stored yet at that time, by the same token. Halts among
+            them still apply.
         halts: The number of pauses and aborts that this state contains.
     """
 
@@ -311,7 +312,7 @@ class ScheduleStarts(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: The schedule.
         starts: A limited number of results, newest first.
         run: The newest run that was started; "" if there is none yet.
-        handover: The rollout of that run, while it may not be stored yet. Any server can store it.
+        handover: The rollout of that run, as long as it may not be stored yet. Any server can store it.
     """
 
     name: str
@@ -326,7 +327,7 @@ class RolloutServer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         operator, host: The operator who runs the server, and its host.
-        until: When the server is considered gone, unless it writes again.
+        until: The time after which the server is considered stopped, unless it writes again.
     """
 
     operator: str

@@ -39,7 +39,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         requester: The operator's name; if the key contains an operator, readers use the operator from the key instead.
         nodes, offline: Number of expected nodes (listed in `….targets.<i>`), and the number of nodes that were
             offline at the start.
-        nodes_digest: SHA-256 of these lists, which the signature of this record thereby covers; "" in older records.
+        nodes_digest: SHA-256 of these lists, so the signature of this record also covers them; "" in older records.
         retry_of: The run that this run retries; "" for none.
         schedule: The schedule for which a rollout server started the run; "" for none.
         user: The user of a dashboard on whose behalf the requester sent the request; "" without a dashboard.
@@ -88,7 +88,7 @@ class RunTargets(Struct, kw_only=True, omit_defaults=True):
 
 
 class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of a node without a summary: a value of NodeState and the reason."""
+    """The result of a node without a summary: a value of NodeState, and the reason."""
 
     state: str
     reason: str = ""
@@ -97,9 +97,10 @@ class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RunEnds(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.ends.<i>` in CCM_RUNS: ends of nodes that are missing in the stream, because answers are not stored there.
+    `<operator>.<run>.ends.<i>` in CCM_RUNS: the results of nodes that are missing from the stream, because
+    answers are not stored there.
 
-    A later summary of such a node in the stream takes precedence (the node was lost and came back).
+    A later summary of such a node in the stream takes precedence: the node was lost and has returned.
     """
 
     run: str
@@ -108,7 +109,7 @@ class RunEnds(Struct, kw_only=True, omit_defaults=True):
 
 class RunState(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.state` in CCM_RUNS; another operator who stops or watches the run also writes such a record.
+    `<operator>.<run>.state` in CCM_RUNS. Another operator who stops or watches the run also writes such a record.
 
     Attributes:
         state: "running", "stopping" or "done".

@@ -1,8 +1,8 @@
 """
-Match due messages of a broker to the times of a schedule.
+Match the broker's due messages to the times of a schedule.
 
-The broker keeps time but may not choose it. The signature of a schedule covers its times. A due message is
-accepted if its time matches one of them, and only once for each of them.
+The broker triggers schedules but must not choose their times. The signature of a schedule covers its times. A
+due message is accepted if its time matches one of them, and only once for each of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ccm_agent.model.formats.durations import parse_duration
 
 LATE_S = 3600.0
 """
-The maximum delay of a due message: a broker that was down at the due time sends the message when it is
-back.
+The maximum delay of a due message. A broker that was down at the due time sends the message after its restart.
 """
 
 EARLY_S = 1.0

@@ -1,11 +1,11 @@
 """
-Slots: limits on the number of nodes that change something at the same time, in the whole fleet.
+Slots limit the number of nodes in the whole fleet that change something at the same time.
 
 Each node has one entry for each slot, and only that node writes it. An entry either holds a slot or waits for
 one. A node that takes a slot includes the revision of the newest entry that it has read. If there is a newer
 entry of any node, the broker refuses the write, and the node reads again.
 
-An entry expires unless it is renewed. All times are the broker's; the nodes' clocks are not used.
+An entry expires unless it is renewed. All times are from the broker's clock, not from the nodes' clocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RENEW_S = 60.0
 
 HOLD_S = 3600.0
 """
-The time for which a node keeps a slot after its resource failed, so that the failure does not spread to
+The time for which a node keeps a slot after its resource has failed. This keeps the failure from spreading to
 other nodes.
 """
 
@@ -77,7 +77,7 @@ class SlotEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `<slot>.<node>` in CCM_SLOTS: a node holds a slot or waits for it.
 
     Attributes:
-        is_held: Whether the node holds the slot; otherwise it waits for it.
+        is_held: Whether the node holds the slot. Otherwise it waits for the slot.
         count: The number of nodes that may hold the slot, from this node's manifest.
         place: Place in the queue: the revision of the first entry of this wait; 0 means the revision of this entry.
         since: When the node began to hold or to wait, by its own clock; for display.
@@ -102,7 +102,7 @@ class SlotState(Struct, frozen=True, kw_only=True):
         node: The node of the entry.
         revision: Its revision in the bucket.
         written: When it was written, by the broker's clock.
-        entry: The decoded entry; an unreadable entry is treated as holding the slot.
+        entry: The decoded entry. An unreadable entry is treated as a holder.
     """
 
     node: str

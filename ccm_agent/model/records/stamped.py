@@ -37,8 +37,8 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
         count: The version of the document, from 1, for display; 0 in older documents: use the number.
         written_by, time: Author and time, for display.
         message: The reason that the author gave. Every node that may read the document can read it.
-        body: The document: assigned facts as a mapping, a hiera document as text. If `text` is set, it is a
-            value that older agents, which do not support `text`, do not accept as a document.
+        body: The document: assigned facts as a mapping, a hiera document as text. If `text` is set, the body is
+            a value that older agents refuse, because they do not support `text`.
         text: The location of the text of a node's own document; None if the text is in `body`.
         earlier: Earlier revisions of a node's own document that were moved out of CCM_DATA, oldest first.
     """

@@ -1,4 +1,4 @@
-"""A node's records of a run's changes, with which an operator can undo them."""
+"""A node's records of the changes of a run. An operator can use them to undo the run."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
         is_directory: Whether it is a directory.
         owner, group: Names, or numbers as text.
         mode: Four octal digits.
-        sha256, size_bytes: Digest and size of the kept content; "" and 0 if no content was requested.
-        why_not: Why it is not kept; "" if it is.
+        sha256, size_bytes: Digest and size of the kept content; "" and 0 if it was not requested.
+        why_not: The reason why its content is not kept; "" if it is kept.
     """
 
     is_directory: bool = False
@@ -154,7 +154,7 @@ PART_TYPES = {"file": identify_file, "symlink": identify_symlink}
 
 
 class KeepFile(Protocol):
-    """Stores a copy of a file of this host for an undo. Never raises."""
+    """Stores a copy of one of this host's files for an undo. Never raises."""
 
     async def __call__(self, path: str, *, with_content: bool) -> EarlierFile: ...
 
@@ -191,7 +191,7 @@ class UndoRecord(Struct, frozen=True, kw_only=True):
     Attributes:
         run: The run that is undone.
         folder: The folder of the kept contents, which are named by their digests.
-        entries: The resources, in the order in which they are undone: the one that was changed last comes first.
+        entries: The resources in the order in which they are undone, which is the reverse order of their changes.
     """
 
     run: str
@@ -201,7 +201,7 @@ class UndoRecord(Struct, frozen=True, kw_only=True):
 
 class UndoLog(Protocol):
     """
-    Records the changes of runs on this node; `storage.undo_store.UndoStore` is the real one.
+    Records the changes of runs on this node. `storage.undo_store.UndoStore` implements it.
 
     Attributes:
         folder: The folder of kept contents, each in a file named by its digest.
@@ -213,7 +213,8 @@ class UndoLog(Protocol):
 
     async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:
         """
-        Make room for a content by deleting records of older runs. Return why there is no room; "" if there is. Never raises.
+        Make room for a content by deleting records of older runs. Returns the reason why there is no room, or
+        "". Never raises.
 
         Args:
             run: The run that needs the space.
@@ -231,8 +232,5 @@ class UndoLog(Protocol):
         ...
 
     async def close(self, run: str) -> None:
-        """
-        End the record of a run: make it survive a power failure, and delete records that are too old. Never
-        raises.
-        """
+        """End the record of a run: write it durably, and delete records that are too old. Never raises."""
         ...

@@ -1,4 +1,4 @@
-"""Verdicts about the authenticity of events and of their nodes; `ccm_ctl/fleet/trust/authenticity.py` has the rules."""
+"""Verdicts about the authenticity of events and nodes. The rules are in `ccm_ctl/fleet/trust/authenticity.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 MISSING_LIMIT = 100
-"""Limit of the listed ranges of missing positions; the total count includes all of them."""
+"""Limit of the listed ranges of missing positions. The total includes all ranges."""
 
 
 class Verdict(StrEnum):
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 
 BAD = (Verdict.GAP, Verdict.FORGED)
-"""Verdicts that mean that an attacker changed the content of the stream, or added to it."""
+"""Verdicts that indicate that an attacker changed the content of the stream."""
 
 
 class MissingEvents(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class NodeReport(Struct, kw_only=True):
         chain: The id of that chain.
         missing: Ranges of positions without events that the node has not reported; at most MISSING_LIMIT of them.
         missing_count: The total number of these positions.
-        given_up: Positions without events that the node has reported: its spool was full.
+        given_up: Positions without events that the node has reported, because its spool was full.
         changed: Positions with an event that is not the one that the node wrote.
         copies: Duplicate events in the stream; they are not counted elsewhere.
         reordered: Verified events that come after later ones in the stream.
