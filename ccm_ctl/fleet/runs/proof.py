@@ -215,7 +215,7 @@ class RunProof:
             if known in part.ends:
                 return []  # this message was received directly and also read from the stream
             if len(part.ends) >= ENDS_LIMIT:
-                part.flag("more ends than one node has")
+                part.flag("more results than one node can have")
                 return []
             part.ends.add(known)
         checked = self.authors.check(heard.node, message)
