@@ -13,7 +13,8 @@ def count_outcomes(
     resources: list[ResolvedResource], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
 ) -> ChildOutcome:
     """
-    Count the outcomes of a manifest's resources. If two have the same name, the last event is used for both, as in Choria CCM.
+    Count the outcomes of a manifest's resources. The last event is used for all resources of the same name, as in
+    Choria CCM.
 
     Args:
         resources: All resources, including those that the run did not reach.

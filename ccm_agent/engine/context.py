@@ -448,7 +448,7 @@ class ManifestContext(ManifestScope):
 
     def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent | None:
         """
-        Return the last outcome of a resource. None if the run ended before the resource, which only `rescue` accepts.
+        Return the last outcome of a resource. If there is none, return None for `rescue`, otherwise raise ManifestError.
         """
         parsed = parse_reference(reference)
         event = None

@@ -31,7 +31,7 @@ WITHHELD = "the node's policy withholds diffs"
 
 
 def run_diffs(options: ApplyOptions, masker: Masker) -> RunDiffs:
-    """Return the diff maker of a run, configured by its request and the node's policy."""
+    """Return the object that creates a run's diffs, as its request and the node's policy allow."""
     grant = options.grant
     return RunDiffs(
         masker,

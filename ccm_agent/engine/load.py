@@ -246,7 +246,7 @@ def check_order(loaded: ResolvedManifest) -> None:
 
 
 def check_rescue(loaded: ResolvedManifest) -> None:
-    """Refuse a `rescue` of a resource that is not declared before. Raises ManifestError with the position of the `rescue`."""
+    """Refuse a `rescue` of a resource that is not declared earlier. Raises ManifestError with the position of the `rescue`."""
     if not any(declared.wanted.rescue for declared in loaded.resources):
         return
     earlier: set[Key] = set()

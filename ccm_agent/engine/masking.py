@@ -115,8 +115,8 @@ def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
     """
     Add passwords, URL credentials and header values of a health check's `http` rules to a masker.
 
-    Rules may be a single text that a template has rendered. A text that is not YAML has no rules, and its error does not quote
-    it.
+    Rules may be a single text that a template has rendered. Text that is not YAML contains no rules, and the error about it
+    does not quote the text.
     """
     parsed = _parsed_rules(check.goss_rules)
     rules = parsed.get("http") if isinstance(parsed, dict) else None
@@ -150,8 +150,8 @@ def mask_event(
     """
     Mask secrets in an event: in its properties, state, errors, output and names.
 
-    In `content`, only values that are certainly secret are masked, because it is not sent over the bus. Use `hides_digests` if
-    the resource contains a sealed secret, because a short secret could be guessed from a digest of the content.
+    In `content`, only values that are certainly secret are masked, because `content` is not sent over the bus. Use
+    `hides_digests` if the resource contains a sealed secret, because the digest of a short secret could reveal it.
     """
     if hides_digests:
         event.status = _without_digests(msgspec.to_builtins(event.status))
@@ -215,7 +215,7 @@ def _without_digests(value: Any) -> Any:
 
 
 def _told(event: TransactionEvent) -> str:
-    """Return all texts of an event except its properties and state, joined."""
+    """Return the joined texts of an event, without its properties and state."""
     checks = [text for one in event.health_check for text in (one.name, one.output)]
     names = (event.name, event.alias, event.parent, event.triggered_by, *event.unmet_requirements)
     names = (*names, *event.refresh_pending)
@@ -319,7 +319,7 @@ def _learn_arguments(masker: Masker, command: str) -> None:
 
 
 def _learn_named(masker: Masker, values: dict[str, Any]) -> None:
-    """Add the values of a mapping property, such as the data of a child manifest, by the same rules as data."""
+    """Add the values of a mapping property, such as the data of a child manifest, by the same rules as for data."""
     for value, is_own in named_secrets(values):
         masker.learn(value, is_certain=is_own)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PATH_MAX = 4096
 """
-The longest path that the kernel accepts. Resolving a path of several megabytes would take minutes, and it could not be opened.
+The longest path that the kernel accepts. A path of several megabytes would take minutes to resolve and could not be opened.
 """
 
 Resolve = Callable[[str], str]
@@ -117,7 +117,7 @@ class Permission:
                 return refused
         for check in wanted.health_checks:
             if not _is_rendered(check):
-                continue  # `check_health` checks it when it is rendered, before it runs
+                continue  # `check_health` checks it after rendering and before it runs
             if refused := self._refuse_check_command(check):
                 return refused
         return None

@@ -196,7 +196,7 @@ class Refreshes:
     async def ended(
         self, declared: ResolvedResource, context: ManifestScope, event: TransactionEvent
     ) -> None:
-        """Record whether a resource was refreshed, or did not change after all. Sets `refresh_pending` of the event."""
+        """Record whether a resource was refreshed or remained unchanged. Sets `refresh_pending` of the event."""
         if self._log is None:
             return
         is_real = not (context.noop or context.health_check_only)

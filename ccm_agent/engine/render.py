@@ -18,7 +18,7 @@ from ccm_agent.templates.scan import as_template
 
 def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     """
-    Return the manifest as one document without hierarchy, messages and final newline.
+    Return the manifest as one document without hierarchy, messages or a final newline.
 
     Deferred fields are kept as written, and secrets are masked. Rendered texts that look like templates are escaped, so that
     applying the document has the same effect.
@@ -62,7 +62,7 @@ def _entry(declared: ResolvedResource, properties: dict[str, Any], masker: Maske
 
 
 def _as_template(value: Any, *, keys: bool = False) -> Any:
-    """Escape the texts in a value, so that they render to themselves."""
+    """Escape the texts in a value, so that rendering returns them unchanged."""
     if isinstance(value, str):
         return as_template(value)
     if isinstance(value, list):

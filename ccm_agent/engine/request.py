@@ -26,7 +26,7 @@ before the run continues. An error in it ends the run.
 
 OnDiff = Callable[[ResourceDiff, ResourceDiff], None]
 """
-Called with the diff of an event before the event itself. The second argument is the same diff for the user of this
+Called with the diff of an event before OnEvent is called. The second argument is the same diff for the user of this
 process. It includes lines of files that this user can read and others cannot. It is meant for a terminal and must not be stored
 or sent.
 """

@@ -1,8 +1,8 @@
 """
 Applies manifests and single resources, and reports each outcome.
 
-Resources run in the order of their declaration. A failed resource is an outcome. An error that ends the run is stored in the
-summary's `reason`.
+Resources run in the order of their declaration. A failed resource is reported as an outcome. An error that ends the run is
+stored in the summary's `reason`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PreparedManifest(Struct, kw_only=True):
         loaded: Its resources, data and messages.
         state: The state of its run.
         data_revisions: The revision of each hiera document that was read, by URL.
-        prune_scope: The owner of the record of creations that the run uses; "" with `prune: off`.
+        prune_scope: The owner of the ledger that the run uses; "" with `prune: off`.
     """
 
     loaded: ResolvedManifest

@@ -79,7 +79,7 @@ class SharedRunState:
 
     @cached_property
     def diffs(self) -> RunDiffs:
-        """Return the diff maker of the run."""
+        """Return the object that creates the run's diffs."""
         from ccm_agent.engine.diffs import run_diffs
 
         return run_diffs(self.options, self.masker)

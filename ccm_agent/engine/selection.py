@@ -62,7 +62,7 @@ class Exclusions:
         """
         Refuse a selection that matches nothing, before anything is changed.
 
-        Child manifests are read when they are applied. If there are any, the check must wait for the end of the run; see
+        Child manifests are read when they are applied. If there are any, this check is made at the end of the run; see
         `is_empty`.
 
         Raises:

@@ -74,7 +74,7 @@ class SlotBucket(Protocol):
         ...
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
-        """Write a key if this is the newest revision among all keys that match the pattern. Otherwise raise RevisionError."""
+        """Write a key if `revision` is the newest among all keys that match the pattern. Otherwise raise RevisionError."""
         ...
 
 
@@ -365,7 +365,7 @@ class ManifestSlots:
         self._taken = ""
 
     def _claim(self, declared: ResolvedResource) -> SlotClaim:
-        """Return the claim of the resource. Other nodes and operators see its name."""
+        """Return the claim of the resource. Other nodes and operators can read the resource's name in it."""
         control = declared.wanted.control or Control()
         return SlotClaim(
             slot=parse_slot(control.slots),

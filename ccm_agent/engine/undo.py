@@ -288,7 +288,7 @@ class RunUndo:
             await self._files.write(copy, ContentRef(look.path), mode=0o600)
             is_same = (await self._files.inspect([copy]))[0].sha256 == look.sha256
             if not is_same:
-                # owner and mode belong to the file that was read, and would be applied to a different content
+                # owner and mode belong to the file that was read, and would be applied to different content
                 await self._files.remove(copy)
         except CcmError as err:
             return f"its content could not be kept: {err}"

@@ -1,5 +1,5 @@
 """
-Compares file contents: converts the contents that a provider read to the diff in an event.
+Compares file contents that a provider has read, and creates the diff in an event.
 
 A diff shows the lines of a file only if every local user may read them before and after the change, or if the resource sets
 `diff: true`. Otherwise it shows the number of changed lines.

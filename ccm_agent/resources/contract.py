@@ -283,7 +283,7 @@ class HostAccess(Struct, frozen=True, kw_only=True):
         trees: Absolute paths of directories that the resource manages with their content.
         reads, reads_trees: Files and URLs, and directories, whose content is read; relative to the manifest's directory.
         packages, services: Names of packages and services that the resource manages.
-        commands: Parts that run a program, without properties with `RunsCommand`. Each is the beginning of a message: "`helper`".
+        commands: Parts that run a program, except properties with `RunsCommand`. Each is the beginning of a message: "`helper`".
     """
 
     paths: tuple[str, ...] = ()
@@ -378,7 +378,7 @@ class UndoRules(Struct, frozen=True, kw_only=True):
 
     Attributes:
         earlier: Returns the earlier state. Its arguments are the resource, the state that was read, the decision, and a
-            function that keeps files. A relative path in the properties names a kept content by its digest.
+            function that keeps files. A relative path in the properties is the digest of a kept content.
         identify: Returns the identity of a state. A change is undone only if the current state is the state that the run left.
         located_by: Properties that, together with the name, locate the resource on the host. `earlier` must return them, too.
         parts: Replaces `earlier` if several resources of `PART_TYPES` undo a change. They are applied in reverse order.

@@ -7,8 +7,8 @@ A resource that the node's policy forbids fails before its state is read or a co
 first, because a resource that is not meant for this node is skipped.
 
 An invalid manifest (an unknown provider or requirement, a control that is not boolean, a template that fails) raises an error
-that ends the run. Other errors become a failed outcome, and the run continues. This also applies to a template that
-needs a reply from the broker if there is none.
+that ends the run. Other errors become a failed outcome, and the run continues. This also applies if a template
+needs a reply from the broker and does not get one.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _fail(event: TransactionEvent, message: str, code: str, output: str = "") ->
 
 
 def _deny(event: TransactionEvent, refused: PolicyError) -> None:
-    """Set the event to failed, or to unknown if a restricted run cannot decide."""
+    """Mark the event as failed, or as unknown if a restricted run cannot decide."""
     if refused.is_unknown:
         event.skipped, event.unknown = True, str(refused)[:UNKNOWN_LIMIT]
     else:
@@ -267,7 +267,7 @@ async def _reach(
         raise declared.refused
     wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run, attempt))
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
-        # the state was read too long ago
+        # the state was read before the slot was acquired
         run.forget()
         wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run, attempt))
     if decision.steps and (why := await run.undo.why_left(declared, provider)):

@@ -1,7 +1,7 @@
 """
 The existing resources of a type on a host, for `ccm import`. `ProviderSpec.find_existing` returns them.
 
-The function leaves out resources that the distribution installs by itself, and never returns secrets. It raises UsageError for
+This function leaves out resources that the distribution installs by itself, and never returns secrets. It raises UsageError for
 an invalid argument. The argument is "" for `ccm import TYPE`.
 """
 
@@ -83,7 +83,7 @@ class ExistingBuilder(Generic[P]):
         content: bytes | None = None,
         tree: tuple[TreeEntry, ...] = (),
     ) -> None:
-        """Add a resource, or leave it out because a manifest could not describe it."""
+        """Add a resource, or leave it out if a manifest cannot describe it."""
         resource = ExistingResource(name=name, properties=properties, content=content, tree=tree)
         source = {"source": "source"} if resource.has_source else {}
         try:

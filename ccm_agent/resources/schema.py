@@ -3,7 +3,7 @@ JSON Schemas of resource types and of the manifest, generated from the types' St
 
 Manifests contain templates, and unquoted YAML may contain numbers in place of texts. The schemas accept the same values as the
 engine, so that an editor does not report errors in a valid manifest. They leave out rules that only the engine can check, such
-as the form of a version.
+as the format of a version.
 """
 
 from __future__ import annotations

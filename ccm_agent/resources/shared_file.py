@@ -1,4 +1,4 @@
-"""A text file in which each resource manages single lines. The other lines, the owner and the mode do not change."""
+"""A text file in which each resource manages individual lines. The other lines, the owner and the mode do not change."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ccm_agent.resources.contract import AnyType
 T = TypeVar("T")
 
 LONGEST_S = 24 * 3600.0
-"""The maximum of `timeout`. It reveals mistakes such as `5M`, which means five months."""
+"""The maximum `timeout`. It reveals mistakes such as `5M`, which means five months."""
 
 
 class TimeLimit:

@@ -150,5 +150,5 @@ class CreationWriter:
 
 
 async def _keep_nothing(path: str, *, with_content: bool) -> EarlierFile:
-    """A `KeepFile` for files that are only read. A file that already exists was not created by this run."""
+    """A `KeepFile` that keeps nothing, because a file that already exists was not created by this run."""
     return EarlierFile()

@@ -33,7 +33,7 @@ def _gather(given: dict[str, Any]) -> dict[str, Any]:
     try:
         return {**given, "value": json.loads(given["value"])}
     except (ValueError, RecursionError):
-        return given  # a text
+        return given  # not JSON
 
 
 TYPE: ResourceType[ConfigProperties, EditedState] = ResourceType(

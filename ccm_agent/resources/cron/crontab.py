@@ -2,8 +2,8 @@
 The format of files in /etc/cron.d.
 
 Schedules are checked here, because neither the broker's expressions (`model/formats/cron.py`) nor cronsim has exactly the
-syntax of cron. Both accept schedules that cron refuses, such as `5/15`, and cron then ignores the whole file. `Cron` computes
-the next times, so no library is needed.
+syntax of cron. Both accept schedules such as `5/15`, for which cron ignores the whole file. `Cron` computes the next times, so no
+library is needed.
 
 Source: crontab(5) of cron 3.0 (Debian) and of cronie. Only syntax that both accept is used.
 """

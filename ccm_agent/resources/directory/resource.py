@@ -187,9 +187,7 @@ def decide(wanted: DirectoryProperties, found: DirectoryState, context: Decision
 def _pending(metadata: DirectoryMetadata, context: DecisionContext) -> int:
     removed = metadata.removed.count
     if context.verifying:
-        removed -= (
-            metadata.expired
-        )  # other programs may already have written further files that exceed a limit
+        removed -= metadata.expired  # other programs may have written more files
     return metadata.added.count + metadata.changed.count + metadata.attributes.count + removed
 
 

@@ -71,7 +71,7 @@ class Http:
         """
         Download into a file next to the target.
 
-        Unless the path of `creates` is still missing, it does not show whether the archive was unpacked. The archive is then
+        If `creates` is not set or its path already exists, it does not show whether the archive was unpacked. The archive is then
         moved to its path only after unpacking, so that an interrupted run repeats both steps.
         """
         # an unknown owner is reported before the download

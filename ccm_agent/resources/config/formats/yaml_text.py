@@ -109,7 +109,7 @@ def _keep_indent(form: Any, text: str) -> None:
 
 
 def _lacks_comments(before: str, after: str) -> bool:
-    """Whether a comment line from before the change is missing after it."""
+    """Whether a comment line of the old text is missing in the new text."""
     counts = [
         Counter(line.strip() for line in text.split("\n") if line.lstrip()[:1] == "#")
         for text in (before, after)

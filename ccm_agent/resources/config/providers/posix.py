@@ -34,7 +34,7 @@ def change_content(wanted: ConfigProperties, content: bytes) -> bytes:
         raise FileError(err.message) from err
     name = wanted.file_format
     if not changes or not name:
-        return content  # `ccm status` gives only the name of the file
+        return content  # `ccm status` provides only the file's name
     text = content.decode("utf-8", "surrogateescape")
     if "\0" in text:
         raise FileError("it contains NUL bytes, so it is not text")

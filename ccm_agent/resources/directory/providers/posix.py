@@ -163,7 +163,7 @@ def _state(wanted: DirectoryProperties, look: TreeDifference) -> DirectoryState:
 def _listed(paths: Iterable[str]) -> EntryList:
     every = list(paths)
     if not every:
-        return NO_ENTRIES  # an equal but different object would be written to each event
+        return NO_ENTRIES  # events leave out this object, but not an equal one
     return EntryList(count=len(every), first=[clean_text(path) or "." for path in every[:FILES_LISTED]])
 
 
