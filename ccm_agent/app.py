@@ -1,7 +1,8 @@
 """
-The composition root: with `app_agent.py`, which does the same for the agent, the only module that builds real adapters.
+The composition root. Only this module and `app_agent.py`, which does the same for the agent, build real adapters.
 
-Modules are imported where they are used, so that each command imports only what it needs. `ccm apply` of files loads no broker.
+Modules are imported where they are used, so each command imports only the modules that it needs. For example, `ccm apply` of
+files does not import the broker modules.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class App:
         connection: An existing connection to use instead.
         clock: The clock; None for the host's.
         stream: The stream of registrations; "" for the usual one.
-        settle_s: How long nodes may take to register again after an outage of the broker; None for the usual time.
+        settle_s: The time for nodes to register again after an outage of the broker, in seconds; None for the default.
         render_limits: The limits of a template; None for the usual limits.
         get_reader: Returns an object that verifies the registrations of nodes; None if they are not verified.
     """
@@ -126,7 +127,7 @@ class App:
             yield source
 
     def rendered(self, plan: PreparedManifest) -> str:
-        """Return a loaded manifest as YAML, with the templates rendered that can be rendered at this point."""
+        """Return a loaded manifest as YAML. Templates are rendered unless they need values that are not known yet."""
         from ccm_agent.engine.render import render_plan
 
         return render_plan(plan.loaded, plan.state.masker)
@@ -169,7 +170,7 @@ class App:
         return self._clock
 
     def expression_maker(self) -> MakeExpressions:
-        """Return a function that makes expressions for one manifest. They query the broker on the current event loop."""
+        """Return a function that creates the expressions of one manifest. They query the broker on the current event loop."""
         import asyncio
 
         try:
@@ -221,13 +222,15 @@ class App:
         return _Broker(lookup, self.bucket)
 
     def facts(self, *layers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return this host's facts, overridden by layers. Each family of facts is gathered when it is first read."""
+        """
+        Return this host's facts, overridden by layers. Each family of facts is gathered when one of its facts is first read.
+        """
         from ccm_agent.facts.gather import gather
 
         return gather(self.environ, *layers)
 
     def sources(self, directory: str) -> Sources:
-        """Return the sources of Hiera documents by URL. Relative paths start in the directory."""
+        """Return the sources of Hiera documents by URL. Relative paths are relative to the directory."""
         from ccm_agent.hiera.sources import Sources
         from ccm_agent.system.files import SystemFiles
 
@@ -245,7 +248,7 @@ class App:
         return self._ports[name]
 
     async def bucket(self, name: str) -> KeyReader:
-        """Return a bucket of the broker. The broker is queried immediately."""
+        """Return a bucket of the broker. Connects to the broker if there is no connection."""
         from ccm_agent.bus.node_data import open_bucket
 
         return open_bucket(await self.connection(), name)
@@ -424,7 +427,7 @@ def json_text(value: object, indent: str = "  ") -> str:
 
 
 def similar_fact(facts: Mapping[str, Any], path: str) -> str:
-    """Return the end of an error about a missing fact: `, did you mean X?`, or how to list all facts."""
+    """Return the end of the error about a missing fact: `, did you mean X?`, or the command that lists all facts."""
     from ccm_agent.templates.fact_texts import fact_paths
 
     return did_you_mean(path, fact_paths(facts)) or "; see `ccm facts`"

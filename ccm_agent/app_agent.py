@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 
 SECRETS_KEPT = 2000
-"""The maximum number of secret texts that are removed from an agent's log. Each run adds its own, and the newest are kept."""
+"""The maximum number of secret texts that are removed from an agent's log. Each run adds its secrets; the newest are kept."""
 
 GARBAGE_THRESHOLD = (20_000, 20, 20)
 """See `gc.set_threshold`."""
@@ -81,10 +81,10 @@ GARBAGE_THRESHOLD = (20_000, 20, 20)
 
 def check_agent(config: str) -> None:
     """
-    Check that an agent could start with a configuration file.
+    Check that an agent can start with a configuration file.
 
     Raises:
-        CcmError: The agent could not start. The error has the file, the line, and a remedy.
+        CcmError: The agent cannot start. The message contains the file, the line, and a remedy.
     """
     settings = read_config(Path(config))
     check_configured(settings.identity)
@@ -100,7 +100,7 @@ def run_agent(
     run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> None:
     """
-    Run this node's agent until it is requested to stop.
+    Run this node's agent until it receives a request to stop.
 
     Args:
         config: The agent's configuration file.
@@ -117,7 +117,7 @@ def run_agent(
     set_up_logging(settings.log_level, settings.log_format, secrets=secrets)
     restarts = partial(is_restarting, SystemRunner())
     build = partial(build_agent, clock=clock, secrets=secrets)
-    # an agent's objects live for one run or for years; collecting garbage every 700 objects costs a tenth of each run
+    # an agent's objects live for one run or for years; a collection after every 700 objects would take a tenth of each run
     gc.set_threshold(*GARBAGE_THRESHOLD)
     run(serve(path, settings, build, SystemdNotifier(), hand_over_output, restarts))
 
@@ -241,7 +241,7 @@ def agent_ports(
     trust: Trust | None = None,
     secrets: Masker | None = None,
 ) -> AgentPorts:
-    """Return the agent's ports for a connection and a clock (the host's by default). `secrets` are kept out of the log."""
+    """Return the agent's ports for a connection and a clock (the host's by default). `secrets` are removed from the log."""
     clock = clock or SystemClock()
     states = StateReaderRef()
     app = App(
@@ -271,7 +271,7 @@ def agent_ports(
         find_forgery=lambda entry: find_slot_forgery(states.get(), entry),
     )
     secret_reader = SecretReader(connection.settings.identity, node_key, _find_loop())
-    expressions = app.expression_maker()  # here, because the engine is made in a thread without the loop
+    expressions = app.expression_maker()  # the engine is created in a thread without a loop
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
         def sources(directory: str) -> Sources:
@@ -360,7 +360,7 @@ def _sign_entry(
     key: NodeKey, now_ms: Callable[[], int], subject: str, body: bytes, lasts_s: float | None
 ) -> dict[str, str]:
     """
-    Return the headers of a registration. They contain the certificate, because load balancers do not read the node's record.
+    Return the headers of a registration. They include the certificate, because load balancers do not read the node's record.
     """
     issued_ms = now_ms()
     expires_ms = issued_ms + int(lasts_s * 1000) if lasts_s else 0
@@ -386,7 +386,7 @@ def _register(
 
 
 def _readings(connection: Connection) -> list[CallbackMetric]:
-    """Return metrics that only this module can read."""
+    """Return the metrics of the connection and of this process."""
     started = time.time()
     return [
         CallbackMetric(

@@ -38,7 +38,8 @@ def make_environment(
     """
     Return the environment of one manifest's expressions and templates.
 
-    Without `asking` there is no broker. Without `renderer` templates are rendered in this process, without limits.
+    Without `asking`, expressions cannot query a broker. Without `renderer`, templates are rendered in this process, without
+    limits.
     """
     from ccm_agent.templates.env import Environment
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.contract import ResourceContext
 
 READ_BYTES = 64 << 20
-"""The most that an agent holds of a directory while it looks for what its packages did not install."""
+"""The maximum number of bytes of a directory that an agent reads while it searches for files that no package installed."""
 
 
 async def find_existing(app: App, type_name: str, argument: str) -> ExistingResources:
@@ -61,16 +61,16 @@ async def find_host_resources(
     """
     Return this host's resources of types, without those that the policy forbids to manage.
 
-    `left_out` names resources that are forbidden or cannot be read, or a whole type with the name `*`.
+    `left_out` contains the resources that are forbidden or cannot be read. The name `*` means all resources of a type.
 
     Args:
         app: The adapters of this process.
-        types: The types, of `SITE_ORDER`; some with a path, as in `file:/etc/nginx`.
+        types: The types, all from `SITE_ORDER`. A type may have a path, as in `file:/etc/nginx`.
         options: The options, with the requester's permissions.
-        contents: Digests; then only the contents with these are returned, if the same call without them names them.
+        contents: Digests. If any are given, only contents of the resources with these digests are returned.
 
     Raises:
-        UsageError: There is more than fits into an answer.
+        UsageError: The resources do not fit into an answer.
     """
     context = await app.engine().context(options)
     kept: dict[tuple[str, str], tuple[str, ExistingResource]] = {}
@@ -104,7 +104,7 @@ async def find_host_resources(
 
 
 def _entries(one: ExistingResource) -> Iterator[tuple[str, bytes, bool]]:
-    """The path of each file of a resource, relative to it, its content, and whether it is a program."""
+    """Yield the relative path and the content of each file of a resource, and whether the file is executable."""
     if one.content is not None:
         yield "", one.content, False
     for entry in one.tree:
@@ -113,7 +113,7 @@ def _entries(one: ExistingResource) -> Iterator[tuple[str, bytes, bool]]:
 
 
 def _without_large(kind: str, one: ExistingResource) -> tuple[ExistingResource, list[LeftOutResource]]:
-    """The resource without the files that are too large, which are named."""
+    """Return the resource without files that are too large, and entries for these files."""
     large = {path for path, content, _ in _entries(one) if len(content) > FILE_BYTES}
     if not large:
         return one, []
@@ -137,7 +137,7 @@ def _check_size(resources: Sequence[ExistingResource]) -> None:
 
 
 def _contents(kept: Collection[tuple[str, ExistingResource]], wanted: Collection[str]) -> dict[str, bytes]:
-    """The contents with some digests."""
+    """Return the contents with the wanted digests."""
     found = {
         hashlib.sha256(content).hexdigest(): content for _, one in kept for _, content, _ in _entries(one)
     }
@@ -145,7 +145,7 @@ def _contents(kept: Collection[tuple[str, ExistingResource]], wanted: Collection
 
 
 def _described(kept: dict[tuple[str, str], tuple[str, ExistingResource]]) -> list[FoundResource]:
-    """The resources for an answer, with digests in place of contents."""
+    """Return the resources for an answer, with digests instead of contents."""
     found = []
     for (kind, name), (asked, one) in kept.items():
         contents = [
@@ -171,7 +171,7 @@ def _described(kept: dict[tuple[str, str], tuple[str, ExistingResource]]) -> lis
 
 
 async def _refusal(app: App, context: ManifestContext, type_name: str, one: ExistingResource) -> str:
-    """Return why a resource is left out; "" if it is not."""
+    """Return the reason for leaving out a resource; "" if it is not left out."""
     texts = f"{one.name}{one.properties}{[entry.path for entry in one.tree]}"
     if not texts.isascii():
         try:
@@ -202,7 +202,7 @@ def _check_reads(permission: Permission, paths: Sequence[str]) -> None:
 async def _find(
     app: App, context: ManifestContext, type_name: str, argument: str, limit_bytes: int = 0
 ) -> ExistingResources:
-    """Return what this host has of a type; a directory that holds more than the limit is not read."""
+    """Return this host's resources of a type. With a limit, larger directories are not read."""
     kind = app.catalog.find(type_name)
     spec = await context.state.registry.pick(kind, "", context.facts)
     if spec.find_existing is None:
@@ -221,7 +221,7 @@ def _importable(catalog: Catalog) -> list[str]:
 
 
 class _LimitedReads:
-    """A context, a port or the files of a host, all of whose reads have a limit of their size."""
+    """Wraps a context, a port or the host's files, and limits the size of each read."""
 
     def __init__(self, whole: Any, limit_bytes: int) -> None:
         self._whole = whole

@@ -1,7 +1,7 @@
 """
 Explain decisions of a node's policy: the agent's decision on a request, and on each resource of a manifest.
 
-The agent uses the same code, so the explanation always matches its decision.
+The agent uses the same code, so explanations always match its decisions.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class PolicyQuestion(Struct, frozen=True, kw_only=True):
         is_verified: Whether a signature proves the requester's identity.
         action: One of the policy's actions.
         mode: The mode of an assignment's or schedule's run.
-        at: The time, as ISO 8601; "" for now. A time without a zone is in the policy's time zone.
+        at: The time in ISO 8601; "" for now. A time without an offset is in the policy's time zone.
         type, name: The resource.
-        manifest: A manifest file, all of whose resources are checked.
+        manifest: A manifest file. Each of its resources is checked.
     """
 
     signer: str = ""
@@ -82,7 +82,7 @@ class PolicyExplanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         code: The code of the action's refusal.
         rule: The deciding rule; "" if none matched.
         line: The line of that rule in the file; 0 if none matched.
-        is_restricted: Whether it is a plan or check that runs no command of the manifest.
+        is_restricted: Whether the action is a plan or check that must not run commands from the manifest.
         skipped: The rules that did not match, with the reasons.
         resources: The decision on each resource in the question.
         policy: The policy file; "" without a policy.
@@ -107,8 +107,8 @@ def explain(policy_file: str, config: str, question: PolicyQuestion) -> PolicyEx
 
     Args:
         policy_file: The policy file; "" for the one in the agent's configuration.
-        config: The configuration file.
-        question: The question.
+        config: The agent's configuration file.
+        question: The question that the policy decides.
 
     Raises:
         CcmError: The policy, the configuration or the manifest cannot be used.

@@ -18,9 +18,9 @@ def main(cpu_s: int, grace_s: int, memory_bytes: int) -> None:
     Render templates for requests on the socket that is standard input.
 
     Args:
-        cpu_s: The CPU time of one job.
-        grace_s: Additional CPU time after which the kernel kills the process.
-        memory_bytes: Memory in addition to the process's current memory.
+        cpu_s: The limit of the CPU time of one job, in seconds.
+        grace_s: Additional CPU time in seconds. After it, the kernel kills the process.
+        memory_bytes: The memory limit, in addition to the memory that the process already uses.
     """
     with socket.socket(fileno=0) as channel:
         confine(memory_bytes)

@@ -16,7 +16,7 @@ def version_line(program: str) -> str:
 
 
 def _commit_of_checkout(folder: str) -> str:
-    if pointer := _line(folder):  # a worktree has a file that contains the path of its folder
+    if pointer := _line(folder):  # in a worktree, `.git` is a file with the path of the folder
         folder = pointer.removeprefix("gitdir: ")
     head = _line(f"{folder}/HEAD")
     if not head.startswith("ref: "):

@@ -67,11 +67,12 @@ def main(argv: list[str] | None = None) -> int:
 
         print(version_line("ccmctl"))  # noqa: T201 -- the terminal takes three times as long to import
         return 0
-    if "_CCMCTL_COMPLETE" in os.environ:  # Ctrl-C while a shell completes a word ends this process silently
+    if "_CCMCTL_COMPLETE" in os.environ:  # Ctrl-C during completion must not print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ccm_ctl.main import main as run
 
-    # fleet data lives until the command ends; collecting garbage every 700 objects costs a third of the time of a long list
+    # fleet data stays in memory until the command ends; a collection after every 700 objects would take a third of the time of a
+    # long list
     gc.set_threshold(*GARBAGE_THRESHOLD)
     return run(arguments, VERBS)
 

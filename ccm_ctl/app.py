@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 PAUSE_S = 1.0
-"""The longest pause between attempts to reconnect to a broker. Pages of the dashboard are current again within 3 s."""
+"""The maximum pause between attempts to reconnect to a broker, so that pages of the dashboard are current again within 3 s."""
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class Application:
         reach: The connection options.
         debug: Whether to show errors with their traceback.
         interrupt_message: Printed after Ctrl-C, such as how to follow the run again; "" for none.
-        goes_on_for_ever: Whether the command ends only by Ctrl-C, which is then a success.
+        goes_on_for_ever: Whether the command runs until Ctrl-C, which is then a success.
     """
 
     def __init__(
@@ -124,12 +124,18 @@ class Application:
 
     @contextlib.asynccontextmanager
     async def broker(self) -> AsyncIterator[Broker]:
-        """Yield the broker, connected within the context. Raises the errors of `settings`, and BusError if it is unreachable."""
+        """
+        Connect to the broker for the duration of the context. Raises the errors of `settings`, and BusError if it is
+        unreachable.
+        """
         async with self._connect(await asyncio.to_thread(self.settings)) as broker:
             yield self._warned(broker)
 
     def render_worker(self) -> RenderWorker:
-        """Return a process that renders templates of users. It starts with the first template. The caller must close it."""
+        """
+        Return a process that renders users' templates. It starts when it renders the first template. The caller must close
+        it.
+        """
         from ccm_agent.system.render_process import RenderLimits, RenderProcess
 
         # users wait for this process, so its limits are lower than those of an agent
@@ -137,7 +143,10 @@ class Application:
         return RenderProcess(limits, wall_s=8.0)
 
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
-        """Connect, do the work, and return its exit code. Errors are raised. An interruption is reported and returns 1."""
+        """
+        Connect, do the work, and return its exit code. Errors are raised. An interruption is reported and returns exit code
+        1.
+        """
 
         async def with_fleet(broker: Broker) -> Exit:
             return await work(broker.fleet)
@@ -145,7 +154,7 @@ class Application:
         return self.run_on_broker(with_fleet)
 
     def run_on_broker(self, work: Callable[[Broker], Coroutine[Any, Any, Exit]]) -> Exit:
-        """Do the same for work on the broker itself."""
+        """See `run`. The work receives the broker instead of the fleet."""
         settings = self.settings()
 
         async def connect_and_work() -> Exit:
@@ -157,7 +166,7 @@ class Application:
         return self.run_alone(connect_and_work)
 
     def _warned(self, broker: Broker) -> Broker:
-        """Return the broker, with warnings for the operator, and without the cache if `--no-cache` is set."""
+        """Return the broker with a fleet that prints warnings on the terminal. With `--no-cache`, it has no cache of nodes."""
         fleet = replace(broker.fleet, warn=self.terminal.warn)
         return replace(broker, fleet=replace(fleet, all_nodes=None) if self.reach.no_cache else fleet)
 
@@ -168,7 +177,7 @@ class Application:
             )
 
     def run_alone(self, work: Callable[[], Coroutine[Any, Any, Exit]]) -> Exit:
-        """Do work that connects on its own with `broker`. Errors and interruptions are handled as in `run`."""
+        """Run work that connects to the broker itself. Errors and interruptions are handled as in `run`."""
         _log(debug=self.debug)
 
         async def main() -> Exit:
@@ -214,9 +223,9 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
     if said:
         _check_operator(said, settings.creds, credentials)
     elif certified := name_in_credentials(credentials):
-        # The broker delivers replies to these credentials only under their own name.
+        # For these credentials, the broker delivers replies only to inboxes under the certified name.
         settings = replaced(settings, identity=certified)
-    # An operator waits, and there are few operators, so there is no longer pause after failures.
+    # An operator is waiting, and operators are few, so the pause does not grow after failures.
     settings = replaced(
         settings, pause_s=PAUSE_S, longest_pause_s=PAUSE_S, longest_connect_s=settings.connect_s
     )
@@ -261,7 +270,7 @@ def fleet_over(
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 
-    # few commands read schedules, and the import takes a tenth of a command's start
+    # only a few commands read schedules, and the import takes a tenth of the start time of a command
     async def schedules(left_out: list[str]) -> list[Schedule]:
         from ccm_ctl.fleet.schedules.schedules import read_schedules
 
@@ -328,9 +337,9 @@ def _cached_nodes(settings: BusSettings, fleet: Fleet) -> Callable[[], Awaitable
 
 def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, AuditWriter | None]:
     """
-    Return the key that signs, the trust settings of the credentials, and the writer that records each signature.
+    Return the signing key, the trust settings of the credentials, and the writer that records each signature in the audit trail.
 
-    If a file cannot be read, connecting reports the error.
+    A file that exists but cannot be read is ignored here, because connecting reports the error.
     """
     from pathlib import Path
 
@@ -365,7 +374,7 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, A
 
 
 def _log(*, debug: bool) -> None:
-    """Configure logging. Errors and notes already contain the useful part of the bus log; `--debug` shows all of it."""
+    """Configure logging. Error messages and notes already contain the useful part of the bus log. `--debug` shows all of it."""
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.CRITICAL,
         format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s",
@@ -380,7 +389,7 @@ def _operator_flag(subject: str) -> str:
 
 
 def _read_credentials(creds: str) -> str:
-    """Return the text of a credentials file; "" without one. If it cannot be read, connecting reports the error."""
+    """Return the text of a credentials file; "" if there is none or it cannot be read. Connecting reports the error."""
     from pathlib import Path
 
     try:
@@ -411,7 +420,7 @@ def _check_operator(operator: str, creds: str, credentials: str) -> None:
 
 
 def logins(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield possible names of the current user, the best first. Some may be empty, but the last is always a name."""
+    """Yield possible names of the current user, in order of preference. Some may be empty. The last one is never empty."""
     import pwd
 
     yield from (environ.get(one, "") for one in ("SUDO_USER", "LOGNAME", "USER"))

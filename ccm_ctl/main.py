@@ -1,4 +1,4 @@
-"""Run a command line of `ccmctl`, and turn every error into one line and an exit code."""
+"""Run a command line of `ccmctl`, and turn every error into a one-line message and an exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(
 
     Args:
         argv: The arguments, without the program's name.
-        verbs: Names of commands, each with its line of help.
+        verbs: The names of commands, each with its one-line description.
         terminal, environ, connect: Replacements for tests.
 
     Returns:

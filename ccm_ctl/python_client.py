@@ -1,4 +1,4 @@
-"""The controller for Python programs: the runs of `ccmctl`, as values. `ccm_ctl.client` creates a client."""
+"""The controller for Python programs: runs of `ccmctl` whose results are Python objects. `ccm_ctl.client` creates a client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_request import Launch
 
 DEADLINE_S = 3600.0
-"""Nodes that have not started by then do not start, unless the caller sets another deadline."""
+"""The default deadline in seconds. Nodes that have not started a run by then do not start it."""
 
 
 class ClientOutcome(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ClientOutcome(Struct, frozen=True, kw_only=True):
         node: The node's name.
         state: "stable", "changed", "failed", "refused", "stopped", "unreachable", "lost", "offline", "expired", "superseded" or
             "skipped".
-        reason, code: The reason, if the state is not sufficient, and the stable code of the error.
+        reason, code: The reason, if the state alone does not explain the result, and the stable code of the error.
         summary: The node's own summary; None if it sent none.
         events: The events of resources that changed, failed or were skipped, in order.
         verdict: "verified", "unsigned", … in a fleet with signatures, otherwise "".
@@ -74,7 +74,7 @@ class FleetRun:
     """
     A run. It starts when it is iterated over, and yields the result of each node as soon as it is complete.
 
-    A lost node that comes back is yielded a second time. Leaving the loop early stops watching: nodes that have received the
+    A lost node that reconnects is yielded a second time. Leaving the loop early stops watching: nodes that have received the
     request finish, and a rollout pauses until another driver resumes it.
 
     Attributes:
@@ -127,8 +127,9 @@ class FleetRun:
 
     def take(self, run: Run, news: Sequence[News], proof: RunProof | None, *, is_end: bool = False) -> None:
         """
-        Pass on the results of nodes that have ended and whose events have all arrived; at the end, of all nodes that have
-        ended.
+        Yield the results of nodes that have ended and whose events have all arrived. At the end, yield those of all nodes that
+        have
+        have ended.
         """
         for one in news:
             if isinstance(one, StateChange):
@@ -149,7 +150,7 @@ class FleetClient:
     """
     A connected fleet. `ccm_ctl.client` creates it.
 
-    The options have the same meaning as in `ccmctl`. There are no questions for confirmation.
+    The options have the same meaning as in `ccmctl`. No method asks for confirmation.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -202,15 +203,15 @@ class FleetClient:
             noop: Whether to change nothing and report the planned changes.
             data: URLs of Hiera documents, such as "kv://CCM_DATA/common".
             name: The name of the manifest; "" for the name of the file or directory.
-            batch: How many nodes run at the same time, such as "10", "25%" or "1,10%,50%". Makes the run a rollout.
-            canary: How many nodes run first. Makes the run a rollout.
+            batch: The number of nodes that run at the same time, such as "10", "25%" or "1,10%,50%". Makes the run a rollout.
+            canary: The number of nodes that run first. Makes the run a rollout.
             bake_s: Seconds to wait after each wave except the last.
             gate: A condition that must be true after each wave.
-            max_failures: How many nodes may fail, such as "0" or "5%". If more fail, the rollout pauses.
+            max_failures: The number of nodes that may fail, such as "0" or "5%". If more fail, the rollout pauses.
             deadline_s: Seconds after which nodes that have not started do not start.
             timeout_s: Seconds after which nodes that have not ended are treated as lost. Not for rollouts.
             all_events: Whether to include events of resources that did not change.
-            force: Whether to send a manifest that the check refuses, such as for newer agents.
+            force: Whether to send a manifest that fails the check, such as one for newer agents.
             message: The reason, which is shown with the run.
 
         Returns:
@@ -255,7 +256,7 @@ class FleetClient:
 
     async def stop(self, run: str) -> None:
         """
-        Ask the nodes of a run to stop after their current resource.
+        Request the nodes of a run to stop after their current resource.
 
         Raises:
             RunError: There is no such run.

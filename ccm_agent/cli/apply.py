@@ -177,7 +177,7 @@ async def _apply(given: ApplyFlags, selection: ResourceSelection | None) -> int:
 async def _run(
     app: App, given: ApplyFlags, asked: ApplyOptions, terminal: HostTerminal
 ) -> SessionSummary | None:
-    """Return the summary of the run; None when the manifest was only rendered."""
+    """Run the manifest and return the summary of the run; None if the manifest was only rendered."""
     async with app.source(given.manifest, given.module_path) as source:
         engine = app.engine()
         plan = await engine.load(source, asked)
@@ -226,11 +226,11 @@ def _open_sink(path: str | None, terminal: HostTerminal) -> IO[str] | None:
     if path == "-":
         return terminal.out
     try:
-        # mode 0600: events contain the content of files
+        # mode 0600, because events contain the contents of files
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         found = os.fstat(handle)
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o077:
-            os.fchmod(handle, 0o600)  # the mode of an existing file is corrected
+            os.fchmod(handle, 0o600)  # correct the mode of an existing file
     except OSError as err:
         raise UsageError(f"--events {path}: {err.strerror}") from err
     return os.fdopen(handle, "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Values that a shell completes besides commands and options: files, types, states, facts, and names on this host."""
+"""Completions for values of arguments and options: files, types, states, facts, and names on this host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.contract import AnyType
 
 WITHIN_S = 1.0
-"""Seconds to wait for a program after the operator pressed Tab."""
+"""The maximum wait for a program after the operator presses Tab, in seconds."""
 
 _OF_FILES = frozenset({"file", "edit", "config", "archive", "scaffold"})
 """Types whose resources are named after a path."""
@@ -95,7 +95,7 @@ def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _known_names(type_name: str, incomplete: str) -> list[str]:
-    """Return names that a program on this host lists; [] if the program is missing or slow."""
+    """Return the names that a program on this host lists; [] if the program is missing or slow."""
     from ccm_agent.app import App
 
     try:
@@ -106,7 +106,7 @@ def _known_names(type_name: str, incomplete: str) -> list[str]:
 
 async def list_names(runner: Runner, type_name: str, incomplete: str) -> list[str]:
     """
-    Return names of resources of a type that begin with the typed text. They come from the first program that lists any.
+    Return names of resources of a type that begin with the typed text, from the first program that lists any.
 
     Raises:
         TimeoutError: A program is slow.

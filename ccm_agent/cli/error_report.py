@@ -1,4 +1,4 @@
-"""Report all errors in a file that a person wrote, in the form of `ccm lint`: each with its line and a mark."""
+"""Report all errors in a file in the form of `ccm lint`: each error has its line and a mark below the position."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PLACE = re.compile(r"(?P<source>[^\n:]{1,4096}):(?P<line>[0-9]{1,9}):(?P<column
 """The position at the beginning of an error."""
 
 LIMIT_BYTES = 16 << 20
-"""For a larger file, no lines are shown."""
+"""The maximum size of a file whose lines are shown."""
 
 
 class ReportedError(InputError):
-    """An error of several lines: the number of errors in a file, then each error in the form of `ccm lint`."""
+    """An error of several lines: the number of errors in a file, followed by each error in the form of `ccm lint`."""
 
     def __init__(self, cause: InputError, message: str) -> None:
         self.code = cause.code
@@ -37,9 +37,9 @@ def report_manifest(app: App, err: InputError, ending: str = "; nothing was chan
     Return an error with all errors of a manifest that cannot be applied.
 
     Args:
-        app: The App that checks the manifest.
+        app: The app that checks the manifest.
         err: The error that ended the command.
-        ending: The end of the first line, about the run.
+        ending: The end of the first line, which describes the state of the run.
 
     Returns:
         The report, or the original error if it does not refer to a line of a file.
@@ -56,7 +56,10 @@ def report_manifest(app: App, err: InputError, ending: str = "; nothing was chan
 
 
 def report_reason(app: App, reason: str) -> CcmError:
-    """Return the reason why a run ended early. If it begins with a position in a manifest, the manifest's lines are included."""
+    """
+    Return an error with the reason why a run ended early. If the reason begins with a position in a manifest, its lines are
+    included.
+    """
     found = _PLACE.match(reason)
     if found is None:
         return CcmError(reason)
@@ -78,7 +81,7 @@ def report_document(err: DocumentError) -> InputError:
 
 
 def _without_unknown_values(text: str, errors: Sequence[DocumentError]) -> str:
-    """Remove the values of unknown keys from a document. A misspelled key may have a password that its name does not reveal."""
+    """Remove the values of unknown keys from a document, because a misspelled key may have a password as its value."""
     lines = text.split("\n")
     for err in errors:
         if isinstance(err, MisfitError) and err.unknown_key and err.place is not None and err.place.line:

@@ -31,6 +31,6 @@ def command(query: str, as_yaml: bool) -> None:
         text = find(dict(facts), query).raw
         if not text:
             raise DataError(f"no fact `{query}`{similar_fact(facts, query)}")
-        # the original text, because a path such as `{a,b,a}` can give a name twice
+        # keep the original text, because a path such as `{a,b,a}` can produce duplicate names
         text = msgspec.json.format(text, indent=2)
     sys.stdout.write((codec.encode_yaml(codec.decode_json(text)) if as_yaml else text) + "\n")

@@ -1,4 +1,4 @@
-"""Files that are read without being named: in the working directory, or in a plugin directory."""
+"""Checks of files that are read although no option or argument names them, such as files in the working directory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import stat
 
 def why_not_trusted(path: str) -> str:
     """
-    Return why root must not read a file that was not named explicitly; "" if it may, and for other users.
+    Return the reason why root must not read a file that was not named explicitly; "" if it may. Other users may always read it.
 
-    Such a file influences actions of root, and other users may create files in its directory.
+    The content of such a file influences actions of root, but other users may be able to create files in its directory.
 
     Args:
-        path: The existing file.
+        path: The file, which must exist.
     """
     if os.geteuid() != 0:
         return ""
@@ -32,12 +32,12 @@ def why_not_trusted(path: str) -> str:
 
 def why_path_not_trusted(path: str) -> str:
     """
-    Return why root must not run the commands in a file; "" if it may, and for other users.
+    Return the reason why root must not run the commands in a file; "" if it may. Other users may always run them.
 
     The check includes all parent directories, because their owners could replace the file after the check.
 
     Args:
-        path: The existing file.
+        path: The file, which must exist.
     """
     if os.geteuid() != 0:
         return ""

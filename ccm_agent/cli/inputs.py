@@ -17,11 +17,11 @@ ENV_FILE = ".env"
 MANIFEST_FILE = "manifest.yaml"
 """The name of a directory's manifest."""
 DATA_LIMIT_BYTES = 16 << 20
-"""The largest file that a flag may name."""
+"""The maximum size of a file that a flag names."""
 
 
 def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    """Return `K=V` or `K:V` texts as a mapping. The last value of a key takes precedence. UsageError for other texts."""
+    """Return `K=V` or `K:V` texts as a mapping. The last value of a key takes precedence. UsageError for any other text."""
     found = {}
     for text in texts:
         pair = split_pair(text)
@@ -34,7 +34,7 @@ def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
 def read_text(path: str, flag: str) -> str:
     """Return the content of a file that a flag names; UsageError if it cannot be read."""
     try:
-        # a plain open of a pipe without a writer would block
+        # opening a pipe that has no writer would block without O_NONBLOCK
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError(f"{flag} {path}: is not a regular file")
@@ -69,7 +69,7 @@ def rewrite(path: str, text: str) -> None:
 
 
 def read_mapping(path: str, flag: str) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; {} if it is empty. UsageError or DocumentError if it contains another value."""
+    """Return the mapping in a JSON or YAML file; {} if the file is empty. UsageError or DocumentError for any other content."""
     value = decode_document(read_text(path, flag), path)
     if value is None:
         return {}
@@ -79,7 +79,7 @@ def read_mapping(path: str, flag: str) -> dict[str, Any]:
 
 
 def more_facts(fact: tuple[str, ...], facts: str | None) -> Mapping[str, Any]:
-    """Return the facts of `--facts FILE` and `--fact K=V`. The latter take precedence, and their values stay text."""
+    """Return the facts of `--facts FILE` and `--fact K=V`. `--fact` takes precedence, and its values are always text."""
     from_file = read_mapping(facts, "--facts") if facts else {}
     return merge.deep(from_file, pairs(fact, "--fact"))
 
@@ -91,7 +91,7 @@ def environment(read_env: bool | None) -> dict[str, str]:
     Empty variables are left out, as in Choria CCM, so that defaults apply.
 
     Args:
-        read_env: Whether to read `.env`. None means yes, unless this process is root and another user could have written it.
+        read_env: Whether to read `.env`. None means yes, unless this process runs as root and another user could have written it.
     """
     found = dict(os.environ)
     if read_env is not False and os.path.isfile(ENV_FILE):  # noqa: PTH113 - pathlib is slow to import

@@ -1,4 +1,4 @@
-"""`ccm join`: make this host a node of a fleet, with a token of `ccmctl token create`."""
+"""`ccm join`: make this host a node of a fleet, with a token from `ccmctl token create`."""
 
 from __future__ import annotations
 

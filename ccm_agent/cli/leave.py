@@ -1,4 +1,4 @@
-"""`ccm leave`: take this host out of its fleet."""
+"""`ccm leave`: remove this host from its fleet."""
 
 from __future__ import annotations
 

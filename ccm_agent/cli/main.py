@@ -15,7 +15,7 @@ def run(arguments: Sequence[str]) -> int:
     Run a command line.
 
     Returns:
-        The process's exit status: 0 fine, 1 could not run, 2 a resource failed.
+        The process's exit status: 0 for success, 1 if the command could not run, 2 if a resource failed.
     """
     terminal = Terminal(PROGRAM, json="--json" in arguments)
     return run_program(

@@ -29,14 +29,16 @@ CONTEXT_HELP = "NATS context. [NATS_CONTEXT, CCM, or the selected one; NATS_URL 
 
 
 class CcmCommand(BaseCommand):
-    """A command of `ccm`, which accepts `--debug` and `--info`."""
+    """A command of `ccm`. It accepts `--debug` and `--info`."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
         """Return the logging options. They are hidden to keep help screens short."""
         return [_log_option(name, about) for name, about in LOG_OPTIONS.items()]
 
     def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-        """Offer files, types, states and names of this host. They are loaded only when an operator presses Tab."""
+        """
+        Return files, types, states and names on this host as completions. They are loaded only when an operator presses Tab.
+        """
         from ccm_agent.cli.completion_values import complete
 
         return complete(ctx, metavar, incomplete)
@@ -49,7 +51,7 @@ class CcmGroup(CcmCommand, Group):
 
 
 def add_options(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
-    """Add options to a function or command, so that help shows them in this order."""
+    """Add options to a function or command so that help shows them in the order of `decorators`."""
     for decorate in decorators if isinstance(made, click.Command) else reversed(decorators):
         made = decorate(made)
     return made
@@ -76,7 +78,7 @@ def env_flag(function: F) -> F:
 
 
 def registration_flag(function: F) -> F:
-    """Add `--registration`, which Choria CCM has everywhere."""
+    """Add `--registration`, which all commands of Choria CCM accept."""
     return click.option(
         "--registration",
         "-R",

@@ -62,7 +62,7 @@ def output_lines(event: TransactionEvent) -> list[str]:
     """
     Return the last lines of a failed command's output, to print below its outcome.
 
-    Empty if the error contains the output.
+    Empty if the error message already contains the output.
     """
     said = [plain(line.expandtabs(4)) for line in event.output.rstrip().splitlines()]
     if event.outcome is not Outcome.FAILED or not said or any(said[-1] in one for one in event.error):
@@ -109,7 +109,7 @@ def failure_lines(events: Sequence[TransactionEvent]) -> str:
 
 
 def summary_line(title: str, summary: SessionSummary, style: Style) -> str:
-    """Format the summary of a manifest in one line: `site.yaml: 3 resources: 2 stable, 1 changed in 42 ms`."""
+    """Format the summary of a manifest as one line: `site.yaml: 3 resources: 2 stable, 1 changed in 42 ms`."""
     counts = {
         "stable": summary.stable_resources,
         "would change" if summary.noop else "changed": summary.changed_resources,
@@ -141,7 +141,7 @@ def report_text(summary: SessionSummary) -> str:
 
 
 def duration_text(nanoseconds: int) -> str:
-    """Format a duration like Go: `0s`, `3ms`, `1.5s`, `1m2.5s`, `2h0m0s`."""
+    """Format a duration as Go does: `0s`, `3ms`, `1.5s`, `1m2.5s`, `2h0m0s`."""
     if nanoseconds == 0:
         return "0s"
     if nanoseconds < _NS_PER_S:
@@ -188,7 +188,7 @@ def _line(level: str, message: str, fields: list[tuple[str, object]], color: boo
 
 
 def _value(value: object) -> str:
-    """Format a field's value, in quotes if it could not be read as one word."""
+    """Format a field's value. Values that are not a single word are in quotes."""
     text = value if isinstance(value, str) else str(value)
     if text and text.isprintable() and not any(char in text for char in ' "='):
         return text

@@ -38,10 +38,10 @@ def call_plugin(
         command: The plugin's command.
         arguments: The values of the command's arguments.
         flags: The values of the command's flags.
-        is_asked: Whether to ask before it runs; None if the command has no question.
+        is_asked: Whether to ask the command's question first; None if the command has no question.
 
     Raises:
-        CommandError: The program could not be started, or failed.
+        CommandError: The program cannot be started, or fails.
         InputError: A text of the command cannot be rendered, or the rendered command cannot be run.
     """
     terminal = Terminal(PROGRAM)
@@ -75,7 +75,7 @@ def call_plugin(
 
 def _form_answers(command: PluginCommand, renderer: PluginRenderer) -> str:
     """
-    Return the answers to the questions of a form, as JSON.
+    Ask the questions of a form, and return the answers as JSON.
 
     Raises:
         UsageError: Standard input is not a terminal.
@@ -90,7 +90,7 @@ def _form_answers(command: PluginCommand, renderer: PluginRenderer) -> str:
 
 
 class FormTerminal:
-    """Asks on the terminal. Questions go to standard error, so that a file or pipe gets only the answers."""
+    """Asks questions on the terminal. Questions go to standard error, so that a file or pipe receives only the answers."""
 
     def show(self, text: str) -> None:
         """Show a text before a question."""
@@ -118,7 +118,7 @@ class FormTerminal:
 
 async def _run(command: PluginCommand, program: PluginProgram, terminal: Terminal) -> None:
     """
-    Run a program. If it fails, run it again as `backoff` specifies.
+    Run a program. If it fails, repeat it as `backoff` specifies.
 
     Raises:
         CommandError: The program cannot be started, or the last try failed.

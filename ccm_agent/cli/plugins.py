@@ -1,4 +1,4 @@
-"""Commands of `ccm` that plugins add; see `ccm_agent/plugins`."""
+"""Commands that plugins add to `ccm`; see `ccm_agent/plugins`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PLAIN: dict[str, tuple[click.ParamType[Any, Any], object]] = {
     },
     **{f"uint{bits}": (click.IntRange(0, (1 << size) - 1), 0) for bits, size in _WIDTHS.items()},
 }
-"""The types of arguments and flags, each with the value used if none is given."""
+"""The types of arguments and flags, each with the default value."""
 
 
 def plugin_command(name: str) -> click.Command | None:
@@ -71,14 +71,14 @@ def plugin_command(name: str) -> click.Command | None:
 
 
 def warn_of_broken_plugins() -> None:
-    """Warn about plugins that cannot be read. An unknown command may belong to one of them."""
+    """Warn about plugins that cannot be read, because an unknown command may belong to one of them."""
     for broken in _definitions():
         if isinstance(broken, CcmError):
             warn(str(broken))
 
 
 def plugin_rows() -> list[tuple[str, str]]:
-    """Return the commands that plugins add, each with its sentence, for the help screen."""
+    """Return the names and descriptions of the commands that plugins add, for the help screen."""
     return [
         (command.spec.name, safe(command.spec.description))
         for definition in _definitions()
@@ -105,7 +105,7 @@ class PluginLeafCommand(options.CcmCommand):
 
 
 class PluginValue(click.ParamType[Any, Any]):
-    """A value of an argument or flag. Its `validate` expression may refuse the value."""
+    """The type of an argument or flag. Its `validate` expression may refuse a value."""
 
     def __init__(self, inner: click.ParamType[Any, Any], expression: str) -> None:
         self.name = inner.name
@@ -148,7 +148,7 @@ def _group(name: str, description: str, commands: Sequence[PluginCommand]) -> cl
 
 
 def _kind(one: PluginArgument, command: PluginCommand) -> tuple[str, click.ParamType[Any, Any], object]:
-    """Return the type's name, the type, and the value of an input that is not given."""
+    """Return the type's name, the type, and the default value of an argument or flag."""
     name = one.type.strip().lower() or ("bool" if isinstance(one, PluginFlag) and one.is_bool else "")
     if name not in _PLAIN:
         names = ", ".join(filter(None, sorted(_PLAIN)))
@@ -165,7 +165,7 @@ def _default(one: PluginArgument) -> str | None:
 
 
 def _settings(one: PluginArgument) -> dict[str, Any]:
-    """Return click's settings for an input that is required or has a default."""
+    """Return click's settings for an argument or flag that is required or has a default."""
     default = _default(one)
     return {"required": one.required} if default is None else {"default": default}
 
@@ -208,7 +208,7 @@ def _refuse(command: PluginCommand) -> None:
 
 
 def _call(command: PluginCommand, values: Mapping[str, PluginArgument], **given: Any) -> Exit:
-    """Run a command with the values of its arguments and flags, by the names of click's parameters."""
+    """Run a command with the values of its arguments and flags. `values` and `given` use the names of click's parameters."""
     from ccm_agent.cli.plugin_call import call_plugin
 
     arguments: dict[str, object] = {}

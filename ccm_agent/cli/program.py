@@ -1,4 +1,4 @@
-"""The command tree of `ccm`: a table of commands, each imported when it is used."""
+"""The command tree of `ccm`: a table of commands. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERBS = {
     "session": "Let several `ccm ensure` commands depend on each other.",
     "status": "Show the state of a resource.",
 }
-"""Commands and their descriptions. Help imports none of the commands."""
+"""Commands and their descriptions. Help does not import the commands."""
 
 TASKS = {
     "Most used commands": ("apply", "lint", "ensure", "status", "facts", "agent"),
@@ -53,10 +53,10 @@ FOLDERS = {
     "manifests": ("dev", "eval", "fmt", "hiera", "import", "init", "lint", "schema"),
     "services": ("registration",),
 }
-"""Commands by the folder of their module. Modules of other commands are in this folder."""
+"""Commands by the folder of their module. All other modules are in the folder of this file."""
 
 MODULES = {"eval": "evaluate", "import": "import_host"}
-"""Modules with a different name than their command."""
+"""Modules whose names differ from the names of their commands."""
 
 
 class CcmProgram(CcmGroup, LazyGroup):

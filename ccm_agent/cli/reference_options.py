@@ -1,4 +1,4 @@
-"""Options of Choria CCM's own program that existing scripts may use. `ccm` has commands for the same purposes."""
+"""Options of the original Choria CCM program, for existing scripts. `ccm` has commands for the same purposes."""
 
 from __future__ import annotations
 

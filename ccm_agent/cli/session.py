@@ -19,7 +19,7 @@ from ccm_agent.model.outcome import SessionSummary
 
 
 class SessionGroup(options.CcmGroup):
-    """`new` has the same aliases as in CCM."""
+    """The group of commands. `new` has the same aliases as in Choria CCM."""
 
     aliases = {"start": "new", "create": "new"}
 

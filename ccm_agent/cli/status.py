@@ -1,4 +1,4 @@
-"""`ccm status`: show the state of a resource, given only its type and name."""
+"""`ccm status`: show the state of a resource, which is selected by its type and name."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ async def _status(app: Any, kind: AnyType, name: str) -> Any:
 
 
 def _as_yaml(values: dict[str, Any]) -> str:
-    """Return a mapping as YAML, keeping its order."""
+    """Format a mapping as YAML, keeping its order."""
     return "".join(codec.encode_yaml({key: value}) for key, value in values.items())

@@ -1,4 +1,4 @@
-"""Output of `ccm` besides results and errors: a line for each outcome, in Choria CCM's format."""
+"""The terminal output of `ccm` besides data and errors: a line for each outcome, in Choria CCM's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HostTerminal(Terminal):
     """
     The terminal of a command that manages resources.
 
-    With `json`, outcomes are printed as records, and only warnings and errors as text.
+    With `json`, outcomes are printed as records. Only warnings and errors are printed as text.
 
     Attributes:
         log: The stream for outcomes and summaries: standard output, or standard error if standard output is used for data.
@@ -90,7 +90,7 @@ class HostTerminal(Terminal):
         self.out.write(text + "\n")
 
     def flush(self) -> None:
-        """Flush all output, before the process uses these streams in another way."""
+        """Flush all output, because the process will now use these streams in another way."""
         self.log.flush()
         self.out.flush()
 

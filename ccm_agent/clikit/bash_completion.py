@@ -1,8 +1,8 @@
 """
-Completion in bash that uses the whole line.
+Completion in bash that reads the whole command line.
 
-bash splits `role=web` into three words and replaces only the last word. The program needs the whole word, so it parses the line
-itself. It removes the part that bash keeps from its completions.
+bash splits `role=web` into three words and replaces only the last of them. The program needs the whole word, so it parses the
+line itself. From its completions, it removes the part of the word that bash keeps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LineComplete(BashComplete):
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the current one, and the part of the current word that was typed."""
+        """Return the words before the current word, and the part of the current word that is already typed."""
         line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
@@ -54,5 +54,5 @@ class LineComplete(BashComplete):
         return words, incomplete
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        """Return a completion without the part that bash keeps."""
+        """Return a completion without the part of the word that bash keeps."""
         return f"{item.type},{item.value[self._kept :]}"

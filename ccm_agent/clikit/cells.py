@@ -1,4 +1,4 @@
-"""The parts of a table: cells, columns, the style of its text, and the meaning of colors."""
+"""The parts of a table: its cells and columns, the style of its text, and the meanings of colors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 from ccm_agent.clikit.text import ago
 
 UNLIMITED = 10_000
-"""The width for output that is not a terminal. Nothing is wrapped for a program or a file."""
+"""The width for output that is not a terminal. Output to a program or a file is not wrapped."""
 
 COLORS = {
     "good": "green",
@@ -79,7 +79,7 @@ class Cell(Struct, frozen=True):
 
 
 def elapsed(moment: datetime | None, now: datetime) -> Amount | None:
-    """Return the time since a moment as an amount; None without a moment."""
+    """Return the time since a moment as an amount; None if there is no moment."""
     return Amount(ago(moment, now), (now - moment).total_seconds()) if moment is not None else None
 
 
@@ -90,9 +90,9 @@ class Column(Struct, frozen=True):
     Attributes:
         title: The heading, in capitals.
         right: Whether to align to the right, for numbers.
-        fold: Whether the text may wrap to several lines on a narrow terminal; other columns keep their width.
-        spare: On a narrow terminal, columns with the highest number are left out first. Columns with 0 are always shown.
-        names: Whether the column has names of nodes. Rows that are otherwise equal are merged, with names like web[1-9].
+        fold: Whether the text may wrap to several lines on a narrow terminal. Other columns keep their width.
+        spare: On a narrow terminal, columns with the highest number are omitted first. Columns with 0 are always shown.
+        names: Whether the column contains names of nodes. Rows that are otherwise equal are merged, with names like web[1-9].
     """
 
     title: str
@@ -103,7 +103,7 @@ class Column(Struct, frozen=True):
 
 
 def paint(text: str, meaning: str, style: Style) -> str:
-    """Return a safe text in the color of its meaning."""
+    """Make a text safe, and color it according to its meaning."""
     if not style.color or not COLORS[meaning]:
         return text
     begin = f"\x1b[{_CODES[COLORS[meaning]]}m"

@@ -26,16 +26,18 @@ EVERYWHERE = {"ls": "list", "delete": "rm", "remove": "rm"}
 """Aliases in every group that has these commands."""
 
 WHOLE = 1_000
-"""A limit that is longer than any sentence of help."""
+"""A length limit that no description exceeds."""
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a help screen: command lines to type."""
+    """Return the end of a help screen with examples of command lines."""
     return "Examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def version_option(show: Callable[[click.Context], None]) -> click.Option:
-    """Return the option `--version`, which calls `show` and exits. A lone `--version` is handled before any import."""
+    """
+    Return the option `--version`, which calls `show` and exits. If it is the only argument, it is handled before any import.
+    """
 
     def print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value:
@@ -58,7 +60,7 @@ class Option(click.Option):
 
     Args:
         section: The section of the help screen; "" for the last section, `Options`.
-        former: Spellings that are accepted, but not shown in help or completion.
+        former: Former spellings. They are accepted, but not shown in help or completion.
     """
 
     def __init__(self, *given: Any, section: str = "", former: Sequence[str] = (), **settings: Any) -> None:
@@ -91,14 +93,14 @@ class BaseCommand(click.Command):
     """
 
     prefix: ClassVar[str] = "shared_"
-    """The prefix of the names of shared parameters, because a command may have an argument of the same name."""
+    """The prefix of the names of shared parameters. It is needed because a command may have an argument of the same name."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
         """Return the options of every command of the program. Their parameter names begin with `prefix`."""
         return ()
 
     def take_shared(self, ctx: click.Context, given: dict[str, Any]) -> None:
-        """Use the values of the shared options, by their names without the prefix."""
+        """Use the values of the shared options. The keys are the names of the options without the prefix."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options, then the shared options, then --help."""
@@ -138,7 +140,7 @@ class BaseCommand(click.Command):
         sys.stdout.write(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the explained arguments, then the options by section."""
+        """Write the arguments with an explanation, then the options by section."""
         params = self.get_params(ctx)
         arguments = [
             (one.make_metavar(ctx), about)
@@ -203,7 +205,7 @@ class Group(BaseCommand, click.Group):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write names and complete first sentences. click would truncate the sentences to the width of the terminal."""
+        """Write the names and complete descriptions of commands. click would truncate them to the width of the terminal."""
         below = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, one.get_short_help_str(limit=WHOLE)) for name, one in below if one and not one.hidden]
         if rows:
@@ -212,7 +214,7 @@ class Group(BaseCommand, click.Group):
 
 
 class LazyGroup(Group):
-    """A group that has the names and sentences of its commands, and imports a command only when it is called."""
+    """A group that has the names and descriptions of its commands. A command is imported when it is called."""
 
     def __init__(
         self,
@@ -227,9 +229,9 @@ class LazyGroup(Group):
         """
         Args:
             name: The group's name.
-            table: Commands in the order of the help screen, each with its sentence.
+            table: The commands in the order of the help screen, each with its description.
             hidden: Commands that help does not list.
-            tasks: Titles of the help screen's sections, each with its commands. If empty, all commands are in one list.
+            tasks: The titles of the help screen's sections, each with its commands. If empty, there is one list of all commands.
             load: Imports a command.
             settings: All other settings of click's group.
         """
@@ -255,7 +257,7 @@ class LazyGroup(Group):
         BaseCommand.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write names and sentences by task, without importing any command."""
+        """Write the names and descriptions of commands by task, without importing the commands."""
         listed = {name for names in self.tasks.values() for name in names}
         rest = [name for name in self.table if name not in listed]
         width = max(map(len, self.table))
@@ -267,7 +269,7 @@ class LazyGroup(Group):
 
 
 def imported(module: str, attribute: str) -> click.Command:
-    """Return the command in an attribute of a module."""
+    """Import a module, and return the command in one of its attributes."""
     command = getattr(importlib.import_module(module), attribute)
     assert isinstance(command, click.Command)
     return command

@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the script that a shell sources, and the completions that it requests for each Tab."""
+"""Completion in bash, zsh and fish: the script that a shell sources, and the completions that the shell requests."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 
 MOST = 200
-"""The maximum number of words that are offered. Typing another letter reduces the number."""
+"""The maximum number of completions. The user types more letters to reduce their number."""
 
 FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "URL|FILE", "MANIFEST", "INPUT", "URL"})
 """The metavars of words that may be files."""
 
 PLAIN = lazy_pattern(r"[A-Za-z0-9._/@](?:[A-Za-z0-9._/@+=-]|!(?==))*")
-"""Words that no shell splits or expands. Others choose the names of nodes, so a name may look like an option or a command."""
+"""
+Words that shells neither split nor expand. Other people choose the names of nodes, so a name may look like an option or a
+command.
+"""
 
 Values = Callable[[click.Context, str, str], "list[CompletionItem]"]
 """Returns completions for the context, the word's metavar and the typed part."""
 
 
 class Word(click.types.StringParamType):
-    """A text that a shell completes according to its metavar: FILE, NODE, RUN and so on."""
+    """A text that a shell completes according to its metavar, such as FILE, NODE or RUN."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -49,7 +52,7 @@ class AnyWord(Word):
 
 
 def completed(params: Sequence[click.Parameter], values: Values) -> list[click.Parameter]:
-    """Return the parameters. Those that accept any text are completed with these values."""
+    """Return the parameters. Those that accept any text get `values` as their completions."""
     for param in params:
         if param.type is click.STRING:
             param.type = Word(values)
@@ -67,7 +70,7 @@ def offer(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def offer_files(incomplete: str, kind: str = "file") -> list[CompletionItem]:
-    """Return a completion that makes the shell complete files or directories itself."""
+    """Return a completion that makes the shell itself complete files or directories."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type=kind)]

@@ -1,4 +1,4 @@
-"""Changes of a resource, as text for people. Nodes send this text, so it is made safe for terminals."""
+"""Format the changes of a resource as text for people. Nodes send this text, so it is made safe for terminals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def diff_block(event: TransactionEvent, style: Style, *, before: str = "") -> st
 
 
 def diff_lines(event: TransactionEvent, style: Style) -> str:
-    """Return the lines without a heading, to print below a line with the resource and its outcome."""
+    """Return the lines without a heading, to print below the line of the resource."""
     if event.diff is None:
         return ""
     refresh = _refresh(event)

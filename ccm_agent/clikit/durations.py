@@ -1,4 +1,4 @@
-"""Durations and times of options."""
+"""Parameter types for durations and times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccm_agent.model.formats.moments import GivenTime, parse_moment
 
 
 class Duration(click.ParamType[int]):
-    """A duration in seconds, at least one."""
+    """A duration of at least one second."""
 
     name = "duration"
 
@@ -28,7 +28,7 @@ class Duration(click.ParamType[int]):
 
 
 class TimeOption(click.ParamType[GivenTime]):
-    """A time, or a duration that is relative to now."""
+    """A time, given as such or as a duration relative to now."""
 
     name = "time"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 HELP_WORDS = "[COMMAND]..."
-"""The metavar of the words."""
+"""The metavar of the arguments."""
 
 
 def show_help(words: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def show_help(words: Sequence[str]) -> None:
 
 
 def offer_commands(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Return the commands below the one that the words of `help` name so far."""
+    """Return the names of the commands below the command that the previous words select."""
     root = ctx.find_root()
     command: click.Command | None = root.command
     for word in ctx.params.get("words") or ():

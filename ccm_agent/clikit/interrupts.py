@@ -1,4 +1,4 @@
-"""Ctrl-C: the first stops the work cleanly, the second ends the process."""
+"""Handle Ctrl-C: the first one stops the work cleanly, the second one ends the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def interruptible() -> Iterator[None]:
         NotImplementedError,
         RuntimeError,
         ValueError,
-    ):  # not in the main thread, where signals do not arrive
+    ):  # in other threads, signals do not arrive
         yield
         return
     try:

@@ -25,8 +25,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
     Values of options, by the names of their click parameters.
 
-    A field whose type is another `Options` is a group, which is built from the same parameters. A command does not need to have
-    the option of a field with a default.
+    A field whose type is a subclass of `Options` is a group, which is built from the same parameters. A command can omit the
+    option
+    of a field that has a default.
     """
 
 
@@ -77,7 +78,7 @@ def _take(struct: type[O], rest: dict[str, Any]) -> O:
 
 @functools.cache
 def option_groups(struct: type[Options]) -> dict[str, type[Options]]:
-    """Return the fields of a struct that are structs of options, by the names of their types, without importing other types."""
+    """Return the fields of a struct that are option structs, by the names of their types. Does not import other types."""
     found = {}
     for base in struct.__mro__[: struct.__mro__.index(Options)]:
         for name, written in base.__annotations__.items():

@@ -23,7 +23,7 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
     Args:
         terminal: The terminal for the sentence.
         run: Runs the command.
-        is_debug: Whether to raise errors, so that a traceback shows their origin.
+        is_debug: Whether to raise errors, so that a traceback is printed.
 
     Returns:
         The exit code.
@@ -37,13 +37,13 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
         terminal.break_off()
         terminal.fail_with("interrupted")
     except BrokenPipeError:
-        # The reader of our output (`| head`) closed the pipe; the interpreter would fail when it flushes.
+        # The reader of the output, such as `head`, closed the pipe. The interpreter would fail when it flushes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except CcmError as err:
         if is_debug():
             raise
         terminal.fail(err)
-    except Exception as err:  # the last handler that can report the error
+    except Exception as err:  # the last handler that can report an error
         if is_debug():
             raise
         terminal.fail(
@@ -55,7 +55,7 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
 
 
 def _answer_silently(run: Callable[[], int]) -> int:
-    """Reply to a shell that completes a word. Errors and interruptions must not be printed behind the prompt."""
+    """Reply to a shell that completes a word. Errors and interruptions print nothing, because the user is typing a command."""
     try:
         return run()
     except (KeyboardInterrupt, Exception):  # noqa: BLE001 - whatever it is, the shell offers nothing
@@ -69,7 +69,7 @@ def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **
     Args:
         root: The program's root command.
         arguments: The command line, without the program's name.
-        terminal: The terminal for the help screen when no command is named.
+        terminal: The terminal for the help screen if no command is named.
         context: Arguments of click's outermost context.
 
     Returns:
@@ -117,7 +117,7 @@ def usage_sentence(err: click.UsageError, program: str) -> str:
     if isinstance(err, click.NoSuchOption):
         from ccm_agent.model.suggestions import nearest
 
-        # All options begin with dashes, so dashes are removed before comparing options.
+        # options begin with dashes, which would make all of them similar, so they are compared without dashes
         known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
         near = nearest(err.option_name.removeprefix("--"), known)
         hint = f", did you mean `{known[near]}`?" if near else ""

@@ -19,7 +19,7 @@ EVERY_RESOURCE = "Properties of every resource"
 """The section of options that all types have."""
 
 TEXT, SWITCH, NUMBER, LIST, NUMBERS, MAP = "text", "switch", "number", "list", "numbers", "map"
-"""The kind of option for a property. A list may be repeated. So may a map, which takes KEY=VALUE."""
+"""The kinds of options for properties. Options of the kinds LIST and MAP can be repeated. MAP takes KEY=VALUE."""
 
 _METAVARS = {NUMBER: "N", NUMBERS: "N", MAP: "KEY=VALUE"}
 _QUOTED = lazy_pattern(r"`(\w+)`")
@@ -27,7 +27,7 @@ _CHECK = ("check", "check_tries", "check_sleep")
 CONTROLS = ("if", "unless")
 
 Properties = dict[str, Any]
-"""The properties of a resource from the options of a command. Only the type's schema defines their names and types."""
+"""The properties of a resource, from the options of a command. Only the type's schema defines their names and types."""
 
 
 class Property(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,8 @@ class Property(Struct, frozen=True, kw_only=True):
         about: The description.
         kind: The kind of option, such as TEXT; "" if no option can express the property.
         values: The allowed values; empty if any value is allowed.
-        is_secret: Whether the value is secret and therefore has no option. Other users of a host can read command lines.
+        is_secret: Whether the value is secret. Such a property has no option, because other users of a host can read command
+            lines.
     """
 
     about: str
@@ -48,12 +49,12 @@ class Property(Struct, frozen=True, kw_only=True):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The values that a shell offers. If any value is allowed, these are the values that the description quotes."""
+        """The values that a shell offers. If any value is allowed, these are the quoted values in the description."""
         return self.values or tuple(_QUOTED.findall(self.about))
 
 
 def section_of(type_name: str) -> str:
-    """Return the section of the options of one type."""
+    """Return the title of the help section for the options of a type."""
     return f"Properties of {'an' if type_name[:1] in 'aeiou' else 'a'} {type_name}"
 
 
@@ -74,8 +75,8 @@ def property_option(
         what: The property.
         section: The section of the help screen.
         metavar: The placeholder of the value in help.
-        default: The value if the option is not given.
-        hidden: Whether help leaves it out.
+        default: The value that is used if the option is not given.
+        hidden: Whether the option is omitted from the help.
     """
     if what.kind == SWITCH:
         return Option(names, is_flag=True, default=None, help=what.about, section=section, hidden=hidden)
@@ -126,7 +127,7 @@ def take_controls(given: Properties, prefix: str) -> Properties:
 
 
 def split_pair(text: str) -> tuple[str, str] | None:
-    """Split `KEY=VALUE` or `KEY:VALUE` at the first mark of either kind; None without a key or a mark."""
+    """Split `KEY=VALUE` or `KEY:VALUE` at the first `=` or `:`; None if the key or the separator is missing."""
     mark = min("=:", key=lambda one: text.find(one) if one in text else len(text))
     key, mark, value = text.partition(mark)
     return (key, value) if key and mark else None

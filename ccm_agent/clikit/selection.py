@@ -24,11 +24,11 @@ SELECTION: dict[str, dict[str, Any]] = {
         "help": "Skip resources with one of these tags.",
     },
 }
-"""The options, each with its settings."""
+"""The options with their settings."""
 
 
 def selection_options() -> list[click.Option]:
-    """Return the options as objects."""
+    """Return the options as click objects."""
     return [Option([name], multiple=True, section="Resources", **more) for name, more in SELECTION.items()]
 
 

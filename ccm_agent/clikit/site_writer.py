@@ -1,4 +1,4 @@
-"""The folder of a site that an import writes. It appears complete or not at all."""
+"""The folder of an imported site. The complete folder appears, or none at all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.records.host_import import printable
 
 FOLDERS = {"file": "files", "directory": "directories", "systemd_unit": "units"}
-"""Where the contents of a type are; those of another type are in a folder with its name."""
+"""The folders with the contents of resources, by type. For all other types, the folder is named after the type."""
 
 
 class SiteWriter:
     """
-    A new folder. It is written as a draft in the same directory, then renamed. Blocking.
+    A new folder. It is written as a draft in the same parent directory and then renamed. Blocking.
 
     Args:
         out: The path of the folder, which must not exist or must be empty.
@@ -52,12 +52,12 @@ class SiteWriter:
         Args:
             name: The path within the folder.
             manifest: The document.
-            comment: Its first line.
+            comment: The comment in the first line.
 
         Raises:
             UsageError: The manifest cannot be written.
         """
-        # a path in the arguments may contain a line break
+        # a path in the arguments may contain a line break, so it is made printable
         text = f"# {printable(comment)}\n" if comment else ""
         try:
             target = self.draft / name
@@ -99,14 +99,14 @@ def check_free(out: str) -> None:
 
 
 def write_private(path: Path, content: bytes, *, is_program: bool = False) -> None:
-    """Write a file that only its owner can read, because the host's files may be private."""
+    """Write a file that only its owner can read, because a host's files may be private."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700 if is_program else 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
 
 
 def list_resources(resources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the manifest of resources. Consecutive resources of one type share a list."""
+    """Build the manifest of resources. Consecutive resources of the same type share a list."""
     listed: list[dict[str, list[dict[str, Any]]]] = []
     for kind, name, properties in resources:
         if not listed or kind not in listed[-1]:

@@ -1,5 +1,5 @@
 """
-Tables for people, with columns that fit the width of the terminal. `table_stream` draws them as their rows arrive.
+Tables for people. The columns fit the width of the terminal. `table_stream` draws a table while its rows arrive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ Item = TypeVar("Item")
 
 
 class Rows(Sequence[Sequence[str | Cell]], Generic[Item]):
-    """Rows that are made only when they are written. Most rows of a long table are not needed with `--json` or on a terminal."""
+    """
+    Rows that are created only when they are written. With `json` or on a terminal, most rows of a long table are never
+    needed.
+    """
 
     def __init__(self, items: Sequence[Item], make: Callable[[Item], Sequence[str | Cell]]) -> None:
         self._items = items
@@ -66,8 +69,9 @@ def table(
     """
     Return the table as text that ends with a newline; "" without rows.
 
-    Cells are made safe for the terminal. Empty columns are left out, and so are optional ones on a narrow terminal. Text is never
-    truncated: a table that does not fit in a narrow terminal has a block per row, or, as a last resort, wraps every column.
+    Cells are made safe for the terminal. Empty columns are omitted. On a narrow terminal, optional columns are omitted too. Text
+    is
+    never truncated: if a table does not fit, each row is a block of lines, or, as a last resort, every column is wrapped.
     """
     return "".join(draw(columns, rows, style, is_worst_last=is_worst_last, again=again))
 
@@ -89,8 +93,8 @@ def draw(
         columns, rows, style: The table.
         unit: The plural noun for the rows, such as "nodes".
         narrow: The option that selects rows, such as `-t`; "" for none.
-        is_worst_last: Whether the most important rows are last. A terminal that cannot show all rows then shows these.
-        again: How to show all rows without changing anything; "" if there is no way. Then all rows are written.
+        is_worst_last: Whether the most important rows are last. A terminal that cannot show all rows then shows the last rows.
+        again: How to show all rows without changing anything, such as `| less`. "" if there is no way, so all rows are written.
     """
     if is_worst_last and len(rows) > LONG and style.height and again:
         limit = count_lines(style)
@@ -106,7 +110,7 @@ def draw(
 
 
 def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style, limit: int) -> str:
-    """Return the table with merged rows; "" if it needs more than `limit` lines. The first rows usually show this."""
+    """Return the table with merged rows; "" if it needs more than `limit` lines, which the first rows usually show."""
     merged = MergedRows(columns)
     for begin in range(0, len(rows), AT_ONCE):
         merged.add([safe_row(row) for row in rows[begin : begin + AT_ONCE]])

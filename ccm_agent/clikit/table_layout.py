@@ -14,10 +14,10 @@ GAP = 2
 """The space between two columns."""
 
 FOLDED_WIDTH = 16
-"""Columns narrower than this are hard to read, so columns that can be spared are left out first."""
+"""The minimum readable width of a wrapped column. To keep it, columns that can be spared are omitted first."""
 
 LEAST_WIDTH = 8
-"""Columns are not shrunk below this width to make room for columns of fixed width, such as IDs and times."""
+"""The minimum width. Columns do not become narrower to make room for columns of fixed width, such as IDs and times."""
 
 NARROW = 60
 """If a table does not fit and the terminal is narrower than this, each row is printed as a block."""
@@ -45,7 +45,7 @@ class PlacedColumns(Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> str:
-        """The titles; "" for blocks, which show them in each row."""
+        """The titles; "" for blocks, in which each row contains the titles."""
         return (
             self._lines([(self.columns[place].title, "strong") for place in self.kept]) if self.widths else ""
         )
@@ -99,10 +99,11 @@ def lay_out(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Style, *, is_sample: bool = False
 ) -> PlacedColumns:
     """
-    Lay out a table for its rows. Columns without text are left out, unless these rows are only a sample.
+    Lay out a table for its rows. Columns without text are omitted, unless these rows are only a sample.
 
-    If the columns do not fit, columns that can be spared are left out, then foldable columns get narrower. If that is not enough,
-    every column is folded. On a narrow terminal, each row becomes a block instead. Text is never truncated.
+    If the columns do not fit, columns that can be spared are omitted first, then foldable columns become narrower. If they still
+    do
+    not fit, every column is wrapped. On a narrow terminal, each row becomes a block instead. Text is never truncated.
     """
     places = range(len(columns))
     widths = [max((cell_width(row[place].full) for row in rows), default=0) for place in places]
@@ -162,7 +163,7 @@ def wrap(text: str, width: int) -> list[str]:
 def _wrapped(text: str, width: int) -> Iterator[str]:
     line, used = "", 0
     words = _WORD.findall(text)
-    if words:  # the indent belongs to the first word
+    if words:  # only the first word keeps the indentation
         words[0] = text[: len(text) - len(text.lstrip())] + words[0]
     for word in words:
         rest = word.rstrip()
@@ -178,7 +179,10 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """Split a text without spaces into pieces that fit, each with at least one character. One pass, because texts may be long."""
+    """
+    Split a text without spaces into pieces that fit, each with at least one character. Takes linear time, because texts may
+    be long.
+    """
     if text.isascii():
         return [text[at : at + width] for at in range(0, len(text), width)]
     from rich.cells import chop_cells

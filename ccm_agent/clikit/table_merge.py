@@ -1,4 +1,4 @@
-"""Rows of a table that differ only in names and amounts, merged into one row."""
+"""Merge rows of a table that differ only in names and amounts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MergedRows:
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        """Prepare to merge rows with these columns. Without a column of names nothing is merged."""
+        """Prepare to merge rows with these columns. Without a column of names, rows are not merged."""
         self._columns = columns
         self._place = next((place for place, column in enumerate(columns) if column.names), None)
         self._groups: dict[object, _Group] = {}

@@ -1,8 +1,8 @@
 """
-A table that is written while its rows arrive, as soon as its column widths are known.
+Draws a table while its rows arrive, as soon as its column widths are known.
 
-A table of more than LONG rows takes its widths from the first rows. A terminal shows only as many rows of a long table as fit.
-If merging nodes with equal cells makes all rows fit, all are shown.
+A table of more than LONG rows takes its widths from the first rows. A terminal shows only as many of its rows as fit, unless
+all rows fit after nodes with equal cells are merged.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ccm_agent.clikit.table_merge import MergedRows
 from ccm_agent.clikit.text import safe
 
 LONG = 2_000
-"""A table with more rows is long: its widths are those of the first rows, and a terminal does not show all rows."""
+"""A table with more rows than this is long. Its widths are those of the first rows, and a terminal does not show all rows."""
 
 BESIDE = 5
-"""Lines of a terminal that a long table leaves free for its titles, the note about it, and the prompt."""
+"""The number of terminal lines that a long table leaves free for its titles, a note and the prompt."""
 
 LEAST_ROWS = 10
-"""The minimum number of lines of a long table, for a terminal with few lines."""
+"""The minimum number of lines of a long table on a terminal with few lines."""
 
 AGAIN = "`| less`"
-"""The advice for showing all rows of a command that changes nothing and can therefore be repeated."""
+"""The advice for showing all rows. It is printed for commands that change nothing and can therefore be repeated."""
 
 AT_ONCE = 500
 """The number of rows of a long table that are written together."""
@@ -38,8 +38,8 @@ class TableStream:
     Draws a table while its rows are made.
 
     Attributes:
-        needs_rows: Whether more rows would change the output. If not, they need not be made.
-        at_once: The number of rows to make before they are added. More might not be needed.
+        needs_rows: Whether more rows would change the output. If not, no more rows need to be created.
+        at_once: The number of rows to create before they are added, because later rows may not be needed.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TableStream:
             total: The total number of rows.
             unit: The plural noun for the rows.
             narrow: The option that selects rows, such as `-t`; "" for none.
-            again: How to show all rows without changing anything; "" if there is no way. Then all rows are written.
+            again: How to show all rows without changing anything. "" if there is no way, so all rows are written.
         """
         self._columns = columns
         self._total = total
@@ -77,7 +77,7 @@ class TableStream:
         self.at_once = self._limit if is_screen_only else AT_ONCE
 
     def add(self, rows: Sequence[Sequence[str | Cell]]) -> list[str]:
-        """Add rows, and return the pieces that can be written now; [] if they depend on later rows."""
+        """Add rows, and return the pieces of text that can be written now; [] if they depend on later rows."""
         if not self.needs_rows:
             return []
         cells = [safe_row(row) for row in rows]
@@ -89,7 +89,7 @@ class TableStream:
         return self._begin() if self._is_long and len(self._first) >= LONG else []
 
     def end(self) -> list[str]:
-        """Return the remaining pieces, after the last row."""
+        """Return the remaining pieces of text after the last row."""
         if not self.needs_rows or self._layout is not None:
             return []
         self.needs_rows = False
@@ -101,7 +101,7 @@ class TableStream:
         return self._begin() if self._is_long else [draw_all(self._columns, self._first, self._style)]
 
     def _begin(self) -> list[str]:
-        """Return the titles and first rows of a table that is not limited to a screen."""
+        """Return the titles and the first rows of a table that is not limited to one screen."""
         first, self._first = self._first, []
         layout = self._layout = lay_out(self._columns, first, self._style, is_sample=True)
         starts = range(0, len(first), AT_ONCE)
@@ -152,7 +152,7 @@ def lay_out_all(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style
 
 
 def that_fit(texts: Iterable[str], limit: int) -> Iterator[str]:
-    """Yield as many of the first texts as fit into the lines together, at least one."""
+    """Yield as many of the first texts as fit into `limit` lines, but at least one."""
     lines = 0
     for text in texts:
         lines += text.count("\n")

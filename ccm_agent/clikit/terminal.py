@@ -1,9 +1,9 @@
 """
 The only module that writes to standard output and standard error.
 
-Results go to standard output: text for people, or with `--json` one record per line. Notes, questions and the live line go to
-standard error, so a pipe gets only results. Color and the live line are used only on terminals. `TERM=dumb` turns off both, and
-`NO_COLOR` turns off color. `FORCE_COLOR` turns on color everywhere.
+Results go to standard output, as text for people or, with `json`, as one record per line. Notes, questions and the live line go
+to standard error, so a pipe receives only results. Color and the live line are used only on terminals. `TERM=dumb` turns off
+both, and `NO_COLOR` turns off color. `FORCE_COLOR` turns on color everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ccm_agent.clikit.cells import UNLIMITED, Cell, Column, Style, paint
 from ccm_agent.clikit.text import one_line, safe, safe_drawn
 from ccm_agent.model.errors import CcmError, UsageError
 
-# one line that is redrawn: rich.live uses a second thread, and its output scrolls away in tmux and in CI logs
+# one line is redrawn, because rich.live uses a second thread and its output scrolls away in tmux and in CI logs
 _CLEAR = "\r\x1b[2K"
 _Fields = ParamSpec("_Fields")
 
@@ -32,7 +32,7 @@ class Terminal:
     The output of a command.
 
     Attributes:
-        program: The program's name, a prefix of errors and warnings.
+        program: The program's name, which is the prefix of errors and warnings.
         json: Whether to print records instead of text.
         out: Standard output.
         merges: Whether nodes with equal cells may share a row of a table.
@@ -89,7 +89,8 @@ class Terminal:
         is_repeatable: bool = True,
     ) -> None:
         """
-        Print a table for people, or `otherwise` if it has no rows. Prints nothing with `--json`. For other arguments, see `draw`.
+        Print a table for people. If there are no rows, print `otherwise`. With `--json`, print nothing. For other arguments, see
+        `draw`.
 
         If the command changes something (not `is_repeatable`), all rows are printed, because they cannot be printed again.
         """
@@ -115,7 +116,7 @@ class Terminal:
         Print a record for programs. Prints nothing without `--json`. The record is buffered until the next `flush`.
 
         Args:
-            kind: The Struct of the record, whose tag is its name. The type checker compares the fields with it.
+            kind: The Struct of the record. Its tag is the record's name. The type checker compares the fields with the Struct.
             fields: The fields in the order of printing. Fields that are None are left out.
         """
         if self.json:
@@ -126,12 +127,12 @@ class Terminal:
         self.out.flush()
 
     def raw(self, text: str) -> None:
-        """Print a document unchanged, for a program or a file; control characters are not escaped."""
+        """Print a document unchanged for a program or a file. Control characters are not escaped."""
         self._write(self.out, text)
 
     def secret(self, text: str) -> None:
         """Print a result that only its owner may read. If standard output is a file, its mode becomes 0600 first."""
-        with contextlib.suppress(OSError, ValueError):  # not a file, or not this user's file
+        with contextlib.suppress(OSError, ValueError):  # it is not a file, or belongs to another user
             number = self.out.fileno()
             if stat.S_ISREG(os.fstat(number).st_mode):
                 os.fchmod(number, 0o600)
@@ -235,7 +236,7 @@ def _size(environ: Mapping[str, str], stream: TextIO) -> tuple[int, int]:
     """Return the width and height of a terminal. Works like `shutil`, which is slow to import."""
     try:
         found = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):  # a terminal in a test
+    except (OSError, ValueError):  # a test may use a terminal without a file descriptor
         found = os.terminal_size((0, 0))
     given = environ.get("COLUMNS", "")
     columns = int(given) if given.isdecimal() else 0
@@ -243,7 +244,7 @@ def _size(environ: Mapping[str, str], stream: TextIO) -> tuple[int, int]:
 
 
 async def _line_of(stream: TextIO) -> str:
-    """Read a line from a terminal without blocking the loop, so that Ctrl-C and the connection keep working."""
+    """Read a line from a terminal without blocking the event loop, so that Ctrl-C and the connection keep working."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -253,4 +254,4 @@ async def _line_of(stream: TextIO) -> str:
         await readable.wait()
     finally:
         loop.remove_reader(stream.fileno())
-    return stream.readline()  # a terminal delivers whole lines
+    return stream.readline()  # a terminal delivers complete lines

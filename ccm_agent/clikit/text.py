@@ -12,11 +12,11 @@ from ccm_agent.model.ids import short_id as short_id
 from ccm_agent.model.ids import short_ids as short_ids
 
 _UNPRINTABLE = lazy_pattern(
-    # C0 except tab and newline, DEL and C1; then characters that change the writing direction, and other line separators
+    # C0 except tab and newline, DEL and C1; characters that change the writing direction; other line separators
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _COLOR = lazy_pattern(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
-"""The color sequences of `paint` and rich. They neither hide nor move text."""
+"""The color sequences of `paint` and rich. They do not hide or move text."""
 _NUMBERED = lazy_pattern(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
@@ -30,7 +30,7 @@ def safe(text: str) -> str:
 
     Control characters are shown as their codes (`\\x1b`), so a node's text can neither move the cursor nor hide a line.
     """
-    if text.isprintable():  # contains no match of _UNPRINTABLE
+    if text.isprintable():  # such a text contains no match of _UNPRINTABLE
         return text
     text = text.replace("\r\n", "\n")
     return _UNPRINTABLE.sub(
@@ -78,7 +78,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def ended(text: str) -> str:
-    """Return a sentence with its period. Other endings, such as an ellipsis or a question mark, are kept."""
+    """Add a period to a sentence. Other endings, such as an ellipsis or a question mark, are kept."""
     return text if text.endswith(("…", "?", "!")) else f"{text.rstrip('.')}."
 
 
@@ -96,8 +96,8 @@ def fold_names(names: Iterable[str], most: int = 8) -> str:
     """
     Format names of nodes compactly: `db1, web[1-3,7].example.net`.
 
-    Names that differ only in their last number are folded. Leading zeros are kept. Of the groups beyond `most`, only the number
-    is shown.
+    Names that differ only in their last number are folded. Leading zeros are kept. If there are more than `most` groups, only the
+    number of the remaining groups is shown.
     """
     numbered: dict[tuple[str, str], list[str]] = {}
     plain: list[str] = []
@@ -135,7 +135,7 @@ def _ranges(numbers: list[int], width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a duration compactly, as options accept it: `12ms`, `4.2s`, `42s`, `3m20s`, `2h5m`, `4d3h`."""
+    """Format a duration compactly, in a form that options accept: `12ms`, `4.2s`, `42s`, `3m20s`, `2h5m`, `4d3h`."""
     if seconds < 0.9995:
         return f"{max(round(seconds * 1000), 0)}ms"
     if seconds < 9.95:
@@ -150,9 +150,10 @@ def span(seconds: float) -> str:
 
 def ago(moment: datetime | None, now: datetime) -> str:
     """
-    Format the time since a moment, to the second; "" without a moment.
+    Format the time since a moment, to the second; "" if there is no moment.
 
-    A moment from another machine's clock may be in the future. Above AHEAD_S it is shown as such: one of the clocks is wrong.
+    A moment from another machine's clock may be in the future. If it is more than AHEAD_S ahead, the text says so, because one of
+    the clocks is wrong.
     """
     if moment is None:
         return ""
@@ -163,13 +164,13 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def lasting(moment: datetime | None, now: datetime) -> str:
-    """Format the time since something began: ` for 12 min`; "" if it began a moment ago or the time is unknown."""
+    """Format the time since something began: ` for 12 min`; "" if it has just begun or the time is unknown."""
     seconds = (now - moment).total_seconds() if moment else 0
     return f" for {span(seconds)}" if seconds >= 1 else ""
 
 
 def clock(moment: datetime | None) -> str:
-    """Format a moment in RFC 3339, UTC, to the second, as options accept it; "" without a moment."""
+    """Format a moment in RFC 3339, UTC, to the second, in a form that options accept; "" if there is no moment."""
     from ccm_agent.model.formats.moments import format_moment
 
     return "" if moment is None else format_moment(moment)

@@ -8,7 +8,7 @@ from ccm_agent.model.ports import Clock, Files, Runner
 
 
 class HealthCheckHost(Protocol):
-    """The ports of a health check, which are its only access to the host."""
+    """The ports of a health check. The check accesses the host only through them."""
 
     @property
     def runner(self) -> Runner: ...

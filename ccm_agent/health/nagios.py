@@ -11,14 +11,14 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ports import Command, Completed
 
 OUTPUT_LIMIT_BYTES = 64 * 1024
-"""Plugins print a few lines. For longer output, only the end is kept."""
+"""The maximum size of the output. Plugins usually print a few lines. If there is more, only the end is kept."""
 
 
 async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
     Run the command once, without a shell, in `/`, with a minimal environment.
 
-    Returns UNKNOWN with the reason if the command cannot be started or times out. Does not raise.
+    Returns UNKNOWN with the reason if the command cannot be started or times out. It never raises.
     """
     try:
         argv = shlex.split(check.command)

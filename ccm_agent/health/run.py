@@ -24,7 +24,7 @@ async def _goss(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
 
 FORMATS: dict[str, Attempt] = {"nagios": nagios.attempt, "goss": _goss}
-"""The function that runs each format. A new format needs a module in this folder and a line here."""
+"""The function that runs each format. A new format needs a module in this folder and an entry here."""
 
 _BY_KEY = {"command": "nagios", "goss_rules": "goss"}
 
@@ -88,7 +88,7 @@ async def run_check(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
 
 def _base_name(command: str) -> str:
-    # Go's filepath.Base of the whole command line, which is Choria CCM's name for an unnamed check
+    # Choria CCM's default name of a check: Go's filepath.Base of the whole command line
     return command.rstrip("/").rpartition("/")[2]
 
 

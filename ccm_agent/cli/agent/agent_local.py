@@ -22,7 +22,7 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration, parse_duration
 
 LONGEST_S = 366 * 86_400.0
-"""The longest `--for`; to disable a node for longer, omit the option."""
+"""The maximum of `--for` in seconds. To disable a node for longer, omit the option."""
 
 _config = click.option(
     "--config", default="", metavar="FILE", help=f"The agent's configuration file. [{CONFIG}]"
@@ -41,7 +41,7 @@ def _config_file(given: str) -> str:
 
 
 def _outer() -> tuple[str, str]:
-    """Return `--config` and `--context` of `ccm agent` itself; "" if not given."""
+    """Return the options `--config` and `--context` of `ccm agent` itself; "" for an option that is not given."""
     given: tuple[str, str] | None = click.get_current_context().find_object(tuple)
     return given or ("", "")
 
@@ -114,7 +114,7 @@ def run_once(config: str, as_json: bool, within: str) -> int:
 
 
 class _Watch:
-    """Follows a run of the agent, and ends the wait after a timeout."""
+    """Follows a run of the agent, and stops waiting after a timeout."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -193,7 +193,7 @@ COMMANDS = {"status": status, "run-once": run_once, "disable": disable, "enable"
 
 
 def _who() -> str:
-    """Return the name of the user: the user who called sudo(8), not root."""
+    """Return the name of the user. Under sudo(8), this is the user who called sudo."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):

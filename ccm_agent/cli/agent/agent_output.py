@@ -30,7 +30,7 @@ def safe(text: object) -> str:
 
 
 def status_text(status: Mapping[str, Any], now: datetime) -> str:
-    """Format a status for one screen."""
+    """Format a status as text for people."""
     lines = [_headline(status, now)]
 
     def line(label: str, text: str) -> None:
@@ -90,7 +90,7 @@ def place_text(status: Mapping[str, Any]) -> str:
 
 
 def ended_text(ended: Sequence[Mapping[str, Any]]) -> str:
-    """Describe how a convergence ended: a line for each manifest and assignment, and one for each failed resource."""
+    """Describe the results of a convergence: a line for each manifest and assignment, and one for each failed resource."""
     if not ended:
         return "nothing to converge on: no manifest is configured, and no assignment selects this node\n"
     lines = []

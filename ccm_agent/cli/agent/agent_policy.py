@@ -1,4 +1,4 @@
-"""`ccm agent policy test`: show whether the node's policy allows a request, and why."""
+"""`ccm agent policy test`: show whether the node's policy allows a request, with the reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccm ensure`: manage a single resource. Each type's command is made from the type itself."""
+"""`ccm ensure`: manage a single resource. The command of each type is generated from the type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ccm_agent.resources.catalog import Catalog
 
 
 class Types(options.CcmGroup):
-    """A command for each type that supports it, and `api`."""
+    """A group with a command for each type that can be managed this way, and the command `api`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*(kind.name for kind in _catalog().all() if kind.command.is_offered), "api"]

@@ -1,4 +1,4 @@
-"""`ccm ensure api pipe`: read a resource from standard input and write its outcome. Schemas are in schemas/v1."""
+"""`ccm ensure api pipe`: read a resource from standard input and write its outcome. The schemas are in schemas/v1."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _apply(
 ) -> tuple[TransactionEvent, int]:
     type_name, properties = read_request(data)
     if shared.session and not os.path.lexists(shared.session):  # noqa: ASYNC240 - before anything runs
-        # programs without session support inherit the variable; Choria CCM accepts that
+        # programs without session support inherit the variable, so Choria CCM also accepts a missing store
         terminal.report(
             "warning",
             "The session store does not exist, so nothing is recorded",

@@ -25,7 +25,7 @@ class EnsureSharedOptions(Options, frozen=True, kw_only=True):
     """
     Options that may precede or follow the name of the type.
 
-    None means not given. This allows the options at one position to take precedence over those at the other.
+    None means that an option is not given, so that options at one position can override those at the other.
     """
 
     noop: bool | None
@@ -122,7 +122,7 @@ async def exit_of(event: TransactionEvent, session: str | None) -> int:
     """
     Return the process's exit status after one resource.
 
-    In a session, the status covers the whole session, so a script can check only its last command.
+    In a session, the status covers the whole session, so a script needs to check only its last command.
     """
     if event.outcome in (Outcome.FAILED, Outcome.UNMET):
         return Exit.FAILED

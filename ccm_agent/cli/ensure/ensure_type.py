@@ -38,7 +38,7 @@ _COMMON = "common_"
 """The prefix of parameters that all types share, because a type may have a property of the same name."""
 
 _PLACEHOLDERS = {"alias": "NAME", "provider": "NAME", "require": "TYPE#NAME"}
-"""The common properties that have an option, with the placeholders of their values in help."""
+"""The common properties that have an option, with the placeholders of their values in the help."""
 
 _EVERY = frozenset(CommonProperties.__struct_fields__) - {"name", "ensure"}
 
@@ -82,7 +82,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
 
 
 def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
-    """Return the arguments and flags of a type's properties, and the names of those that take K=V."""
+    """Return the arguments and flags for a type's properties, and the names of the properties that take K=V."""
     line, known = kind.command, _properties(kind)
     every = _EVERY - ({"timeout"} - kind.rules.limits_resource)
     required = {line.arguments[0], *line.required}

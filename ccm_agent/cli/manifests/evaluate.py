@@ -1,4 +1,4 @@
-"""`ccm eval`: evaluate an expression as manifests, conditions and selectors do."""
+"""`ccm eval`: evaluate an expression in the same way as manifests, conditions and selectors."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
 
 
 def _format(terminal: Terminal, path: str, *, write: bool, show_diff: bool) -> bool:
-    """Format a file, or show the changes. Return whether it was already formatted."""
+    """Format a file, or show the changes. Return whether the file was already formatted."""
     path = inputs.manifest_path(path)
     old = as_text(sys.stdin.buffer.read() if path == _STDIN else inputs.read_text(path, "FILE"), path)
     new = old if is_json(old) else format_yaml(old, path)

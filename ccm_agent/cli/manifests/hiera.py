@@ -1,4 +1,4 @@
-"""`ccm hiera`: resolve hierarchical data as a manifest would."""
+"""`ccm hiera`: resolve hierarchical data in the same way as a manifest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HieraGroup(options.CcmGroup):
 
 
 class FactsOptions(Options, frozen=True, kw_only=True):
-    """The options of `_fact_flags`, and facts as K=V."""
+    """The options that select facts: those of `_fact_flags`, and facts as K=V."""
 
     fact: tuple[str, ...]
     facts: str | None
@@ -148,7 +148,7 @@ def _facts(app: Any, given: FactsOptions) -> Mapping[str, Any]:
 
 
 def env_text(data: object, prefix: str) -> str:
-    """Return data as environment variables, one for each top-level key."""
+    """Format data as environment variables, one for each top-level key."""
     if not isinstance(data, Mapping):
         return f"{prefix}_VALUE={json_text(data, indent='')}"
     lines = []
@@ -166,5 +166,5 @@ def env_text(data: object, prefix: str) -> str:
 
 
 def _upper(text: str) -> str:
-    """Convert to uppercase one character at a time, so `ß` stays, as in Go."""
+    """Convert each character to uppercase separately, so that `ß` is unchanged, as in Go."""
     return "".join(char.upper() if len(char.upper()) == 1 else char for char in text)

@@ -1,4 +1,4 @@
-"""`ccm import`: write a manifest of what this host has."""
+"""`ccm import`: write a manifest of this host's existing resources."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 BETWEEN_TYPES = re.compile(r",(?=[a-z][a-z0-9_]*(?:[:,]|$))")
 FIRST = ("repository", "package", "group", "user")
-"""Other resources need them, so they are written first."""
+"""Types that other types depend on. Their resources are written first."""
 LAST = ("service",)
-"""They need others, such as their unit and their files."""
+"""Types that depend on others, such as services on their units and files. Their resources are written last."""
 
 
 class ImportFlags(Options, frozen=True, kw_only=True):
@@ -48,11 +48,11 @@ class ImportFlags(Options, frozen=True, kw_only=True):
 
 class ImportedResources(Struct, kw_only=True):
     """
-    What was found of the types that were asked for.
+    The resources that were found for the requested types.
 
     Attributes:
-        resources: By type and name, in the order of the manifest.
-        left_out: What the manifest does not manage, and why.
+        resources: The resources by type and name, in the order of the manifest.
+        left_out: The resources that are not in the manifest, with the reasons.
     """
 
     resources: dict[tuple[str, str], ExistingResource] = {}
@@ -116,7 +116,7 @@ async def _import(app: App, words: Sequence[str], writer: HostSiteWriter) -> Imp
             imported.left_out += found.left_out
             for resource in found.resources:
                 _add(imported, resource.kind or kind, resource)
-        # the same file, found for several arguments
+        # several arguments may find the same file
         imported.left_out = list(dict.fromkeys(imported.left_out))
         with writer:
             writer.write(imported.resources)
@@ -133,7 +133,7 @@ async def _import(app: App, words: Sequence[str], writer: HostSiteWriter) -> Imp
 
 
 def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> None:
-    # lists too: users write their own SSH keys
+    # lists are checked too, because users write their own SSH keys
     if holds_template([resource.name, resource.properties]):
         reason = "has text that would be read as a template"
         imported.left_out.append(LeftOutResource(type=kind, name=resource.name, reason=reason))
@@ -142,7 +142,7 @@ def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> 
 
 
 async def _leave_out_changes(app: App, imported: ImportedResources, writer: HostSiteWriter) -> None:
-    """Plan the manifest, and write it again without what an apply would change."""
+    """Plan the manifest, and write it again without the resources that an apply would change."""
     unlike: dict[tuple[str, str], str] = {}
 
     def on_event(event: TransactionEvent) -> None:

@@ -1,4 +1,4 @@
-"""What `ccm import` writes: a manifest, and the contents of files beside it."""
+"""The files that `ccm import` writes: a manifest, and the contents of files in folders next to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HostSiteWriter:
     Writes a site; see `SiteWriter`.
 
     Args:
-        out: The folder; it must not exist, or be empty.
+        out: The folder. It must not exist, or must be empty.
         comment: The first line of the manifest.
     """
 
@@ -30,7 +30,7 @@ class HostSiteWriter:
 
     @property
     def manifest(self) -> str:
-        """The path of the manifest until the end."""
+        """The path of the manifest before `finish` moves the folder."""
         return str(self._writer.draft / MANIFEST)
 
     def __enter__(self) -> HostSiteWriter:
@@ -41,7 +41,7 @@ class HostSiteWriter:
         self._writer.__exit__(kind, err, trace)
 
     def write(self, resources: Mapping[tuple[str, str], ExistingResource]) -> None:
-        """Write the manifest and the contents; what an earlier call wrote is replaced."""
+        """Write the manifest and the contents. Replaces the files of an earlier call."""
         for folder in self._stored:
             shutil.rmtree(self._writer.draft / folder, ignore_errors=True)
         try:

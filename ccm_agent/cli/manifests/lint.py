@@ -110,7 +110,7 @@ class _Linter:
             self._show(path, text, one)
 
     def unreadable(self, err: CcmError) -> None:
-        """Report a file that cannot be read. Other files are still checked."""
+        """Report a file that cannot be read, so that other files can still be checked."""
         self._terminal.fail(err)
         self._has_unreadable = True
 

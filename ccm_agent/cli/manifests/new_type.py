@@ -1,5 +1,5 @@
 """
-The files of a new resource type: a small working type that its author replaces step by step.
+The files of a new resource type. The type works, and its author replaces it step by step.
 
 It manages a text file and demonstrates every part of a type: properties, state, decision, verbs and noop texts.
 """
@@ -26,7 +26,7 @@ def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, 
     Args:
         name: The name of the type.
         package: The package of its folder: `ccm_agent.resources`, or a package of another project.
-        provider: Its first provider, named after the tool that it uses.
+        provider: Its first provider, which is named after the tool that it uses.
 
     Raises:
         UsageError: One of the arguments is not a valid name.
@@ -63,11 +63,11 @@ def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, 
 
 
 def _filled(text: str, words: dict[str, str], is_own: bool) -> str:
-    """Fill in the words of a text, and put its imports in the order that linters require."""
+    """Replace the placeholders in a text, and put its imports in the order that linters require."""
     for mark, word in words.items():
         text = text.replace(mark, word)
     if not is_own:
-        # other projects' linters treat this program as a third-party library
+        # in other projects, linters treat this program as a third-party library
         text = text.replace("import pytest\n\nfrom", "import pytest\nfrom")
         text = _META.sub(r"\2\1\n", text)
     return _IMPORTS.sub(lambda block: _sorted_imports(block[0], words["@module@"], is_own), text)

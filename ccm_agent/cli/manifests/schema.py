@@ -50,7 +50,7 @@ def command(type_name: str, vscode: bool) -> Exit:
 
 
 def _associate(schema: str) -> None:
-    """Write the schema, and the editor's settings if there are none. Existing settings are not changed; the addition is shown."""
+    """Write the schema. Also write the editor's settings if there are none; otherwise show the necessary addition."""
     terminal = Terminal(PROGRAM)
     folder, settings = Path(FOLDER), Path(FOLDER, SETTINGS)
     wanted = {f"./{FOLDER}/{SCHEMA}": FILES}
@@ -72,6 +72,6 @@ def _has(settings: Path, wanted: dict[str, list[str]]) -> bool:
     try:
         known = decode_json(settings.read_text(encoding="utf-8"), str(settings))
     except (CcmError, UnicodeDecodeError):
-        return False  # settings may have comments, which JSON does not allow
+        return False  # settings may contain comments, which JSON does not allow
     schemas = known.get("yaml.schemas") if isinstance(known, dict) else None
     return isinstance(schemas, dict) and wanted.items() <= schemas.items()

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class RegistrationGroup(options.CcmGroup):
-    """Commands have the same aliases as in CCM."""
+    """The group of commands. They have the same aliases as in Choria CCM."""
 
     aliases = {"c": "create", "q": "query", "delete": "rm"}
 
@@ -62,7 +62,7 @@ class RegistryInitOptions(RegistryOptions, frozen=True, kw_only=True):
 
 
 class RegistryEntryOptions(RegistryOptions, frozen=True, kw_only=True):
-    """The options of `known_by`, and those of `rm`."""
+    """The options of `known_by`, which are also those of `rm`."""
 
     cluster: str
     service: str
@@ -92,7 +92,7 @@ class RegistryFilterOptions(RegistryOptions, frozen=True, kw_only=True):
 
 
 def shared(function: Any) -> Any:
-    """Add the options of every command: the stream, and the context, which is also allowed before the command's name."""
+    """Add the options of every command: the stream, and the context, which may also precede the command's name."""
     decorators = (
         options.registration_flag,
         click.option(

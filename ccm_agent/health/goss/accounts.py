@@ -39,7 +39,7 @@ async def look_at_group(look: GossQuery) -> dict[str, Any]:
 
 
 async def _rows(look: GossQuery, path: str, length: int) -> list[list[str]]:
-    """Return the valid lines of passwd(5) or group(5): those with the right number of fields and with numeric IDs."""
+    """Return the valid lines of passwd(5) or group(5), which have the right number of fields and numeric IDs."""
     text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")
     rows = [line.split(":") for line in text.split("\n")]
     numbers = (2, 3) if length == 7 else (2,)

@@ -1,8 +1,8 @@
 """
 Run checks in the format of goss: rules about the host.
 
-A failed rule makes the check CRITICAL, and failed rules are listed first. The result is UNKNOWN if a rule cannot be checked. If a
-server does not answer or a file is missing, the rule fails.
+A failed rule makes the check CRITICAL, and failed rules are listed first. A rule also fails if a server does not answer or a file
+is missing. If a rule cannot be checked, the result is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 
 SHOWN_RULES = 50
-"""The maximum number of failed rules in the output. The count at its end includes all of them."""
+"""The maximum number of failed rules in the output. The count at the end of the output includes all failed rules."""
 SMALL = 1 << 14
-"""In characters. Longer texts are matched in a thread."""
+"""A number of characters. Longer texts are matched in a thread."""
 RETRY_S = 1.0
 
 
@@ -34,7 +34,7 @@ class GossResult(Struct, frozen=True, kw_only=True):
     Attributes:
         passed, skipped: The number of attributes.
         failures: One line for each attribute that failed.
-        unknown: Why the rule could not be checked; "" if it was checked.
+        unknown: The reason why the rule could not be checked; "" if it was checked.
     """
 
     passed: int = 0
@@ -120,7 +120,7 @@ def _miss(matcher: Matcher, value: Any) -> str:
 
 
 def _pause_s(rule: GossRule) -> float:
-    """Return the pause between tries. A number is in milliseconds, a text is a duration."""
+    """Return the pause between tries. A number is in milliseconds. A text is a duration."""
     raw = rule.options.get("retry_delay")
     if isinstance(raw, (int, float)) and raw > 0:
         return raw / 1000

@@ -13,7 +13,7 @@ from ccm_agent.model.ports import Command, FileInfo
 CONTENT_LIMIT_BYTES = 64 << 20
 """The content of a larger file is not read."""
 SHA256_LIMIT_BYTES = 1 << 40
-"""No digest is computed for a file that is larger than this, or very sparse. `size` works for any file."""
+"""No digest is computed for a file that is larger than this, or very sparse. The attribute `size` works for any file."""
 
 
 async def look(look: GossQuery) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ccm_agent.health.host import HealthCheckHost
 
 
 class NoValue(Struct, frozen=True):
-    """There is no value, so no matcher matches. `why` is the reason, such as "the connection was refused"."""
+    """A missing value. Matchers do not match it. `why` is the reason, such as "the connection was refused"."""
 
     why: str
 
@@ -39,7 +39,7 @@ class GossQuery(Struct, frozen=True, kw_only=True):
 
 LookAt = Callable[[GossQuery], Awaitable[dict[str, Any]]]
 """
-Returns a value or `NoValue` for each requested attribute. It may return more attributes.
+Returns a value or `NoValue` for each requested attribute. The result may contain other attributes too.
 
 Raises HostError if the host cannot be inspected, such as when a program is missing or a file cannot be read.
 """

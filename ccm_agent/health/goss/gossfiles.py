@@ -11,9 +11,9 @@ from ccm_agent.model.errors import DocumentError, FileError, PropertyError
 GOSSFILE = "gossfile"
 """The key that lists files with more rules."""
 FILE_LIMIT_BYTES = 1 << 20
-"""A larger rules file is not read."""
+"""Rules files larger than this are not read."""
 FILES_LIMIT = 200
-"""The maximum number of files that one check reads, nested files included. It also stops files that include themselves."""
+"""The maximum number of files that one check reads, including nested files. The limit also ends inclusion loops."""
 _PATTERN = frozenset("*?[")
 
 ReadFile = Callable[[str], Awaitable[bytes]]

@@ -67,7 +67,7 @@ async def _usage(look: GossQuery) -> int:
     percent = re.search(r"\s(?:(\d+)%|-)\s", lines[-1]) if done.code == 0 and lines else None
     if percent is None:
         raise CommandError(f"df does not report the usage of {look.subject}")
-    return int(percent[1] or 0)  # file systems without a size, such as /proc, are treated as empty
+    return int(percent[1] or 0)  # df prints `-` for file systems without a size, such as /proc
 
 
 async def look_at_content(look: GossQuery) -> dict[str, Any]:

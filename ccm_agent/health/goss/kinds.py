@@ -16,7 +16,7 @@ class GossType(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The name in the rules.
-        subject: The attribute that can name the subject instead of the key.
+        subject: The attribute that can set the subject. By default, the key is the subject.
         attributes: The attributes in the order in which they are checked. If the first one fails or shows that the subject is
             absent, the others are skipped.
         look: Reads the attributes of one subject.
@@ -24,7 +24,7 @@ class GossType(Struct, frozen=True, kw_only=True):
         texts: Attributes with long texts. A list of expected values is a list of patterns for their lines.
         options: Other keys that a rule may have.
         spellings: Alternative names of attributes.
-        reach: The access that the check needs besides public state of the host: "command", "network", or "" for none.
+        reach: The kind of access that the check needs: "command", "network", or "" if it reads only public state of the host.
         reads: The attributes that require reading the subject's content.
     """
 

@@ -1,9 +1,9 @@
 """
 The matchers of goss, which compare a value with an expectation.
 
-A text, number or boolean must equal the value. The value must contain each element of an expected list. A mapping with one key
-names a matcher, such as `{gt: 5}` or `{not: {have-prefix: x}}`. If the matcher needs another type, the value is converted first:
-a number to its text, a text to a number or to its lines.
+A text, number or boolean must equal the value. If a list is expected, the value must contain each of its elements. A mapping
+with one key is a matcher, such as `{gt: 5}` or `{not: {have-prefix: x}}`. If the matcher needs another type, the value is
+converted first: a number to its text, a text to a number or to its lines.
 
 Source: goss.readthedocs.io, "Matchers".
 """
@@ -37,7 +37,7 @@ class Matcher(Struct, frozen=True, kw_only=True):
     Attributes:
         wanted: A description of the expectation.
         fits: Returns whether a value meets the expectation. Raises MismatchError if the value cannot be compared.
-        lacks: Returns the expected elements that a list lacks; "" for matchers that are not about lists.
+        lacks: Returns the expected elements that are not in a list; "" for matchers that do not apply to lists.
     """
 
     wanted: str
@@ -255,7 +255,7 @@ def _or(raw: Any) -> Matcher:
     inner = _several(raw, "or")
 
     def fits(found: Any) -> bool:
-        # if one matcher cannot compare the value, another may still match
+        # if one matcher raises because it cannot compare the value, another may still match
         return any(_tells(one, found) for one in inner)
 
     return Matcher(wanted=" or ".join(one.wanted for one in inner), fits=fits)
@@ -328,7 +328,7 @@ def _tells(matcher: Matcher, found: Any) -> bool:
 
 
 def _given_out(inner: Sequence[Matcher], items: Sequence[Any]) -> dict[int, int]:
-    """Assign different elements to as many matchers as possible (maximum matching by augmenting paths)."""
+    """Assign different elements to as many matchers as possible (maximum matching with augmenting paths)."""
     choices = [[number for number, item in enumerate(items) if _tells(one, item)] for one in inner]
     taken: dict[int, int] = {}  # element to matcher
 

@@ -43,7 +43,7 @@ async def look_at_port(look: GossQuery) -> dict[str, Any]:
     except FileError:
         if not protocol.endswith("6"):
             raise
-        table = b""  # the kernel has no IPv6
+        table = b""  # the kernel does not support IPv6
     found = [address for address, port in listeners(table.decode(), protocol) if port == int(number)]
     if not found:
         return {"listening": False, "ip": NoValue("nothing listens on this port")}
@@ -137,7 +137,7 @@ async def _records(
 
 
 async def look_at_url(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. If the server does not answer, the rule fails. The check does not become UNKNOWN."""
+    """See `LookAt`. If the server does not answer, the rule fails, but the check is not UNKNOWN."""
     network: Network = look.host.port("network")
     limit_s = look.limit_s(URL_MS)
     try:

@@ -1,8 +1,8 @@
 """
 Patterns that are matched against the lines of a text.
 
-`foo` must be in at least one line and `!foo` in no line. `/re/` and `!/re/` do the same with a regular expression. The flags `i`,
-`m` and `s` may follow it. A leading backslash makes `!` or `/` literal.
+The text must have a line that contains `foo` and no line that contains `!foo`. `/re/` and `!/re/` do the same with a regular
+expression. The flags `i`, `m` and `s` may follow it. A leading backslash makes `!` or `/` literal.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def unmet(patterns: Sequence[LinePattern], text: str) -> list[str]:
         if pattern.is_inverse:
             is_met = not is_met
         elif not pattern.text:
-            is_met = True  # the empty pattern also matches a text without lines
+            is_met = True  # the empty pattern also matches a text that has no lines
         if not is_met:
             bad.append(pattern.text)
     return bad

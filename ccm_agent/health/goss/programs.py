@@ -10,7 +10,7 @@ from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed
 
 PROGRAM_LIMIT_S = 30.0
-"""In seconds. A query that takes longer is treated as hanging."""
+"""The time limit of a query in seconds. A query that takes longer is treated as hanging."""
 COMMAND_MS = 10_000.0
 """The default timeout of a rule's command in milliseconds, as in goss."""
 NAME_LIMIT_BYTES = 15
@@ -62,7 +62,8 @@ async def _run_levels(look: GossQuery) -> list[str]:
     """
     Return the run levels in which a System V or OpenRC host starts a service.
 
-    As in goss, a host with systemd has no run levels. It enables units for targets, even if links remain below /etc/rc*.d.
+    As in goss, a host with systemd has no run levels, because systemd enables units for targets, even if links remain in
+    /etc/rc*.d.
     """
     if (await look.host.files.inspect([_SYSTEMD_RUNS], digest=False))[0].kind == "directory":
         return []
@@ -82,7 +83,7 @@ async def look_at_process(look: GossQuery) -> dict[str, Any]:
     if not names:
         raise CommandError(f"/proc cannot be read: {_tail(done)}")
     if "find" in names:
-        names.remove("find")  # pgrep listed itself
+        names.remove("find")  # pgrep found its own process
     wanted = look.subject.encode()[:NAME_LIMIT_BYTES].decode(errors="replace")
     return {"running": wanted in names}
 
@@ -95,7 +96,7 @@ async def look_at_command(look: GossQuery) -> dict[str, Any]:
     if done.timed_out:
         return dict.fromkeys(look.asked, NoValue(f"the command did not end within {limit_s:g} s"))
     return {
-        "exit-status": max(done.code, -1),  # -1 for a command that a signal ended, as in goss
+        "exit-status": max(done.code, -1),  # -1 if a signal ended the command, as in goss
         "stdout": done.stdout.decode(errors="replace"),
         "stderr": done.stderr.decode(errors="replace"),
     }

@@ -116,7 +116,7 @@ def _rule(kind: GossType, name: str, body: Any) -> GossRule:
         raise PropertyError(f"`{kind.attributes[0]}` is missing; it is checked first")
     wanted = {}
     for attribute in kind.attributes:
-        if attribute in given and given[attribute] != []:  # an empty list has no expectations
+        if attribute in given and given[attribute] != []:  # an empty list expects nothing
             try:
                 wanted[attribute] = _matcher(kind, attribute, given[attribute])
             except PropertyError as err:
