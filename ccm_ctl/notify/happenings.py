@@ -1,8 +1,8 @@
 """
-Happenings: fleet events that rules can report. Runs end, rollouts pause, and nodes fail, drift or fall behind.
+Happenings: fleet events that rules can report. For example, a run ends, a rollout pauses, or a node fails, drifts or is behind.
 
-`FleetObserver.look` returns the happenings since the last scan. The cursor records where that scan ended, so a server that was
-down later reports the happenings in the meantime.
+`FleetObserver.look` returns the happenings since the last scan. The cursor records where that scan ended. After downtime, a
+server therefore also reports the happenings that it missed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ RUNS_READ = 200
 """The number of recent runs that are read."""
 
 TEXT_LIMIT = 500
-"""The maximum length of a reason, which a node writes."""
+"""The maximum length of a reason. Reasons are texts from nodes."""
 
 MISSING_STATES = (NodeState.UNREACHABLE, NodeState.LOST, NodeState.EXPIRED, NodeState.OFFLINE)
 OVERLAP = timedelta(seconds=5)
-"""The stream is read from this long before the cursor, in the broker's time. The sequence shows which events are new."""
+"""Each scan starts reading this long before the cursor, by the broker's clock. Sequence numbers show which events are new."""
 
 
 class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One event, in the form that conditions and messages use.
+    A fleet event, in the form that conditions and messages use.
 
     Attributes:
         kind: "run", "rollout", "node", "drift", "stale" or "test".
@@ -74,7 +74,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: datetime | None = None
 
     def variables(self) -> dict[str, Any]:
-        """Return a value for each name in rules.VARIABLES."""
+        """Return the value of each variable in rules.VARIABLES."""
         run = {
             "id": "",
             "name": "",
@@ -102,7 +102,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """A key for the subject. For a stale node it stays the same while the node is stale."""
+        """A key that identifies the subject of the happening. For a stale node, it does not change while the node is stale."""
         return f"{self.kind}/{self.assignment}/{self.node}"
 
 
@@ -113,11 +113,11 @@ class Cursor(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         since: The time of the last scan, by the broker's clock.
         sequence: The newest event that was read from the stream.
-        runs: IDs of the ended runs among the newest RUNS_READ. If an operator other than the run's own recorded the end, the ID
-            has a digest of the result.
+        runs: The IDs of the ended runs among the newest RUNS_READ. If an operator other than the run's own recorded the end, the
+            entry also contains a digest of the result.
         paused: The paused rollouts.
-        behind: When each node was first seen behind its assignment, by Happening.key.
-        started: Whether a scan was made before. The first scan only records the current state.
+        behind: The time when each node was first seen behind its assignment, by Happening.key.
+        started: Whether there was an earlier scan. The first scan only records the current state.
     """
 
     since: datetime | None = None
@@ -129,7 +129,7 @@ class Cursor(Struct, kw_only=True, omit_defaults=True):
 
 
 class StaleNode(Struct, frozen=True, kw_only=True):
-    """A node that is behind its assignment, and since when. Each rule sets its own limit for this time."""
+    """A node that is behind its assignment, and when this was first seen. Each rule has its own limit for the time since then."""
 
     happening: Happening
     since: datetime
@@ -141,8 +141,8 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     Attributes:
         happenings: New happenings, oldest first.
-        behind: Every node that is behind now; None if nodes were not read.
-        unproven: Nodes with new events that are left out because the node did not sign them.
+        behind: All nodes that are behind now; None if nodes were not read.
+        unproven: Nodes with new events that were ignored because the node did not sign them.
     """
 
     happenings: list[Happening]
@@ -151,7 +151,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class _NewEvents(Struct, frozen=True):
-    """Happenings in the events of nodes, the newest sequence that was read, and nodes with unproven events."""
+    """The happenings in new events of nodes, the newest sequence number that was read, and the nodes with unproven events."""
 
     happenings: list[Happening]
     newest: int
@@ -174,13 +174,13 @@ class FleetObserver:
 
     async def look(self, *, reads_nodes: bool) -> Observation:
         """
-        Read the happenings since the last scan. The cursor moves only after everything was read.
+        Read the happenings since the last scan. The cursor moves only after all reads have succeeded.
 
         Args:
             reads_nodes: Whether to compare every node with its assignments, which reads a record of each node.
 
         Raises:
-            BusError: The broker is unavailable. The cursor does not move.
+            BusError: The broker is unavailable. The cursor has not moved.
         """
         now, stream_now = self._fleet.clock.now(), await self._fleet.nodes.now()
         is_first = not self.cursor.started
@@ -198,7 +198,7 @@ class FleetObserver:
         return Observation(happenings=happenings, behind=behind, unproven=unproven)
 
     async def _read_events(self, now: datetime) -> _NewEvents:
-        """Return the events that agents published since the last scan. The first scan only finds the end of the stream."""
+        """Return the events that agents published since the last scan. The first scan only determines the end of the stream."""
         since = (self.cursor.since or now) - OVERLAP
         authors = await read_authors(self._fleet)
         found: list[tuple[StoredEvent, Happening]] = []
@@ -211,7 +211,7 @@ class FleetObserver:
                 if (happening := _happening_of(message)) is not None:
                     found.append((message, happening))
         if 0 < newest < known:
-            known = 0  # the stream was created again, and its events are numbered from 1
+            known = 0  # the stream was created again, and its sequence numbers restarted at 1
         newest = max(newest, known)
         found = sorted((one for one in found if one[0].sequence > known), key=lambda one: one[0].sequence)
         if authors is None:
@@ -229,7 +229,7 @@ class FleetObserver:
     def _read_runs(
         self, listed: Sequence[tuple[RunRecord, RunState, str, str]]
     ) -> tuple[list[Happening], list[str]]:
-        """Return the runs that ended since the last scan, oldest first, and the IDs of all that have ended."""
+        """Return the happenings for runs that ended since the last scan, oldest first, and the IDs of all ended runs."""
         known = set(self.cursor.runs)
         claimed = {key.partition(" ")[0] for key in known}
         ended = [one for one in listed if one[1].state == "done"]
@@ -241,7 +241,7 @@ class FleetObserver:
         return new, [_claim(state) if closed_by else record.run for record, state, closed_by, _ in ended]
 
     async def _read_rollouts(self, known: Mapping[str, RunRecord]) -> tuple[list[Happening], list[str]]:
-        """Return the rollouts that were paused since the last scan, and the IDs of all that are paused."""
+        """Return the happenings for rollouts that paused since the last scan, and the IDs of all paused rollouts."""
         paused = [
             state for state in await RolloutStore(self._fleet).open_rollouts() if state.phase is Phase.PAUSED
         ]
@@ -259,7 +259,7 @@ class FleetObserver:
         return new, [state.run for state in paused]
 
     async def _describe(self, run: str, known: Mapping[str, RunRecord]) -> dict[str, Any]:
-        """Return the fields of a run from its record. Without a readable record, return only the ID."""
+        """Return the fields of a run from its record, or only its ID if the record cannot be read."""
         record = known.get(run)
         if record is None:
             try:
@@ -269,7 +269,10 @@ class FleetObserver:
         return _run_fields(record)
 
     async def _read_behind(self, now: datetime) -> list[StaleNode]:
-        """Return the nodes that do not match their assignment. Each has the time when this was first seen or it went offline."""
+        """
+        Return the nodes that do not match their assignment, each with the time when this was first seen or the node went
+        offline.
+        """
         inventory, assignments = await read_inventory(self._fleet), await read_assignments(self._fleet)
         found = []
         for name in sorted({name for node in inventory.nodes.values() for name in assignments.of_node(node)}):
@@ -292,7 +295,7 @@ class FleetObserver:
 
 
 def _happening_of(message: StoredEvent) -> Happening | None:
-    """Return the happening that an agent's event reports; None if rules cannot refer to it."""
+    """Return the happening for an agent's event; None if rules cannot match the event."""
     try:
         heard = decode_agent_message(message)
     except ProtocolError:
@@ -326,9 +329,9 @@ def _summary_reason(summary: SessionSummary) -> str:
 
 def _claim(state: RunState) -> str:
     """
-    Return a key for a run and the result that another operator recorded.
+    Return a key for a run and its result as another operator recorded it.
 
-    Any operator may record the end of a run. If the run's own operator later records a different end, that end is also reported.
+    Any operator may record the end of a run. If the run's own operator later records a different end, both are reported.
     """
     counts = msgspec.json.encode(state.counts, order="deterministic")
     return f"{state.run} {hashlib.sha256(counts).hexdigest()[:16]}"

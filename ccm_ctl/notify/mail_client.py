@@ -10,7 +10,7 @@ from typing import Any
 
 
 class SlowMailServerError(Exception):
-    """A mail server did not reply in time. This is not an OSError, which smtplib would treat as the end of the connection."""
+    """A mail server did not reply in time. This is not an OSError, because smtplib would treat that as a closed connection."""
 
 
 class MailClient(smtplib.SMTP):
@@ -19,7 +19,7 @@ class MailClient(smtplib.SMTP):
 
     Args:
         host, port: The server.
-        limit_s: Seconds for the whole session. Connecting may take half of it.
+        limit_s: The time limit of the whole session, in seconds. Connecting may take half of it.
         options: The options of smtplib.
 
     Raises:
@@ -31,7 +31,7 @@ class MailClient(smtplib.SMTP):
         super().__init__(host, port, timeout=limit_s / 2, **options)
 
     def getreply(self) -> tuple[int, bytes]:
-        """Read a reply as smtplib does, which calls this for each reply, with a new `file` after each change of the socket."""
+        """Read a reply. smtplib calls this for each reply, and `self.file` is None after each change of the socket."""
         if self.file is None and self.sock is not None:
             self.file = io.BufferedReader(_TimedReader(self.sock, self._ends_at))
         try:
@@ -42,7 +42,7 @@ class MailClient(smtplib.SMTP):
 
 
 class TlsMailClient(MailClient, smtplib.SMTP_SSL):
-    """The same client with TLS from the beginning."""
+    """A `MailClient` that uses TLS from the beginning."""
 
 
 class _TimedReader(io.RawIOBase):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccm_ctl.notify.happenings import Happening
 
 NAMED = 10
-"""The maximum number of nodes or runs that the default sentence names."""
+"""The maximum number of nodes or runs in the default sentence."""
 
 MESSAGE_LIMIT = 4000
 """The maximum length of a message. Chat services refuse longer ones."""
@@ -24,8 +24,9 @@ def format_message(template: str, happenings: Sequence[Happening]) -> str:
     Return the message about happenings.
 
     Args:
-        template: A Jinja template; "" for the default sentence. Its variables are `happenings` (a list), `count`, and the
-            fields of the first happening.
+        template: A Jinja template; "" for the default sentence. Its variables are `happenings` (a list), `count`, and the fields
+            of the
+            first happening.
         happenings: At least one happening.
 
     Raises:
@@ -64,7 +65,7 @@ def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
 
 
 def _paused(one: Happening) -> str:
-    """Describe the paused rollout, the reason, and the commands that continue it."""
+    """Describe a paused rollout, the reason for the pause, and the commands that continue it."""
     run = one.run["id"]
     nodes = "1 node" if one.run["nodes"] == 1 else f"{one.run['nodes']} nodes"
     what = f" ({_title(one)} on {one.run['targets']}, {nodes})" if one.run.get("name") else ""
@@ -75,7 +76,7 @@ def _paused(one: Happening) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Join names: `web1, web2 and 5 more`."""
+    """Join names, and count those above the limit: `web1, web2 and 5 more`."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 

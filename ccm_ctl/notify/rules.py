@@ -1,8 +1,8 @@
 """
-Notification rules: the happenings in the fleet to report, and the destinations.
+Notification rules: the happenings in the fleet that are reported, and where they are reported.
 
-The rules are in a local file of the host that delivers, not on the broker. A rule may contain a command or a URL with a secret,
-and other operators can read and write documents on the broker.
+The rules are in a local file on the host that delivers notifications, not on the broker. A rule may contain a command or a URL
+with a secret, but other operators can read and write documents on the broker.
 
     pager:
       on: run.failed || drift || stale
@@ -69,7 +69,7 @@ RUN_FIELDS = (
 
 class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """
-    One rule. It has exactly one of `webhook`, `exec` and `smtp`, which is the destination.
+    A rule. It has exactly one destination: `webhook`, `exec` or `smtp`.
 
     Attributes:
         on: A condition on one happening, in the expression language. See VARIABLES.
@@ -80,7 +80,7 @@ class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         sender: The sender's mail address.
         password_file: The file with the password for the mail server; "" for no login.
         template: The Jinja template of the message; "" for the default sentence.
-        after: How long a node must be behind its assignment before it is stale, such as `1h`.
+        after: The time for which a node must be behind its assignment to be stale, such as `1h`.
     """
 
     on: str
@@ -95,12 +95,12 @@ class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
     @property
     def after_s(self) -> float:
-        """`after` in seconds."""
+        """The value of `after` in seconds."""
         return parse_duration(self.after)
 
     @property
     def channel(self) -> str:
-        """The destination without secrets. A webhook's path and query are often a password."""
+        """The destination without secrets. The path and query of a webhook often contain a password."""
         if self.webhook:
             url = urlsplit(self.webhook)
             return f"webhook {url.scheme}://{url.hostname or ''}{f':{url.port}' if url.port else ''}/…"
@@ -114,7 +114,7 @@ def compile_condition(text: str) -> Program:
     Compile the condition of a rule.
 
     Raises:
-        UsageError: The condition cannot be parsed, uses an unknown name, or does not give true or false.
+        UsageError: The condition cannot be parsed, uses an unknown name, or does not result in true or false.
     """
     if not text or len(text) > LENGTH_LIMIT:
         raise UsageError(f"a condition must have 1 to {LENGTH_LIMIT} characters")
@@ -127,10 +127,10 @@ def compile_condition(text: str) -> Program:
 
 def check_rule(name: str, rule: NotificationRule) -> None:
     """
-    Check everything about a rule that can be checked before it is used.
+    Check a rule as far as possible without using it.
 
     Raises:
-        UsageError: The rule is not valid. The sentence names the rule.
+        UsageError: The rule is not valid. The message contains its name.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -168,7 +168,7 @@ def _is_mail_address(text: str) -> bool:
         return False
     try:
         return bool(Address(addr_spec=text).domain)
-    except (MessageError, ValueError, IndexError, AttributeError):  # the last two are bugs of the parser
+    except (MessageError, ValueError, IndexError, AttributeError):  # the last two are bugs in the parser
         return False
 
 

@@ -2,7 +2,7 @@
 Delivery of notifications: scans the fleet, matches rules, and retries until each notification is delivered.
 
 A notification is stored on disk before the cursor moves, and removed after delivery. If the process is killed, no notification
-is lost. At worst, one is delivered twice with the same ID.
+is lost. At worst, a notification is delivered twice with the same ID.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
     from ccm_ctl.notify.rules import NotificationRule
 
 LOOK_S = 10.0
-"""Seconds between two scans of the fleet."""
+"""The interval between two scans of the fleet, in seconds."""
 
 NODES_EACH = 6
-"""Every node is compared with its assignments once in this number of scans, because that reads a record of each node."""
+"""The number of scans after which every node is compared with its assignments. This reads a record of each node."""
 
 CLOSES_EACH = 3
-"""The records of runs without a watching command are closed once in this number of scans."""
+"""The number of scans after which the records of ended runs are closed, if no command is watching the run."""
 
 HAPPENINGS_KEPT = 100
-"""The maximum number of happenings in one notification. `count` is the total number."""
+"""The maximum number of happenings in a notification. `count` is their total number."""
 
 HAPPENINGS_BYTES = 32 * 1024
-"""The maximum size of these happenings as JSON. Nodes write their texts, and the state of a full queue must be readable."""
+"""The maximum size of these happenings as JSON. Nodes write their texts, and a state file with a full queue must be readable."""
 
 QUEUE_LIMIT = 1000
-"""The maximum number of notifications that wait for delivery. Beyond that, the oldest are dropped."""
+"""The maximum number of notifications that wait for delivery. If there are more, the oldest are dropped."""
 
 RETRY_S = (5.0, 15.0, 60.0, 300.0, 900.0)
-"""Seconds before the next attempt; the last value repeats."""
+"""The waiting times before the next attempts, in seconds. The last value repeats."""
 
 GIVE_UP_ATTEMPTS = 100
-"""A notification is dropped after this number of attempts, which is about a day."""
+"""The number of attempts after which a notification is dropped. They take about a day."""
 
 BLOCKING_ATTEMPTS = 10
 
@@ -70,9 +70,9 @@ class NotifyState(Struct, kw_only=True, omit_defaults=True):
     The state that is stored on disk.
 
     Attributes:
-        cursor: Where the last scan ended.
+        cursor: The position where the last scan ended.
         queue: Notifications to be delivered, oldest first.
-        reported: By rule, the stale nodes that were reported and are still behind.
+        reported: For each rule, the stale nodes that were reported and are still behind.
     """
 
     cursor: Cursor
@@ -115,7 +115,7 @@ class NotificationServer:
 
     async def open(self) -> None:
         """
-        Read the state of the previous server, and lock it against other servers on this host.
+        Read the state of the previous server, and lock it so that other servers on this host cannot use it.
 
         Raises:
             UsageError: Another server uses the state file, or the file cannot be read or is not valid.
@@ -132,14 +132,14 @@ class NotificationServer:
             raise UsageError(f"{self._path}: not a state file: {err}; remove it to start from now") from err
 
     def set_rules(self, rules: Mapping[str, NotificationRule]) -> None:
-        """Use other rules from the next scan on. They must be checked."""
+        """Use these rules from the next scan on. They must already be checked."""
         self._conditions = {name: compile_condition(rule.on) for name, rule in rules.items()}
         self._rules = rules
         self._uses_stale = any("stale" in rule.on for rule in rules.values())
         self._refused.clear()
 
     async def serve(self, rules_path: Path) -> None:
-        """Scan and deliver until cancelled. If the file of rules changes, the rules are read again."""
+        """Scan and deliver until cancelled. The rules are read again whenever their file changes."""
         problem = ""
         for turn in itertools.count():
             try:
@@ -233,7 +233,7 @@ class NotificationServer:
     def _stale(
         self, name: str, rule: NotificationRule, found: Observation
     ) -> tuple[list[Happening], list[str]]:
-        """Return the nodes that have become stale for a rule, and all stale nodes."""
+        """Return the nodes that have become stale for a rule since the last scan, and all stale nodes."""
         if found.behind is None:
             return [], self._state.reported.get(name, [])
         now, after = self._fleet.clock.now(), timedelta(seconds=rule.after_s)
@@ -245,7 +245,7 @@ class NotificationServer:
         try:
             message = format_message(rule.template, found)
         except UsageError as err:
-            # a template that fails must not hide the happenings
+            # the happenings must be reported even if the template fails
             message = f"{default_message(found)}\n({err})"
         return Notification(
             id=new_id(),
@@ -276,12 +276,12 @@ class NotificationServer:
             try:
                 await self._write(state)
             except CcmError:
-                # a full disk must not cause repeated deliveries; the next write also stores this state
+                # keep the state even if the disk is full, to prevent repeated deliveries; the next write also stores it
                 self._state = state
                 raise
 
     def close(self) -> None:
-        """Release the state file for another server."""
+        """Release the state file, so that another server can use it."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -306,13 +306,13 @@ class NotificationServer:
         self._lock_fd = fd
 
     async def _write(self, state: NotifyState) -> None:
-        """Write the state to disk atomically. It becomes the current state only after that."""
+        """Write the state to disk atomically. Only after that, use it as the current state."""
         await asyncio.to_thread(write_whole, self._path, msgspec.json.encode(state))
         self._state = state
 
 
 def _kept(found: Sequence[Happening]) -> list[dict[str, Any]]:
-    """Return the first happenings as values, up to the limits of a notification."""
+    """Return the first happenings as JSON values, up to the limits of a notification."""
     kept: list[dict[str, Any]] = []
     size_bytes = 0
     for one in found[:HAPPENINGS_KEPT]:

@@ -1,4 +1,4 @@
-"""Format the results of one command on nodes, with equal results folded."""
+"""Format the results of one command on nodes. Nodes with equal results share a block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccm_ctl.render.outcome import MEANINGS, end_line
 from ccm_ctl.render.output import IN_FULL, output_lines
 
 ERROR_SHOWN = 300
-"""The maximum length of an error. `--json` has the whole error."""
+"""The maximum length of an error. `--json` contains the whole error."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     Attributes:
         state: The state of the node in the run.
         exit_code: The exit code; None if the command was killed or did not run.
-        why: Why the command did not run, or why it failed; "" if the exit code is sufficient.
+        why: The reason why the command did not run or failed; "" if the exit code is sufficient.
         output: The end of the command's output.
         is_cut: Whether the beginning of the output is missing.
     """
@@ -70,12 +70,12 @@ def command_result(state: NodeState, reason: str, events: Mapping[int, Transacti
 
 
 def _why(state: NodeState, reason: str, event: TransactionEvent) -> str:
-    """Return why a command did not succeed: its own error, or the node's problem after the command ended."""
+    """Return the reason why a command did not succeed: its own error, or a problem of the node after the command ended."""
     return "\n".join(event.error) or ("" if state in COMPLIANT_STATES else reason)
 
 
 def output_fields(event: TransactionEvent) -> dict[str, Any]:
-    """Return the result of a command, for programs."""
+    """Return the record fields for the result of a command."""
     return {
         "exit_code": event.exit_code,
         "output": event.output[-LOGGED_OUTPUT_TAIL:],
@@ -88,7 +88,7 @@ def command_report(
     title: str, results: Mapping[str, CommandResult], seconds: float, run: str, style: Style
 ) -> str:
     """
-    Return a block for each different result, successful ones first, and a last line.
+    Return a block for each different result, successful results first, and a last line.
 
     Args:
         title: A description of the action.

@@ -1,4 +1,4 @@
-"""The differences of two texts."""
+"""Format the differences of two texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `ccmctl doctor`: the results by group, each problem with the command that fixes it."""
+"""Format the screen of `ccmctl doctor`: the results by group, and for each problem the command that fixes it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LABEL = "fix: "
 
 
 class CheckLine(Struct, frozen=True):
-    """One result: its ID, its state as a key of MEANINGS, a description, and the command that fixes it."""
+    """One result: its ID, its state (a key of MEANINGS), a description, and the command that fixes the problem."""
 
     id: str
     state: str
@@ -78,7 +78,7 @@ def _block(title: str, lines: Sequence[CheckLine], style: Style) -> str:
 
 
 def _folded(unknown: Iterable[CheckLine]) -> list[CheckLine]:
-    """Merge all checks of a group that are unknown for the same reason into one line, which names them."""
+    """Merge the checks of a group that are unknown for the same reason into one line with their names."""
     names: dict[str, list[str]] = {}
     for line in unknown:
         names.setdefault(line.sentence, []).append(line.id.partition(".")[2])
@@ -97,7 +97,7 @@ def _entry(line: CheckLine, style: Style) -> str:
 
 def _fix(fix: str, indent: str, width: int, style: Style) -> list[str]:
     """
-    Return the lines of a fix. The command is never wrapped, so that it can be copied. A long comment goes below the command.
+    Return the lines of a fix. The command is never wrapped, so that it can be copied. A long comment is below the command.
     """
     command, mark, comment = fix.partition("   # ")
     label = paint(_LABEL.rstrip(), "quiet", style)

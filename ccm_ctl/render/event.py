@@ -1,4 +1,4 @@
-"""Messages of agents, one line each."""
+"""Format messages of agents, one line each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def event_line(node: str, said: object, style: Style, flag: str = "", *, is_date
     Format a message as one line that ends with a newline: the time, the node, and the event.
 
     Args:
-        node: The node.
+        node: The node's name.
         said: The node's message.
         style: The width and color.
         flag: A verdict to print before the text, such as `forged`; "" for none.
@@ -116,6 +116,6 @@ def _format_summary(summary: SessionSummary) -> str:
     reason = f" ({summary.reason})" if summary.reason else ""
     numbers = counted(counts)
     took = f": {numbers} in {span(summary.total_duration / 1e9)}" if numbers else ""
-    # a plan never changes anything
+    # a plan does not change anything, so it must not end as `changed`
     state = "ended" if summary.noop and summary.state == "changed" else f"ended {summary.state}"
     return f"{state}{reason}{took}{format_pending(summary.refresh_pending)}"

@@ -1,4 +1,4 @@
-"""Warnings about resources that a run left out because they were not selected, are locked or cannot be undone."""
+"""Warnings about resources that a run omitted because they were not selected, are locked or cannot be undone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ccm_agent.model.outcome import LOCKED, TransactionEvent
 from ccm_agent.model.records.undo import CHANGED_SINCE, NOT_UNDONE
 
 SHOWN = 3
-"""The maximum number of resources that one warning names."""
+"""The maximum number of resources in one warning."""
 
 
 def format_left_out(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield warnings about required resources that the run left out. Nodes with the same resources share a warning."""
+    """Yield warnings about required resources that the run omitted. Nodes with the same resources share a warning."""
     for names, needs in _folded(reported):
         yield f"left out on {names}, though needed: {needs}"
 
@@ -54,7 +54,7 @@ def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Itera
 
 
 def _folded(reported: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Yield each reported text with the names of the nodes that report it."""
+    """Yield each reported text with the names of the nodes that reported it."""
     names: dict[tuple[str, ...], list[str]] = {}
     for node, found in sorted(reported.items()):
         if found:

@@ -1,4 +1,4 @@
-"""The output of a run: a live line while it runs, then a table in which nodes with equal results share a row, failures last."""
+"""Format a run: a live line while it runs, then a table. Nodes with equal results share a row, and failures are last."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.render.output import IN_BRIEF, CommandOutput, OutputLimits, output_blocks, output_lines
 
 RESOURCES_SHOWN = 4
-"""The maximum number of resources that a row names. The rest are counted, and `run show --events` lists all of them."""
+"""The maximum number of resources named in a row. The others are only counted, and `run show --events` lists all of them."""
 
 RESOURCES_WIDTH = 120
-"""The maximum total length of these names and notes, unless the first one is longer. Only this table shows a plan's notes."""
+"""The maximum total length of the names and notes of a row. The first one may be longer. Only this table shows a plan's notes."""
 
 OUTPUT_LINES = 12
-"""The maximum number of lines from the end of a failed command's output. `run show --json` has up to 8 KiB."""
+"""The maximum number of lines from the end of a failed command's output. `run show --json` contains up to 8 KiB."""
 
 MEANINGS = {
     NodeState.STABLE: "good",
@@ -34,7 +34,7 @@ MEANINGS = {
     NodeState.STOPPED: "bad",
     NodeState.FAILED: "bad",
 }
-"""The color of each end state, in the order of counts and tables. The worst state is last, where it is noticed first."""
+"""The color of each end state, in the order of counts and tables. The worst state is last, where readers notice it first."""
 
 _ORDER = [
     NodeState.PLANNED,
@@ -62,7 +62,7 @@ class ResourceResult(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """A failed resource ("" if the whole session failed), its error, and the end of its command's output."""
+    """A failed resource, its error, and the end of its command's output. `resource` is "" if the whole session failed."""
 
     resource: str
     error: str
@@ -75,13 +75,13 @@ class NodeResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         node, state: The node's name, and its state in the run.
-        reason: The reason, if the state is not sufficient.
+        reason: The reason, if the state alone does not explain the result.
         joined: Whether the node was not expected when the run started.
         seconds: The duration of the session; 0 if unknown.
         resources: The resources that were not stable, in order.
         stable: The number of stable resources.
         failures: The failures.
-        missing: The number of events that exist but were not found.
+        missing: The number of events that the node sent but that were not found.
         outputs: The outputs of commands that succeeded.
     """
 
@@ -98,7 +98,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
 
 
 class At(Struct, frozen=True, kw_only=True):
-    """The resource that a node is working on, and for how long."""
+    """The resource on which a node is working, and the time since it began."""
 
     node: str
     resource: str
@@ -121,7 +121,7 @@ def live_line(
     title: str, counts: Mapping[NodeState, int], slowest: Sequence[At], note: str, style: Style, *, plan: bool
 ) -> str:
     """
-    Return the progress of a run, in one line that fits the width.
+    Return the progress of a run as one line that fits the width.
 
     Args:
         title: A description of the action.
@@ -145,7 +145,7 @@ def live_line(
 
 
 def wait_line(name: str, states: Mapping[str, int], left_s: float, style: Style) -> str:
-    """Return the number of nodes per state in an assignment, and the remaining wait, in one line that fits the width."""
+    """Return the number of nodes per state in an assignment, and the remaining waiting time, as one line that fits the width."""
     counts = counted({one_line(state): count for state, count in states.items()})
     parts = [f"{one_line(name)}  {plural(sum(states.values()), 'node')}", counts, f"{span(left_s)} left"]
     return _joined([part for part in parts if part], style)
@@ -168,7 +168,7 @@ def run_report(
     """
     Return the table of a run, then the output of commands, then each failure; "" if there are no nodes.
 
-    On a terminal, a long table is shortened if the run's ID is known, because the whole table can then be shown later.
+    On a terminal, a long table is shortened if the run has an ID, because the whole table can then be shown later.
     """
     text = table(
         [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
@@ -243,7 +243,7 @@ def _what(one: NodeResult) -> str:
 
 
 def _first_that_fit(named: list[str]) -> list[str]:
-    """Return at least the first entry, and the following ones as long as the row remains readable."""
+    """Return as many of the first entries as fit into a readable row, but at least one."""
     parts, width = named[:1], len("".join(named[:1]))
     for name in named[1:RESOURCES_SHOWN]:
         width += len(name)

@@ -1,4 +1,4 @@
-"""The output of commands. Nodes with the same output share a block."""
+"""Format the output of commands. Nodes with the same output share a block."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ INDENT = "  │ "
 
 
 class OutputLimits(Struct, frozen=True):
-    """Limits of the displayed output: the last lines of each output, and the number of different outputs."""
+    """Limits of the displayed output: the number of lines from the end of each output, and the number of different outputs."""
 
     lines: int
     outputs: int
 
 
 IN_BRIEF = OutputLimits(lines=12, outputs=10)
-"""Limits next to the table of a run."""
+"""The limits for outputs below the table of a run."""
 
 IN_FULL = OutputLimits(lines=1000, outputs=1000)
-"""Limits for a single command whose output the operator wants to see."""
+"""The limits for a single command whose output was requested."""
 
 
 class CommandOutput(Struct, frozen=True):
@@ -51,7 +51,7 @@ def output_blocks(
 
     Args:
         found: The outputs of each node, by its name.
-        limits: The limits. Outputs beyond them are only counted.
+        limits: The limits. Outputs above the limit are only counted.
         style: The width and color.
     """
     nodes: dict[CommandOutput, list[str]] = {}
@@ -67,7 +67,7 @@ def output_blocks(
 
 
 def output_lines(text: str, most: int, *, is_cut: bool = False) -> list[str]:
-    """Return the last lines of an output, made safe and indented. The first line shows whether earlier lines were left out."""
+    """Return the last lines of an output, made safe and indented. The first line shows whether earlier lines are missing."""
     lines = [line.rstrip() for line in safe(text).rstrip().splitlines()]
     shown = lines[-most:]
     if len(lines) > len(shown) or is_cut:

@@ -1,4 +1,4 @@
-"""Warnings that a schedule or an assignment will apply again the changes that a run makes or undoes."""
+"""Warnings that a schedule or an assignment will repeat the changes that a run makes or undoes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from ccm_agent.clikit.text import fold_names, plural
 
 
 def format_starter(cause: str, origin: str, nodes: Collection[str]) -> str:
-    """Warn that the starter of a run will apply the same changes again on these nodes. `cause` is "schedule" or "assignment"."""
+    """
+    Warn that the schedule or assignment that started a run will repeat its changes on these nodes. `cause` is the kind of
+    starter.
+    """
     if cause == "schedule":
         return (
             f"the schedule {origin} applies this again when it is due; `ccmctl schedule rm {origin}` ends it"
@@ -20,7 +23,7 @@ def format_starter(cause: str, origin: str, nodes: Collection[str]) -> str:
 
 
 def format_assigned(managed: Mapping[str, Sequence[tuple[str, Collection[str]]]]) -> Iterator[str]:
-    """Warn about resources that assignments manage. `managed` has each resource with its nodes, by the assignment's name."""
+    """Warn about resources that assignments manage. `managed` contains each resource with its nodes, by the assignment's name."""
     for name, found in managed.items():
         on = fold_names({node for _, nodes in found for node in nodes})
         more = f" and {plural(len(found) - 1, 'more resource')}" if len(found) > 1 else ""

@@ -1,4 +1,4 @@
-"""A run as described by its record, for several commands and pages."""
+"""Describe runs from their records, for several commands and pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from ccm_agent.model.records.run_records import UNDO, RunRecord
 
 
 def title_of(record: RunRecord) -> str:
-    """Describe a run in a few words. For an undo, this is the undone run, because the name in a record can be any text."""
+    """
+    Describe a run in a few words. For an undo, use the ID of the undone run, because the name in the record can be any text.
+    """
     undone = str(record.request.get("undo", "")) if record.action == UNDO else ""
     return f"{record.action} {short_id(undone) if undone else record.name}"
 
 
 def run_fields(record: RunRecord) -> dict[str, Any]:
-    """Return a run as it was requested, for programs and for the pages of the dashboard."""
+    """Return the request of a run as record fields, for programs and for the pages of the dashboard."""
     return {
         "run": record.run,
         "action": record.action,

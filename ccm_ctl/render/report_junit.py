@@ -1,4 +1,4 @@
-"""A run as a JUnit file for CI pipelines: a test suite per node, and a test case per resource that was not stable."""
+"""Format a run as a JUnit file for CI pipelines: a test suite per node, and a test case per resource that was not stable."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def _add(case: ElementTree.Element, kind: str, message: str, body: str) -> None:
 
 
 def _text(raw: str) -> str:
-    """Return a text that XML allows. Control characters are shown as codes."""
+    """Return a text in which characters that XML does not allow are shown as codes."""
     return strip_noncharacters(safe(raw))

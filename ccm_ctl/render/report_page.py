@@ -1,8 +1,8 @@
 """
-A run as one self-contained HTML page. It has no scripts and loads nothing, and all text from nodes is escaped.
+Format a run as one self-contained HTML page. The page has no scripts and loads nothing. All text from nodes is escaped.
 
-The content security policy allows only the page's own style sheet, by its digest. Even if text evaded the escaping, it could
-neither run, load nor send anything.
+The content security policy allows only the page's own style sheet, which is identified by its digest. Even if text evaded the
+escaping, it could not run, load or send anything.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class ReportedNode(Struct, frozen=True, kw_only=True):
     One node's part in the run.
 
     Attributes:
-        node, state, reason: The node's name, its state in the run, and the reason.
+        node, state, reason: The node's name, its state in the run, and the reason for that state.
         seconds: The duration of the session; 0 if unknown.
         stable: The number of stable resources.
         events: The events of other resources, in order.
-        missing: The number of events that exist but were not found.
+        missing: The number of events that the node sent but that were not found.
         verdict: The result of verifying signatures; "" if these credentials cannot verify them.
     """
 
@@ -87,11 +87,11 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: The ID of the run.
-        heading: The starter, the time and the nodes, one line each.
+        heading: The starter, the time and the nodes. Each is a line.
         counts: Nodes by state.
-        plan: Whether nothing was changed.
+        plan: Whether the run was a plan, which changes nothing.
         nodes: The nodes.
-        made: When the report was made.
+        made: The time of the report.
     """
 
     run: str
@@ -125,12 +125,12 @@ def render_page(page: ReportedRun) -> str:
 
 
 def text(raw: str) -> str:
-    """Return a text for the page. Control characters are shown as codes, and markup is escaped."""
+    """Make a text safe for the page. Control characters are shown as codes, and markup is escaped."""
     return escape(strip_noncharacters(safe(raw)), quote=True)
 
 
 def strip_noncharacters(raw: str) -> str:
-    """Return a text without U+FFFE and U+FFFF, which XML documents must not contain."""
+    """Remove U+FFFE and U+FFFF from a text, because XML documents must not contain them."""
     return raw.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 

@@ -1,4 +1,4 @@
-"""The changes of a run: a block for each different diff, with its nodes."""
+"""Format the changes of a run: a block for each different diff, with the names of its nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.outcome import TransactionEvent
 
 BLOCKS_SHOWN = 500
-"""The maximum number of different diffs that are shown. The others are counted."""
+"""The maximum number of different diffs that are shown. The others are only counted."""
 
 
 def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) -> list[str]:

@@ -1,4 +1,4 @@
-"""A rollout as text."""
+"""Format a rollout as text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.records.rollout_records import Budgets, GivenOrder, Phase, RolloutPlan, RolloutState
 
 WHOLE = 100
-"""A limit of this percentage is no limit."""
+"""The percentage from which a limit has no effect."""
 
 
 def wave_lines(plan: RolloutPlan, style: Style) -> str:
-    """Return the waves of a plan, and the conditions that pause it."""
+    """Return the waves of a plan, and the conditions that pause the rollout."""
     rows = [
         [
             one_line(wave.name),
@@ -38,7 +38,7 @@ def wave_lines(plan: RolloutPlan, style: Style) -> str:
 
 
 def limits(budgets: Budgets) -> str:
-    """Describe budgets in words: `a node fails or is lost, or more than 5% of the nodes do not run it`."""
+    """Describe the limits in words: `a node fails or is lost, or more than 5% of the nodes do not run it`."""
     of_one = {"failed": "fails", "unreachable": "does not run it", "lost": "is lost"}
     of_many = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
     none, parts = [], []
@@ -65,8 +65,8 @@ def _alternatives(words: list[str]) -> str:
 
 def rollout_status(state: RolloutState, now: datetime) -> str:
     """
-    Describe a rollout: its position, the reason, who decided it, and the current work. No newline at the end. "" if all waves
-    have ended.
+    Describe the progress of a rollout: its position, the reason, who decided it, and the current work. There is no newline at the
+    end. "" if all waves have ended.
     """
     run = short_id(state.run)
     words = rollout_line(state).removeprefix("rollout: ")
@@ -85,7 +85,7 @@ def rollout_status(state: RolloutState, now: datetime) -> str:
 
 
 def order_line(given: GivenOrder) -> str:
-    """Return an order, its author, and whether it is ignored."""
+    """Describe an order: its author, its reason, and whether it is ignored."""
     order = given.order
     why = f": {one_line(order.why)}" if order.why else ""
     said = f"{order.order} by {one_line(given.by)}{why}"
@@ -93,7 +93,7 @@ def order_line(given: GivenOrder) -> str:
 
 
 def order_fields(orders: Iterable[GivenOrder]) -> list[dict[str, object]]:
-    """Return orders for programs."""
+    """Return orders as record fields."""
     return [
         {
             "order": str(one.order.order),
@@ -107,7 +107,7 @@ def order_fields(orders: Iterable[GivenOrder]) -> list[dict[str, object]]:
 
 
 def rollout_line(state: RolloutState) -> str:
-    """Return the state of a rollout in one line."""
+    """Describe the state of a rollout in one line."""
     wave = f"{one_line(state.current.name)} ({state.wave + 1}/{len(state.plan.waves)})"
     by = f" by {one_line(state.by)}" if state.by else ""
     if state.phase is Phase.RUNNING:

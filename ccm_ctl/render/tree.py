@@ -1,4 +1,4 @@
-"""Nested values as an indented tree, such as facts or the details of a node."""
+"""Format nested values, such as facts or the details of a node, as an indented tree."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def tree(value: Mapping[str, object], style: Style, *, as_given: bool = False) -
     """
     Return the tree as text that ends with a newline. Keys are sorted. With `as_given`, the top-level keys keep their order.
 
-    A mapping, a list or a text of several lines is below its key, indented by two columns. Empty ones are `{}` and `[]`. Texts
-    that look like a value of another type are in quotes.
+    A mapping, a list or a text of several lines is below its key, indented by two columns. Empty mappings and lists are `{}` and
+    `[]`. Texts that look like a value of another type are in quotes.
     """
     lines: list[str] = []
     for key in value if as_given else sorted(value, key=str):
@@ -47,7 +47,7 @@ def _branch(label: str, value: object, indent: str, style: Style) -> list[str]:
 
 
 def scalar(value: object) -> str:
-    """Return one value in a line, as JSON. Text has no quotes unless it looks like a value of another type."""
+    """Format one value as a line of JSON. Text has no quotes unless it looks like a value of another type."""
     if isinstance(value, str) and value and value == value.strip() and not _is_special(value):
         return safe(value)
 

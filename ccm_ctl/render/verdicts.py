@@ -1,4 +1,4 @@
-"""Problems with a node's events, in one sentence for each node."""
+"""Describe the problems with the events of nodes, in one sentence per node."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ccm_agent.clikit.text import one_line, plural
 from ccm_agent.model.records.verdicts import NodeReport, PartReport, Verdict
 
 RANGES_SHOWN = 5
-"""The maximum number of ranges that a sentence names."""
+"""The maximum number of ranges in a sentence."""
 
 REASONS_SHOWN = 3
-"""The maximum number of reasons that a sentence gives."""
+"""The maximum number of reasons in a sentence."""
 
 CHAIN_SHOWN = 6
-"""The number of characters of a chain's ID that are shown. They are enough to distinguish the chains of one node."""
+"""The number of characters that are shown of a chain's ID. They are enough to distinguish the chains of one node."""
 
 
 def part_sentence(report: PartReport, numbers: Sequence[int] = ()) -> str:
@@ -23,7 +23,7 @@ def part_sentence(report: PartReport, numbers: Sequence[int] = ()) -> str:
 
     Args:
         report: The result of the verification.
-        numbers: The numbers of the events that are missing or not proven, the lowest first.
+        numbers: The numbers of events that are missing or not proven, in ascending order.
     """
     parts = []
     if report.verdict is Verdict.GAP:

@@ -1,4 +1,4 @@
-"""One screen about one node: the reason first, then the known facts, then commands."""
+"""Format a screen about one node: the reason first, then other facts, then commands."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import one_line, safe
 
 OUTPUT_LINES = 8
-"""The maximum number of lines from a failed command's output, so that the result fits on a screen. `--json` has up to 8 KiB."""
+"""The maximum number of lines of a failed command's output. They fit on a screen. `--json` contains up to 8 KiB."""
 
 SCREEN_LINES = 23
-"""The number of lines of a usual terminal, minus one for the prompt."""
+"""The number of lines of a typical terminal, minus one line for the prompt."""
 
 _FEWEST = 3
 _NARROWEST = 20
@@ -22,7 +22,7 @@ _HERE = "here"
 
 
 class Fact(Struct, frozen=True):
-    """A fact about the node: a label, a text, and its meaning as a key of COLORS."""
+    """A fact about the node: a label, a text, and its meaning (a key of COLORS)."""
 
     label: str
     text: str
@@ -30,7 +30,7 @@ class Fact(Struct, frozen=True):
 
 
 class SuggestedCommand(Struct, frozen=True):
-    """A helpful command: where to type it, and its purpose."""
+    """A helpful command, the host on which to type it, and its purpose."""
 
     command: str
     purpose: str
@@ -46,12 +46,12 @@ def screen(
     style: Style,
 ) -> str:
     """
-    Return the screen as text that ends with a newline. Texts are made safe here.
+    Return the screen as text that ends with a newline. All texts are made safe.
 
     Args:
         sentence: The reason.
         meaning: The color of the sentence, as a key of COLORS.
-        facts: Other known facts. Facts without a text are left out.
+        facts: Other facts about the node. Facts without a text are omitted.
         output: The failed command's output. Its last lines are shown below the sentence.
         steps: Helpful commands, the most useful first.
         style: The width and color.

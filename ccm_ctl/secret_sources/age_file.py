@@ -16,7 +16,7 @@ MAGIC = (b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----")
 
 class AgeFile:
     """
-    One value of an encrypted file.
+    A value in an encrypted file.
 
     Raises:
         UsageError: No file with a key was given.
@@ -48,7 +48,7 @@ class AgeFile:
         try:
             plain: bytes = pyrage.decrypt(encrypted, keys)
         except pyrage.DecryptError as err:
-            # the library's message is compared, and never shown
+            # compare the library's message, but never show it
             if "matching keys" in str(err):
                 raise SourceDeniedError(f"{place}: no key in {identity} opens it") from None
             raise SourceValueError(f"{place}: it is damaged") from None

@@ -1,4 +1,4 @@
-"""Open the source that an operator names: `age:FILE#KEY`, `sops:FILE#KEY` or `vault:MOUNT/PATH#FIELD`."""
+"""Open the source that an operator specified: `age:FILE#KEY`, `sops:FILE#KEY` or `vault:MOUNT/PATH#FIELD`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FORMS = "use age:FILE#KEY, sops:FILE#KEY or vault:MOUNT/PATH#FIELD"
 
 def open_source(text: str, *, identity: str, environ: Mapping[str, str]) -> ValueSource:
     """
-    Return the source that a text names. Nothing is read yet.
+    Return the source that a text specifies. Nothing is read yet.
 
     Args:
-        text: The kind, the place, and the path to the value after the last `#`.
+        text: The kind of source, the place, and, after the last `#`, the path to the value.
         identity: The file with the decryption key; "" for none.
         environ: Environment variables.
 
@@ -25,7 +25,7 @@ def open_source(text: str, *, identity: str, environ: Mapping[str, str]) -> Valu
     kind, colon, rest = text.partition(":")
     place, hash_sign, field = rest.rpartition("#") if "#" in rest else (rest, "", "")
     if not colon or not place or (hash_sign and not field) or not text.isprintable():
-        # the error does not contain the text, because it could be a secret value
+        # the error must not contain the text, because it could be a secret value
         raise UsageError(f"--from does not name a source; {FORMS}")
     request = SourceRequest(place=place, field=field, identity=identity, environ=environ)
     match kind:

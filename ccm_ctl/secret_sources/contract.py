@@ -1,4 +1,4 @@
-"""The interface of sources of secrets, and their errors. No error contains a value, a key or a token."""
+"""The interface of sources of secrets, and their errors. Errors never contain a value, a key or a token."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ValueSource(Protocol):
 
 class SourceRequest(Struct, frozen=True, kw_only=True):
     """
-    A source in the form that the operator names it.
+    A source as the operator specified it.
 
     Attributes:
         place: The file, or the path in a store.
-        field: The path to the value in the place; "" for the whole content.
+        field: The path to the value within the place; "" for the whole content.
         identity: The file with the decryption key; "" for none.
         environ: Environment variables, which may contain credentials.
     """
@@ -62,12 +62,12 @@ class SourceDeniedError(InputError):
 
 
 class SourceMissingError(InputError):
-    """A source of secrets does not have this value."""
+    """A source of secrets does not contain this value."""
 
     code = "secret.source_missing"
 
 
 class SourceValueError(InputError):
-    """The value in a source of secrets is damaged or not a text."""
+    """The value in a source of secrets is damaged or is not text."""
 
     code = "secret.source_invalid"

@@ -1,4 +1,4 @@
-"""Files with secrets, and the value in a decrypted document. Errors contain the path to a value, but no content."""
+"""Read files with secrets, and find values in decrypted documents. Errors contain the path to a value, but no content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccm_ctl.secret_sources.contract import (
 )
 
 DOCUMENT_LIMIT_BYTES = 1 << 20
-"""The maximum size. This is enough for a document of many secrets."""
+"""The maximum size of a file, which is enough for a document with many secrets."""
 
 
 def read_limited(path: str) -> bytes:
@@ -57,7 +57,7 @@ def value_in(plain: bytes, request: SourceRequest) -> Secret:
             return Secret(as_text(plain))
         document = decode_document(plain)
     except DocumentError as err:
-        # the error may quote a line of the document
+        # do not show the parser's error, because it may quote a line of the document
         what = "JSON or YAML" if request.field else "text"
         line = f", line {err.place.line}" if err.place and err.place.line else ""
         raise SourceValueError(f"{request.shown}: what was decrypted is not {what}{line}") from None
@@ -66,7 +66,7 @@ def value_in(plain: bytes, request: SourceRequest) -> Secret:
 
 def text_at(document: object, request: SourceRequest) -> Secret:
     """
-    Return one text of a document. A key that contains dots is found by its whole name.
+    Return one text of a document. At each level, the rest of the path is first tried as one key, because a key may contain dots.
 
     Raises:
         SourceMissingError: There is no value at the path.

@@ -1,7 +1,8 @@
 """
-A file encrypted by SOPS. The `sops` program decrypts it, because only this program supports all key services.
+A file encrypted by SOPS. It is decrypted by the `sops` program, because only that program supports all key services.
 
-Its errors are not shown, because they may quote secrets. Exit codes: cmd/sops/codes in https://github.com/getsops/sops.
+The program's errors are not shown, because they may quote secrets. Its exit codes are in cmd/sops/codes of
+https://github.com/getsops/sops.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ccm_ctl.secret_sources.contract import (
 from ccm_ctl.secret_sources.decrypted import DOCUMENT_LIMIT_BYTES, value_in
 
 SOPS_S = 60.0
-"""In seconds. A person may have to type a passphrase or touch a token."""
+"""The time limit in seconds. A person may have to type a passphrase or touch a security key."""
 
 _NO_KEY = 128
 _CHANGED = (51, 52)
@@ -34,7 +35,7 @@ _CHANGED = (51, 52)
 
 class SopsFile:
     """
-    One value of an encrypted file.
+    A value in an encrypted file.
 
     Raises:
         InputError: The program is not installed.
@@ -72,13 +73,13 @@ class SopsFile:
 
     async def _decrypt(self, path: str) -> tuple[int, bytes]:
         """
-        Return the exit code of sops, and its output.
+        Run sops, and return its exit code and its output.
 
         Raises:
             SourceValueError: The output is too large.
         """
         key = {"SOPS_AGE_KEY_FILE": self._request.identity} if self._request.identity else {}
-        # `--decrypt` is older than the command `decrypt`, and every version accepts it
+        # `--decrypt` is older than the command `decrypt`, but every version accepts it
         options = ("--decrypt", "--output-type", "json") if self._request.field else ("--decrypt",)
         assert self._program is not None
         async with _pipe() as (printed, end):
@@ -111,9 +112,9 @@ class SopsFile:
 @contextlib.asynccontextmanager
 async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, IO[bytes]]]:
     """
-    Yield a pipe: its reader, and the end for a program.
+    Yield a pipe: its reader for this process, and its writing end for a program.
 
-    asyncio's own pipe of a process stays open while a child of that process has it, and `wait` waits for that.
+    This is not asyncio's own pipe, because that stays open while a child of the program holds it, and `wait` waits for its end.
     """
     begin, end = _ends()
     with begin, end:
@@ -133,6 +134,9 @@ def _ends() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _whole_path(place: str) -> str | None:
-    """Return the absolute path of a file, which no program treats as an option; None if there is no such file. Blocking."""
+    """
+    Return the absolute path of a file, so that programs do not treat it as an option; None if the file does not exist.
+    Blocking.
+    """
     path = Path(place).absolute()
     return str(path) if path.is_file() else None

@@ -1,8 +1,8 @@
 """
-A value in HashiCorp Vault or OpenBao: a field of a secret in a KV engine of version 2.
+A value in HashiCorp Vault or OpenBao: a field of a secret in a version 2 KV engine.
 
-Credentials come from the environment or from files that it names. A token from a login is revoked after use. Redirects are not
-followed, because the token would be sent along. Messages contain no part of a response and no credentials.
+Credentials come from the environment or from files named there. A token from a login is revoked after use. Redirects are not
+followed, because the token would be sent to the new address. Messages contain neither parts of a response nor credentials.
 
 Source: https://developer.hashicorp.com/vault/api-docs, pages `secret/kv/kv-v2`, `auth/approle`, `auth/jwt` and `auth/token`.
 """
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from ccm_ctl.secret_sources.contract import SourceRequest
 
 ANSWER_S = 15.0
-"""The time limit in seconds of one response, until its last byte. Vault gives up on its own storage after 90 s."""
+"""The time limit for a complete response, in seconds. Vault itself waits up to 90 s for its storage."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,8192}")
-"""The characters and length that a header allows."""
+"""The characters and the length that are allowed in a header."""
 
 
 class _Auth(Struct):
@@ -68,7 +68,7 @@ class _Read(Struct):
 
 class _Method(Struct):
     """
-    A method for getting a token.
+    A login method, which returns a token.
 
     Attributes:
         mount: The mount path of the method.
@@ -81,7 +81,7 @@ class _Method(Struct):
 
 class VaultField:
     """
-    One field of a secret.
+    A field of a secret.
 
     Raises:
         InputError: The path, the address or the credentials are missing or cannot be used.
@@ -118,7 +118,7 @@ class VaultField:
             try:
                 return await self._value(http, token)
             finally:
-                # a token that is not revoked expires
+                # if the token cannot be revoked, it expires by itself
                 with contextlib.suppress(InputError):
                     await self._ask(http, "POST", "auth/token/revoke-self", token)
 
@@ -192,10 +192,10 @@ class VaultField:
         body: bytes | None = None,
     ) -> tuple[int, bytes]:
         """
-        Return the status and the body of a response.
+        Send a request, and return the status and the body of the response.
 
         Raises:
-            SourceUnreachableError: There is no response, or it is too large.
+            SourceUnreachableError: There is no response, or the response is too large.
         """
         from aiohttp import ClientError
         from yarl import URL
@@ -217,7 +217,7 @@ class VaultField:
         except TimeoutError:
             raise self._unusable(f"no answer within {ANSWER_S:g} s") from None
         except (ClientError, ValueError, OSError) as err:
-            # the error's own text may contain a header
+            # do not show the error's own text, because it may contain a header
             raise self._unusable(describe_http_problem(err) or "the connection broke off") from None
 
     def _unusable(self, why: str) -> SourceUnreachableError:
@@ -232,7 +232,7 @@ def _token_in(body: bytes) -> Secret:
     Return the token that a login issued.
 
     Raises:
-        msgspec.MsgspecError: There is no token, or a header cannot contain it.
+        msgspec.MsgspecError: There is no token, or its characters are not allowed in a header.
     """
     token = Secret(decode_foreign(body, _Login).auth.client_token)
     if not _TOKEN.fullmatch(token.reveal()):
@@ -242,10 +242,10 @@ def _token_in(body: bytes) -> Secret:
 
 def _data_in(body: bytes) -> dict[str, Any]:
     """
-    Return the fields of the newest version.
+    Return the fields of the newest version of the secret.
 
     Raises:
-        msgspec.MsgspecError: The response has another form.
+        msgspec.MsgspecError: The response has an unexpected form.
     """
     version = decode_foreign(body, _Read).data
     if version is None or version.data is None:
@@ -255,7 +255,8 @@ def _data_in(body: bytes) -> dict[str, Any]:
 
 def _is_deleted(body: bytes) -> bool:
     """
-    Whether a version existed and was deleted or destroyed. The response then has metadata, but the status of a missing secret.
+    Whether a version existed and was deleted or destroyed. The response then contains metadata, but has the status of a missing
+    secret.
     """
     try:
         version = decode_foreign(body, _Read).data
@@ -273,16 +274,16 @@ def _tls(ca_file: str) -> ssl.SSLContext:
 
 def _credentials(environ: Mapping[str, str]) -> tuple[Secret, _Method | None]:
     """
-    Return a token, or a method to get one. Blocking, because credentials may be in files.
+    Return a token, or a login method. Blocking, because credentials may be in files.
 
     Raises:
-        InputError: There are no credentials, or one of them cannot be used.
+        InputError: There are no credentials, or some of them cannot be used.
     """
     if token := environ.get("VAULT_TOKEN"):
         return _checked("VAULT_TOKEN", token), None
     if role_id := environ.get("VAULT_ROLE_ID"):
         credentials = {"role_id": _checked("VAULT_ROLE_ID", role_id)}
-        # some roles require no secret ID
+        # some roles do not require a secret ID
         if secret_id := environ.get("VAULT_SECRET_ID"):
             credentials["secret_id"] = _checked("VAULT_SECRET_ID", secret_id)
         elif file := environ.get("VAULT_SECRET_ID_FILE"):
@@ -309,7 +310,7 @@ def _in_file(name: str, path: str) -> Secret:
 
 def _checked(name: str, text: str) -> Secret:
     """
-    Return a credential after checking its characters.
+    Check the characters of a credential, and return it.
 
     Raises:
         InputError: The credential has characters that are not allowed.
