@@ -1,8 +1,8 @@
 """
-The tree of commands, each loaded on demand, and the options that all commands share.
+The command tree, whose commands are loaded on demand, and the options that all commands share.
 
-A command is a function decorated with `verb`; it gets the `Application` and its own options, and returns an exit code. Options
-about the broker and the output may precede or follow the command.
+A command is a function with the decorator `verb`. It receives the `Application` and its own options, and returns an exit code.
+Options for the broker and the output may precede or follow the command.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TASKS = {
     "Observe": ("ping", "top", "dashboard", "events", "history", "state", "report", "audit", "notify"),
     "Other commands": ("studio", "completion", "help"),
 }
-"""The commands by task, in the order of the help screen. Every operator needs those of the first section."""
+"""The commands by task, in the order of the help screen. Every operator needs the commands of the first section."""
 
 FOLDERS = {
     "runs": ("apply", "exec", "ensure", "import", "plan", "report", "run", "undo"),
@@ -62,14 +62,14 @@ FOLDERS = {
     "events": ("audit", "events", "notify"),
     "screens": ("dashboard", "demo", "studio", "top"),
 }  # fmt: skip
-"""The commands by the folder of their module. Modules of the others are in the same folder as this one."""
+"""The commands by the folder of their module. All other modules are in the folder of this file."""
 
 FORMER = ("assignments", "hiera", "nodes")
-"""Commands of earlier versions, which still work: `assignment list`, `data explain` and `node list`."""
+"""Commands of earlier versions, which still work. They are now `assignment list`, `data explain` and `node list`."""
 
 
 def shared_options(*, hidden: bool) -> list[click.Option]:
-    """Return the options that every command takes. The help of a command shows only the first one."""
+    """Return the options that every command accepts. With `hidden`, the help shows only the first one."""
     return [
         _shared("--json", "Print one JSON object per result.", is_flag=True),
         _shared("--debug", "Show a traceback for errors.", is_flag=True, hidden=hidden),
@@ -107,25 +107,25 @@ def _shared(
 
 
 class CtlCommand(commands.BaseCommand):
-    """A command of `ccmctl`, which takes the options about the broker and the output."""
+    """A command of `ccmctl`. It accepts the options for the broker and the output."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
-        """Return the options about the broker and the output. Only the help of `ccmctl` lists all of them."""
+        """Return the options for the broker and the output. Only the help of `ccmctl` lists all of them."""
         return shared_options(hidden=ctx.parent is not None)
 
     def take_shared(self, ctx: click.Context, given: dict[str, Any]) -> None:
-        """Pass the values to the application."""
+        """Pass the values of the shared options to the application."""
         application = cast("Application", ctx.find_object(Application))
         application.debug |= bool(given.pop("debug"))
         wants_json = ctx.meta["ccm.json"] = bool(given.pop("json") or ctx.meta.get("ccm.json"))
         if wants_json or not isinstance(self, click.Group):
-            # from here on, ignore a `--json` that belongs to the command of `exec`
+            # any other `--json` belongs to the command of `exec` and is ignored
             application.terminal.json = wants_json
         reach = {name: value for name, value in given.items() if value}
         application.reach = msgspec.structs.replace(application.reach, **reach)
 
     def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-        """Offer names on the broker, types and files, which are loaded only when an operator presses Tab."""
+        """Return names on the broker, types and files as completions. They are loaded only when an operator presses Tab."""
         from ccm_ctl.commands.completion_values import complete
 
         return complete(ctx, metavar, incomplete)
@@ -135,14 +135,14 @@ class CtlCommand(commands.BaseCommand):
         cast("Application", ctx.find_object(Application)).terminal.raw(text)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, and a reference to the connection options."""
+        """Write the examples, and a reference to the help about connection options."""
         super().format_epilog(ctx, formatter)
         if ctx.parent is not None:
             formatter.write(f"\nConnection options: {PROGRAM} --help\n")
 
 
 class CtlGroup(CtlCommand, commands.Group):
-    """A command with subcommands. Called without one, it does its own work or shows its help."""
+    """A command with subcommands. Without a subcommand, it does its own work or shows its help."""
 
 
 def _load(name: str) -> click.Command:
@@ -152,7 +152,7 @@ def _load(name: str) -> click.Command:
 
 
 class CtlProgram(CtlGroup, commands.LazyGroup):
-    """`ccmctl` itself."""
+    """The root command `ccmctl`."""
 
     def __init__(self, verbs: Mapping[str, str]) -> None:
         super().__init__(
@@ -189,12 +189,12 @@ def verb(
     **settings: Any,
 ) -> Callable[[Callable[..., Exit]], CtlCommand]:
     """
-    Make a command from a function that takes the application and its own options. The docstring is the help.
+    Make a command from a function that receives the application and its own options. The docstring is the help.
 
     Args:
         name: The name on the command line.
-        examples: Command lines, as people type them.
-        options: Its options and arguments, in the order of the help.
+        examples: Command lines as users type them.
+        options: The options and arguments of the command, in the order of the help.
         kind: The class of the command.
         settings: Other arguments of click.
     """
@@ -212,7 +212,7 @@ def group(
     options: Sequence[click.Parameter] = (),
     **settings: Any,
 ) -> Callable[[Callable[..., Exit | None]], CtlGroup]:
-    """Make a command with subcommands. The function is called without a subcommand."""
+    """Make a command with subcommands. The function is called if no subcommand is given."""
 
     def made(function: Callable[..., Exit | None]) -> CtlGroup:
         return CtlGroup(name, **_described(function, examples, options), **settings)
@@ -223,7 +223,7 @@ def group(
 def _described(
     function: Callable[..., Any], examples: Sequence[str], options: Sequence[click.Parameter]
 ) -> dict[str, Any]:
-    """Return the arguments of click for a command."""
+    """Return click's arguments for a command."""
     return {
         "params": list(options),
         "help": function.__doc__,
@@ -245,5 +245,5 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application: Application) -> int:
     """Parse and run a command line, and return its exit code. Raises CcmError for every error."""
-    application.terminal.json = "--json" in argv  # for errors in the command line itself
+    application.terminal.json = "--json" in argv  # already needed for errors in the command line itself
     return invoke(CtlProgram(verbs), argv, application.terminal, obj=application)

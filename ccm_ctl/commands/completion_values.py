@@ -1,4 +1,4 @@
-"""Shell completion of values: files, types, facts, states, and names on the broker."""
+"""Shell completions of values: files, types, facts, states, and names on the broker."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Broker
 
 WITHIN_S = 1.0
-"""The longest wait for the broker after Tab, in seconds. Without an answer, nothing is offered."""
+"""The maximum wait for the broker after Tab, in seconds. If there is no reply by then, there are no completions."""
 
 FEW_VALUES = 20
-"""The most values of a fact that are offered before its name is typed."""
+"""The maximum number of values of a fact that are offered before its name is typed."""
 
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
 _SCHEDULED = frozenset({"rm", "run", "status"})
@@ -43,7 +43,7 @@ _MODULES = {
 
 
 def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-    """Return completions for the last word of a command line; `metavar` is its name in the help."""
+    """Return completions for the last word of a command line. `metavar` is the word's name in the help."""
     if metavar == HELP_WORDS:
         return offer_commands(ctx, incomplete)
     if metavar.removesuffix("...").strip("[]") in FILES or metavar == "DIR":
@@ -66,7 +66,7 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
         return offer(_notification_rules(ctx), incomplete)
     kind = choose_kind(ctx.command_path.split()[1:], metavar)
     if kind == "selector":
-        # A selector has several parts; the part after the last comma is completed.
+        # A selector has parts separated by commas. Only the last part is completed.
         before, comma, part = incomplete.rpartition(",")
         is_group = part.startswith("@")
         words = (
@@ -88,7 +88,7 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
 
 
 def choose_kind(path: list[str], metavar: str) -> str:
-    """Return the kind of name that an argument takes; "" if there is nothing to complete."""
+    """Return the kind of names that an argument takes; "" if it is not completed."""
     if metavar == "SELECTOR":
         return "selector"
     if metavar in ("NODE", "[NODE]", "[NODE|list]", "NODE...", "[NODE... KEY=VALUE...]"):
@@ -116,14 +116,14 @@ def choose_kind(path: list[str], metavar: str) -> str:
 
 def complete_facts(facts: Iterable[str], typed: str) -> list[str]:
     """
-    Return completions for a part of a selector.
+    Return completions for one part of a selector.
 
     Args:
-        facts: `name=value` texts.
+        facts: Texts of the form `name=value`.
         typed: The text so far. `!=` is completed like `=`.
 
     Returns:
-        `name=value`, or `name=` for a fact with many values whose name is not typed yet.
+        `name=value` for each match. For a fact with many values whose name is not complete yet, only `name=`.
     """
     values: dict[str, set[str]] = {}
     for fact in facts:
@@ -142,7 +142,7 @@ def complete_facts(facts: Iterable[str], typed: str) -> list[str]:
 
 
 def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
-    """Yield states, and properties as KEY=VALUE."""
+    """Yield states, and properties in the form KEY=VALUE."""
     from ccm_agent.clikit.properties import SWITCH
     from ccm_ctl.commands.runs.properties import find_properties, type_names
 
@@ -158,7 +158,7 @@ def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
 
 
 def _notification_rules(ctx: click.Context) -> list[str]:
-    """Return the names of rules in the local file; none if it cannot be read."""
+    """Return the names of rules in the local file; [] if it cannot be read."""
     from ccm_ctl.notify.rules import default_rules_path, read_rules
 
     application = ctx.find_object(Application)
@@ -172,12 +172,12 @@ def _notification_rules(ctx: click.Context) -> list[str]:
 
 
 def _names(ctx: click.Context, kind: str) -> list[str]:
-    """Return names on the broker; none if it is slow or cannot be reached."""
+    """Return names on the broker; [] if the broker is slow or unreachable."""
     application = ctx.find_object(Application)
     if not kind or application is None:
         return []
     if home := _MODULES.get(kind):
-        importlib.import_module(home)  # before the event loop starts, because an import reads files
+        importlib.import_module(home)  # import before the event loop starts, because an import reads files
     logging.disable()
     try:
         return asyncio.run(_ask(application, kind))
@@ -234,7 +234,7 @@ async def _read(broker: Broker, kind: str) -> list[str]:
 
 
 def _facts(node: Any) -> Iterator[str]:
-    """Yield the facts of a node that selectors can use, as `name=value`."""
+    """Yield the facts of a node that can be used in selectors, as `name=value`."""
     yield f"node={node.name}"
     for path, value in _leaves({**node.routed, **node.assigned}):
         yield f"{path}={value}"

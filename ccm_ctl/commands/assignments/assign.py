@@ -257,7 +257,8 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
     if given.move:
         return others
     beside = [one for one in others if one.layer == layer != "node"]
-    was_answered = len(others) < len(named)  # it is assigned in both places, so --beside was given before
+    # if the name is already assigned in both places, --beside was given before
+    was_answered = len(others) < len(named)
     if beside and not given.beside and not was_answered:
         where = " and ".join(format_scope(one.assignment.scope) for one in beside)
         raise UsageError(
@@ -269,13 +270,13 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
 
 async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     """
-    Refuse pinned documents that do not exist or are not verified. A missing document cannot appear in a past revision.
+    Check that pinned documents exist and are verified. A missing document is refused, because the pinned revision cannot change.
 
     Returns:
         The revisions of the documents, by key.
 
     Raises:
-        UsageError: A document is missing. The message contains its key and what to do.
+        UsageError: A document is missing. The message contains its key and a remedy.
         SignatureError: A document is not verified.
     """
     numbers = await check_pinned(fleet, assignment)
@@ -296,9 +297,9 @@ class _Change:
         fleet, inventory, known: The bus, the nodes and the current assignments.
         assignment: The new assignment.
         inside: The content of its bundle.
-        gone: The assignments to remove.
+        gone: The assignments that are removed.
         packed: The bundle's bytes; b"" if it is already stored.
-        base: What the assignment was made from.
+        base: The documents from which the assignment was made.
     """
 
     def __init__(
@@ -322,7 +323,7 @@ class _Change:
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
     async def make(self, given: AssignOptions) -> Exit:
-        """Check the assignment, ask, and store it or start its rollout."""
+        """Check the assignment, ask for confirmation, and store the assignment or start its rollout."""
         application, fleet, name = self._application, self._fleet, self._standing.name
         flags, message = given.rollout, given.message
         await check_settled(fleet, self._before, may_be_aborted=not flags.is_rollout)
@@ -372,7 +373,7 @@ class _Change:
             await self._fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
 
     async def _tell(self, nodes: list[str]) -> None:
-        """Show, before the prompt, what is replaced or removed, and which nodes keep another assignment."""
+        """Before the prompt, show the replaced and removed assignments, and the nodes that keep another assignment."""
         terminal = self._application.terminal
         name = self._standing.name
         if self._before is not None:
@@ -399,6 +400,6 @@ class _Change:
         return old.next is None and is_same(old, new) and old.deadline == new.deadline
 
     def _was_another(self, node: str) -> bool:
-        """Whether the node used another assignment of this name that also applies to other nodes."""
+        """Whether the node used an assignment of this name with another key before the change."""
         before = self._known.of_node(self._inventory.nodes[node]).get(self._standing.name)
         return before is not None and before.key != self._standing.key

@@ -1,4 +1,4 @@
-"""`ccmctl assign --batch …`: bring a new revision of an assignment to nodes in waves."""
+"""`ccmctl assign --batch …`: deploy a new revision of an assignment to nodes in waves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 START_WITHIN_S = 3600.0
-"""The time within which a node must start its part of the rollout after it accepted it. Later, it does not start it."""
+"""The time in seconds within which a node must start after it accepted its part of the rollout. After that, it does not start."""
 
 
 class AssignmentRollout:
@@ -40,7 +40,7 @@ class AssignmentRollout:
         fleet: The bus.
         inventory: The nodes.
         nodes: The nodes that the assignment applies to.
-        flags: Its waves and limits.
+        flags: The waves and limits of the rollout.
 
     Raises:
         UsageError: The options are not valid, or an agent is too old.
@@ -70,14 +70,14 @@ class AssignmentRollout:
         base: Sequence[Base],
     ) -> Exit:
         """
-        Store the new revision as the next one, and bring it to the nodes.
+        Store the new revision as the next one, and deploy it to the nodes.
 
         Args:
             before: The stored assignment; None if there is none.
             new: The new revision.
-            known: All assignments at the time when the operator confirmed.
+            known: All assignments at the time of the operator's confirmation.
             message: The operator's reason.
-            base: What the new revision was made from.
+            base: The documents from which the new revision was made.
         """
         from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
@@ -125,10 +125,10 @@ class AssignmentRollout:
 
 def _refuse_older_agents(inventory: Inventory, nodes: list[str]) -> None:
     """
-    Refuse nodes whose agents do not support rollouts of assignments. They would all get the revision at the end.
+    Refuse nodes whose agents do not support rollouts of assignments, because they would all get the revision only at the end.
 
     Raises:
-        UsageError: With their names.
+        UsageError: Some agents are too old. The message contains the names of their nodes.
     """
     records = ((name, inventory.nodes[name].record) for name in nodes)
     older = [name for name, record in records if record is not None and not record.staged_assignments]

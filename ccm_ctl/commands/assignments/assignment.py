@@ -158,7 +158,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 
 
 def _format_origin(assignment: Assignment) -> str:
-    """Describe the origin of a revision that was not simply assigned."""
+    """Describe the origin of a revision that a rollout or rollback created; "" for other revisions."""
     if assignment.next is not None:
         return f"begins the rollout {short_id(assignment.next.rollout)} of {short(assignment.next.bundle.digest)}"
     if assignment.rolled_back_from:
@@ -171,14 +171,14 @@ for _command in (list_command, _status, _history):
 
 
 WAIT_LINES_MOST = 100
-"""The most lines about a wait without a terminal."""
+"""The maximum number of progress lines that are printed without a terminal."""
 
 
 class _WaitProgress:
     """
-    The output of `assignment status --wait` while it waits: a line for each failure, and the number of nodes in each state.
+    Output of `assignment status --wait` during the wait: a line for each failure, and the number of nodes in each state.
 
-    On a terminal this is a live line. Elsewhere it is a line each time the numbers change.
+    On a terminal, the numbers are a live line. Elsewhere, a line is printed each time they change.
     """
 
     def __init__(self, application: Application, name: str) -> None:
@@ -190,7 +190,7 @@ class _WaitProgress:
         self._rollout = ""
 
     def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
-        """Print new failures, and draw the number of nodes in each state."""
+        """Print new failures, and show the number of nodes in each state."""
         for one in sorted(found, key=lambda one: natural(one.node)):
             if one.has_failed:
                 self._failures.name(one.node, one.state, one.reason, one.run)
@@ -213,7 +213,7 @@ class _WaitProgress:
             self._terminal.note(line)
 
     def end(self) -> None:
-        """Clear the live line, before the table."""
+        """Clear the live line before the table is printed."""
         self._terminal.live("")
         self._failures.close()
 
@@ -251,7 +251,7 @@ def _show(
         is_worst_last=True,
     )
     if not found and bringing:
-        return  # the line about the rollout contains the number of nodes
+        return  # the line about the rollout already contains the number of nodes
     states = ", ".join(f"{count} {state}" for state, count in count_states(found).items())
     terminal.show(f"{plural(len(found), 'node')}{f': {states}' if states else ''}\n")
 
@@ -274,7 +274,7 @@ def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
 
 
 def _format_data(one: NodeStanding) -> str:
-    """Describe the data that a node applied last."""
+    """Describe the data that a node used last."""
     if not one.digest:
         return ""
     if one.data_revision:
@@ -283,7 +283,7 @@ def _format_data(one: NodeStanding) -> str:
 
 
 def standing_fields(one: NodeStanding) -> dict[str, Any]:
-    """Return the state of a node for an assignment, for programs."""
+    """Return the state of a node for an assignment as record fields."""
     fields = msgspec.structs.asdict(one)
     away, wanted = fields.pop("away"), fields.pop("wanted")
     return {
@@ -300,5 +300,5 @@ def _choose_exit(found: Sequence[NodeStanding], bringing: Mapping[str, BringingR
     if any(one.has_failed for one in found) or any(one.is_paused for one in bringing.values()):
         return Exit.FAILED
     if bringing:
-        return Exit.MISSING  # also after an abort: until it is rolled back, nodes have different revisions
+        return Exit.MISSING  # also after an abort, because nodes have different revisions until a rollback
     return Exit.OK if all(one.is_converged for one in found) else Exit.MISSING

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def scope_option() -> click.Option:
-    """`--scope`: select one of several assignments of the same name."""
+    """Return the option `--scope`, which selects one of several assignments of the same name."""
     return click.Option(
         ["--scope"],
         metavar="SCOPE",
@@ -49,7 +49,7 @@ def scope_option() -> click.Option:
 
 
 def choose_scope(words: str) -> str:
-    """Return the scope of an option; "" if it was not given."""
+    """Parse the value of `--scope`, and return the scope; "" if the option was not given."""
     from ccm_ctl.fleet.assignments.assignments import parse_scope
 
     return parse_scope(words) if words else ""
@@ -57,13 +57,13 @@ def choose_scope(words: str) -> str:
 
 def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -> dict[str, list[str]]:
     """
-    Find the keys of an assignment that nodes report but the bucket does not contain, each with its nodes.
+    Find the keys of an assignment that nodes report although they are not in the bucket. Return the nodes for each key.
 
     Args:
         inventory: The nodes.
         known: The assignments in the bucket.
         name: The name of the assignment.
-        scope: Only this scope; "" for all.
+        scope: The only scope to search for; "" for all scopes.
     """
     there = {one.key for one in known.standing}
     found: dict[str, list[str]] = {}
@@ -74,14 +74,14 @@ def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -
         try:
             place, _ = parse_assignment_key(state.key)
         except ProtocolError:
-            continue  # a node writes its own record
+            continue  # skip invalid keys, because a node writes its own record
         if scope in ("", place):
             found.setdefault(state.key, []).append(node.name)
     return found
 
 
 async def read_marked_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
-    """Like `read_fleet`, and mark records that nodes did not sign."""
+    """Read the same data as `read_fleet`, and mark records that nodes did not sign."""
     inventory, known = await read_fleet(fleet)
     await mark_unverified(fleet, list(inventory.nodes.values()))
     return inventory, known
@@ -115,7 +115,7 @@ def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
 async def diff_assignments(
     application: Application, fleet: Fleet, old: Standing, new: Assignment, inside: Inside
 ) -> str:
-    """Return the differences between an existing assignment and its replacement, then those of each text file."""
+    """Return the differences between an existing assignment and its replacement, followed by those of each text file."""
     from ccm_ctl.fleet.assignments.bundles import read_inside
     from ccm_ctl.fleet.assignments.revision_changes import compare_assignments
 
@@ -130,7 +130,7 @@ async def diff_assignments(
 
 
 def shorten_diff(text: str) -> str:
-    """Return the beginning of a diff, and the number of omitted lines."""
+    """Return the beginning of a diff. If lines were omitted, their number is added."""
     from ccm_ctl.fleet.assignments.revision_changes import DIFF_LINES
 
     lines = text.splitlines(keepends=True)
@@ -139,7 +139,7 @@ def shorten_diff(text: str) -> str:
 
 
 def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
-    """Count nodes by state: converged first, then the most frequent."""
+    """Count nodes by state. `converged` is first, then the most frequent states."""
     counts: dict[str, int] = {}
     for node in nodes:
         counts[node.state] = counts.get(node.state, 0) + 1
@@ -147,7 +147,7 @@ def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
 
 
 def format_title(standing: Standing, now: datetime) -> str:
-    """Return a line that describes an assignment."""
+    """Describe an assignment in one line."""
     assignment = standing.assignment
     by = f" by {standing.written_by}" if standing.written_by else ""
     every = f" every {format_duration(assignment.interval_s)}" if assignment.interval_s else ""
@@ -165,7 +165,7 @@ def format_title(standing: Standing, now: datetime) -> str:
 def format_rollout(
     standing: Standing, found: Sequence[NodeStanding], bringing: BringingRollout | None
 ) -> str:
-    """Describe the rollout of the next revision of an assignment: progress and state; "" if there is none."""
+    """Describe the rollout of the next revision of an assignment: its progress and state; "" if there is none."""
     from ccm_ctl.fleet.assignments.staging import is_first
 
     following = standing.following
@@ -197,7 +197,7 @@ def format_rollout(
 
 
 def bringing_fields(bringing: BringingRollout | None) -> dict[str, Any]:
-    """Return the rollout of the next revision of an assignment, for programs."""
+    """Return the rollout of the next revision of an assignment as record fields."""
     state = bringing.state if bringing else None
     return {
         "rollout_phase": str(state.phase) if state else None,
@@ -207,7 +207,7 @@ def bringing_fields(bringing: BringingRollout | None) -> dict[str, Any]:
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:
-    """Return an assignment for programs."""
+    """Return an assignment as record fields."""
     assignment = standing.assignment
     return {
         "name": standing.name,
@@ -235,7 +235,7 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
 
 
 def print_assigned(application: Application, standing: Standing, nodes: list[str], *, was: str) -> None:
-    """Report a stored assignment, and the command that shows its status."""
+    """Print that an assignment was stored, and the command that shows its status."""
     terminal = application.terminal
     terminal.record(AssignmentLine, **assignment_fields(standing), nodes=len(nodes), changed=True)
     terminal.show(

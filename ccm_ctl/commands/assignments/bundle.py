@@ -1,4 +1,4 @@
-"""`ccmctl bundle list|get|gc`: the bundles in the object store."""
+"""`ccmctl bundle list|get|gc`: manage the bundles in the object store."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ for _command in (_list, _get, collect):
 
 
 def _format_references(references: Sequence[BundleReference]) -> str:
-    """Describe what needs a bundle, such as `assignment web, revisions 2 and 3 of db, schedule nightly`."""
+    """Describe the objects that need a bundle, such as `assignment web, revisions 2 and 3 of db, schedule nightly`."""
     words: list[str] = []
     revisions: dict[str, list[int]] = {}
     ended = sum(one.kind == ENDED_RUN for one in references)
@@ -162,7 +162,7 @@ def _check_target(out: Path) -> None:
     Check that a directory is new or empty, and that its parent exists.
 
     Raises:
-        UsageError: It is not, or it is the current directory: the rename replaces it, so the shell would lose it.
+        UsageError: The directory cannot be used. The current directory is refused, because the rename would replace it.
     """
     check_free(str(out))
     if not out.absolute().parent.is_dir():
@@ -175,8 +175,9 @@ def _write(packed: bytes, digest: str, out: Path) -> None:
     """
     Unpack a bundle. Blocking.
 
-    It is unpacked next to the directory, in one that only this user may write to, and then renamed. The kernel renames a
-    directory only onto an empty one (rename(2)), so files that another program wrote there in the meantime stay.
+    The files are unpacked next to the directory, in a folder to which only this user may write, and the folder is then renamed.
+    The kernel does not replace a directory that is not empty (rename(2)), so files that another program wrote there meanwhile are
+    not lost.
     """
     if hashlib.sha256(packed).hexdigest() != digest:
         raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest; refused")

@@ -1,4 +1,4 @@
-"""`ccmctl bundle gc`: remove the bundles that nothing on the broker needs."""
+"""`ccmctl bundle gc`: remove the bundles that no object on the broker needs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ccm_ctl.render.record_types.assignments import BundleLine
 
 LEAST_S = 3600
 """
-The smallest `--older-than`, in seconds.
+The minimum of `--older-than`, in seconds.
 
-A command stores a bundle before it stores the document that needs it. An hour is much longer than the time between the two.
+A command stores a bundle before the document that needs it. An hour is much longer than the time between these two writes.
 """
 
 

@@ -1,4 +1,4 @@
-"""Conflicts with existing assignments: refused for a new assignment, shown as a warning before a run."""
+"""Check for conflicts with existing assignments: an error for a new assignment, and a warning before a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 def check_name(name: str) -> None:
     """
-    Refuse a name that is not valid in a key.
+    Refuse a name that cannot be part of a key.
 
     Raises:
         UsageError: The name is not valid.
@@ -37,7 +37,7 @@ def check_name(name: str) -> None:
 
 
 def assignment_name(text: str) -> str:
-    """Return a valid name for an assignment, made from a text."""
+    """Make a valid name for an assignment from a text."""
     name = _NOT_IN_NAME.sub("-", text).strip("-_")[:64]
     return name if _NAME.fullmatch(name) else "assigned"
 
@@ -51,13 +51,14 @@ async def refuse_overlaps(
     inside: Inside,
 ) -> None:
     """
-    Refuse a resource that another assignment manages on one of the same nodes, as agents would.
+    Refuse an assignment if another one manages the same resource on one of its nodes. Agents would refuse it too.
 
-    Equal names with templates may or may not be the same resource on a node. They are only reported, and the node decides.
-    An assignment with the mode `plan` does not manage resources.
+    Equal names with templates may or may not be the same resource on a node, so they are only reported, and the node decides.
+    Assignments with the mode `plan` do not manage resources.
 
     Raises:
-        ConflictError: There is a conflict. The message names both assignments. Agents would refuse both, so nothing is assigned.
+        ConflictError: There is a conflict. The message contains both assignments. Nothing is assigned, as agents would refuse
+            both.
     """
     from ccm_ctl.fleet.assignments.bundles import managing, overlaps
 
@@ -84,7 +85,9 @@ async def refuse_overlaps(
 async def warn_of_assignments(
     application: Application, fleet: Fleet, inventory: Inventory, nodes: Sequence[str], content: Content
 ) -> None:
-    """Warn about resources of a manifest that an assignment also manages on these nodes, and will revert."""
+    """
+    Warn about resources of a manifest that assignments also manage on these nodes, because the assignments will revert them.
+    """
     from ccm_ctl.fleet.assignments.bundles import look_into, resources_in
 
     if content.bundle is None:
@@ -102,7 +105,7 @@ async def warn_of_resources(
     nodes: Sequence[str],
     resources: Collection[str],
 ) -> None:
-    """Warn about resources that an assignment also manages on these nodes, and will revert."""
+    """Warn about resources that assignments also manage on these nodes, because the assignments will revert them."""
     from ccm_ctl.fleet.assignments.bundles import find_assigned
 
     for sentence in format_assigned(await find_assigned(fleet, inventory, nodes, resources)):

@@ -1,4 +1,4 @@
-"""`ccmctl rollback`: restore an assignment, with its manifest and data."""
+"""`ccmctl rollback`: restore an earlier revision of an assignment, with its manifest and data."""
 
 from __future__ import annotations
 

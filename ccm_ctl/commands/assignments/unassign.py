@@ -88,7 +88,7 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
 
 async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
     """
-    Refuse to remove an assignment during its rollout: the driver would fail on each node.
+    Refuse to remove an assignment during its rollout, because the rollout would then fail on each node.
 
     Raises:
         UsageError: A rollout is open.
@@ -103,7 +103,7 @@ async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
 
 
 async def _abort_rollout(application: Application, fleet: Fleet, standing: Standing) -> None:
-    """Abort the rollout of the next revision, if it is open."""
+    """Abort the rollout of the next revision if it is open."""
     for one in (await read_bringing(fleet, [standing])).values():
         if one.is_open:
             recorded = await History(fleet).load(one.run)
@@ -113,7 +113,7 @@ async def _abort_rollout(application: Application, fleet: Fleet, standing: Stand
 async def _remove_lost(
     application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]], message: str
 ) -> Exit:
-    """Delete the keys of an assignment that is missing in the bucket. Nodes keep it until an operator removes it."""
+    """Delete the keys of an assignment that is missing in the bucket. Nodes keep the assignment until an operator removes it."""
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]
         await remove_key(fleet, key, message)

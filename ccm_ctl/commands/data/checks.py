@@ -1,4 +1,4 @@
-"""The check of a document's rules on each node, before `ccmctl data put|edit|rollback` stores it."""
+"""Check a document's rules for each node before `ccmctl data put|edit|rollback` stores the document."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 SHOWN = 10
-"""The most broken rules that are shown, because many usually have one cause."""
+"""The maximum number of broken rules that are shown. A larger number usually has one cause."""
 
 
 def force_option() -> click.Option:
-    """`--force`, which stores a document despite broken rules."""
+    """Return the option `--force`, which stores a document despite broken rules."""
     return click.Option(
         ["--force"],
         is_flag=True,
@@ -32,7 +32,7 @@ async def check_before_storing(
     application: Application, fleet: Fleet, key: str, text: str, source: str, *, force: bool
 ) -> None:
     """
-    Check that a document breaks no rules on any node; with `force`, only report broken rules.
+    Check that a document breaks no rules on any node. With `force`, broken rules are only reported.
 
     Raises:
         DataError: The document breaks rules, and `force` is not set.
@@ -62,7 +62,7 @@ async def check_before_storing(
 
 
 def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:
-    """Warn about a document whose keys are not below `data`, because nodes would not get them. `{}` is accepted."""
+    """Warn about a document without keys below `data`, because nodes would not read its other keys. `{}` is accepted."""
     root = decode_document(text, source)
     if isinstance(root, dict) and root and "data" not in root and "overrides" not in root:
         application.terminal.note(

@@ -63,7 +63,7 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
         return Exit.OK
 
     application.run(look)
-    if not read:  # interrupted
+    if not read:  # the read was interrupted
         return Exit.COULD_NOT_RUN
     [old] = read
     environ = application.environ
@@ -83,7 +83,7 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
     try:
         checked_data(text, key)
         code = application.run(store)
-        if code == NOT_STORED:  # the operator answered no, or pressed Ctrl-C
+        if code == NOT_STORED:  # the operator declined, or pressed Ctrl-C
             application.terminal.note(f"your text is saved in {_keep(text)}")
         return code
     except CcmError as err:

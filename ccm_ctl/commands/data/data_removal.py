@@ -1,4 +1,4 @@
-"""`ccmctl data rm`: remove a document and keep its history."""
+"""`ccmctl data rm`: remove a document but keep its history."""
 
 from __future__ import annotations
 

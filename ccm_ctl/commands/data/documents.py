@@ -1,4 +1,4 @@
-"""Shared parts of the commands for documents: read from files, check, store and show."""
+"""Functions that the commands for documents share: they read, check, store and show documents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LISTING = "ccmctl data list"
 
 def read_source(source: str) -> str:
     """
-    Return the text of a file, or of standard input for `-`.
+    Return the text of a file, or the text from standard input for `-`.
 
     Raises:
         InputError: The file cannot be read.
@@ -49,9 +49,9 @@ def read_source(source: str) -> str:
 
 def checked_data(text: str, source: str) -> str:
     """
-    Return the text, after checking that it is Hiera data, as far as possible without the facts of a node.
+    Check that a text is Hiera data, and return it.
 
-    `@require` and `@validate` apply to the merged data of a node; agents check them.
+    `@require` and `@validate` apply to the merged data of a node, so only agents can check them.
 
     Raises:
         DocumentError: The text does not parse, or its top-level keys are not valid.
@@ -80,9 +80,9 @@ async def store_data(
     message: str = "",
 ) -> Exit:
     """
-    Store Hiera data after the operator has confirmed the affected nodes, and show the changes.
+    Store Hiera data and show the changes. Before that, the operator confirms the affected nodes.
 
-    `base` is the document that the text was made from, by default the stored one.
+    `base` is the document from which the text was made, by default the stored document.
     """
     terminal = application.terminal
     documents = Documents(fleet, fleet.data, DATA_BUCKET)
@@ -106,13 +106,13 @@ async def store_data(
 
 
 async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
-    """Print the assignments that read a document and stay pinned to an earlier revision."""
+    """Print the assignments that read a document but remain pinned to an earlier revision."""
     from ccm_ctl.fleet.assignments.assignments import read_assignments
 
     try:
         standing = (await read_assignments(fleet)).standing
     except BusError:
-        return  # the document is stored anyway
+        return  # this note is optional, and the document is already stored
     for one in standing:
         pinned = one.assignment.data_revision
         if pinned and reads(one.assignment, key):
@@ -127,7 +127,7 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
     Return the stored revisions of Hiera data, oldest first.
 
     Raises:
-        NotFoundError: The document never existed; the error names the most similar key.
+        NotFoundError: The document never existed. The message contains the most similar key.
     """
     try:
         return await read_history(fleet, fleet.data, DATA_BUCKET, key, "document", LISTING)
@@ -136,13 +136,13 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
 
 
 async def no_document(fleet: Fleet, key: str) -> NotFoundError:
-    """Return the error for a missing document, with the nearest key or the command that lists keys."""
+    """Return the error for a missing document. It contains the most similar key, or the command that lists all keys."""
     near = did_you_mean(key, await fleet.data.keys())
     return NotFoundError(f"{key}: there is no such document{near or f'; see `{LISTING}`'}")
 
 
 def format_document(document: StoredDocument) -> str:
-    """Return a document as text; "" if there is none."""
+    """Format a document as text; "" if it does not exist."""
     body: Any = document.body
     if body is None:
         return ""
@@ -179,12 +179,12 @@ def print_document(
 
 
 def author_cell(written_by: str, unverified: str) -> str | Cell:
-    """Return the author of a document, or why the document is not verified."""
+    """Return a table cell with the author of a document, or with the reason why the document is not verified."""
     return Cell(f"unverified: {unverified}", "bad") if unverified else written_by
 
 
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
-    """Show the stored revisions of a document, newest first. `shown`: also show the content of each in a line."""
+    """Show the stored revisions of a document, newest first. With `shown`, also show the content of each revision as a line."""
     terminal = application.terminal
     rows = []
     for document in reversed(history):

@@ -235,11 +235,11 @@ def _parse_arguments(words: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def fact_value(text: str) -> str | int | bool:
-    """Parse a fact of a command line: true, false and integers have their type, all other values are text."""
+    """Parse the value of a fact on a command line. `true`, `false` and integers get their type. All other values are text."""
     if text in ("true", "false"):
         return text == "true"
     digits = text.removeprefix("-")
-    # With a leading zero it is a name (an asset number, a phone number), not a number.
+    # A value with a leading zero, such as an asset number or a phone number, is text.
     is_number = (
         digits.isascii() and digits.isdecimal() and (digits == "0" or digits[0] != "0") and text != "-0"
     )
@@ -248,7 +248,7 @@ def fact_value(text: str) -> str | int | bool:
 
 def read_facts_file(path: Path) -> dict[str, dict[str, Any]]:
     """
-    Read facts by node from a file.
+    Read the facts of nodes from a file.
 
     Raises:
         InputError: The file cannot be read, or has another format.

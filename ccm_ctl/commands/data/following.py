@@ -1,4 +1,4 @@
-"""Ask, before a document changes, whether the nodes that follow it should converge again."""
+"""Before a document changes, ask whether the nodes that follow it should converge again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NOT_STORED = Exit.COULD_NOT_RUN
-"""The exit code after the answer no: nothing was stored."""
+"""The exit code if the operator declines. Nothing was stored."""
 
 
 def yes_to_followers() -> click.Option:
-    """`--yes`, for commands that change a document."""
+    """Return the option `--yes` for commands that change a document."""
     return click.Option(
         ["--yes", "-y"],
         is_flag=True,
@@ -28,7 +28,7 @@ def yes_to_followers() -> click.Option:
 
 
 async def find_followers(fleet: Fleet, key: str) -> dict[str, list[str]]:
-    """Return the nodes that apply an assignment again when a document changes, by name of the assignment."""
+    """Return the nodes that apply an assignment again when a document changes, by the assignment's name."""
     from ccm_ctl.commands.assignments.assignment_options import read_fleet
     from ccm_ctl.fleet.assignments.followed_data import followers
 
@@ -39,9 +39,9 @@ async def find_followers(fleet: Fleet, key: str) -> dict[str, list[str]]:
 
 async def agree_to_followers(application: Application, fleet: Fleet, key: str, *, yes: bool) -> bool:
     """
-    Print the nodes that follow a document. On a terminal, ask whether to change them.
+    Print the nodes that follow a document. On a terminal, ask whether to change them, and return the answer.
 
-    Scripts get only the note, because earlier versions did not ask.
+    Scripts are not asked, because earlier versions did not ask.
     """
     terminal = application.terminal
     try:

@@ -1,4 +1,4 @@
-"""`ccmctl data explain`: show the source of a node's data. `ccmctl hiera explain` is its former name."""
+"""`ccmctl data explain`: show the sources of a node's data. `ccmctl hiera explain` is its former name."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _sentence(explained: Explained, node: str, shown: Any) -> str:
 
 
 async def _tell_others(application: Application, fleet: Fleet, node: str) -> None:
-    """Print other documents that the node's assignments read, because the default may not be among them."""
+    """Print the documents that the node's assignments read if they are not only the default document."""
     for name, read in (await list_sources(fleet, node)).items():
         if tuple(read) != (DEFAULT_DATA,):
             words = " ".join(f"--data {url}" for url in read)

@@ -1,4 +1,4 @@
-"""`ccmctl data protect`: make documents of one node unreadable for other nodes."""
+"""`ccmctl data protect`: make documents of one node unreadable to other nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ccm_ctl.fleet.trust.verified_reader import Judged, open_reader
 from ccm_ctl.render.record_types.data import DocumentLine
 
 EVERY_NODE = "every node"
-"""Shown for documents that all nodes can read."""
+"""The text that is shown for documents that all nodes can read."""
 
 
 @verb(
@@ -67,13 +67,13 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
 
 
 async def _judge(snapshot: StoredSnapshot, key: str, entries: Sequence[KeyValueEntry]) -> list[Judged]:
-    """Judge the revisions of a document, oldest first."""
+    """Return the verdict on each revision of a document, oldest first."""
     judged, _ = await snapshot.judge_history(DATA, key, entries)
     return judged
 
 
 def exposed_note(key: str) -> str:
-    """Return the note about a document of one node that every node can read."""
+    """Return the note that every node can read a document of one node."""
     owner = owner_of(key)
     return (
         f"every node can read {key}, because {owner} has an older agent or older credentials; upgrade the agent, replace the "

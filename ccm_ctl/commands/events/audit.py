@@ -1,4 +1,4 @@
-"""`ccmctl audit`: show and check what operators signed and what nodes decided about requests."""
+"""`ccmctl audit`: show and verify the actions that operators signed, and the decisions of nodes about requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSED = ("refused", "expired", "superseded")
 """The decisions after which a request has no effect."""
 
 _NEWEST = 200
-"""The most entries that are shown without a filter."""
+"""The maximum number of entries that are shown without a filter."""
 
 
 @verb(
@@ -229,7 +229,7 @@ def _report(application: Application, trail: AuditTrail) -> None:
 
 
 def author_sentences(one: AuditAuthor) -> list[str]:
-    """Return the problems of an author's entries, and other notes."""
+    """Describe the problems with an author's entries, and add notes."""
     found = []
     if one.missing:
         ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in one.gaps)

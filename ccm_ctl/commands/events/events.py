@@ -144,7 +144,7 @@ def events(
     condition = _parse_where(where)
 
     async def work(fleet: Fleet) -> Exit:
-        # without streams, agents do not publish, and the command would wait forever
+        # fail here if the broker has no streams, because agents would not publish and the command would wait forever
         await fleet.nodes.revision()
         wanted_run = await find_id(fleet, run) if run else ""
         authors = await read_authors(fleet)
@@ -154,7 +154,8 @@ def events(
         shown = _Shown(
             application, nodes, wanted_run, kinds, authors, condition, is_dated=period != (None, None)
         )
-        live: list[StoredEvent] | None = []  # until the stored events are shown, because they come first
+        # live events are collected here until the stored events are shown, which come first
+        live: list[StoredEvent] | None = []
 
         def hear_live(message: StoredEvent) -> None:
             if live is None:
@@ -191,7 +192,7 @@ def events(
 
 
 def _quiet_note(count: int, *, is_followed: bool, is_dated: bool) -> str:
-    """Return the note for an operator when no event, or no further event, is shown."""
+    """Return the note for an operator if no event, or no further event, is shown."""
     if not is_followed:
         return "no stored events match"
     earlier = "" if count or is_dated else "; `--since 1h` shows earlier ones"
@@ -199,7 +200,7 @@ def _quiet_note(count: int, *, is_followed: bool, is_dated: bool) -> str:
 
 
 def _parse_where(text: str) -> EventFilter | None:
-    """Return the condition for events; None without one."""
+    """Parse the condition for events; None if there is none."""
     return EventFilter(text) if text else None
 
 
@@ -212,7 +213,7 @@ async def _verify(
 
 
 async def _resolve(fleet: Fleet, targets: tuple[str, ...]) -> list[str]:
-    """Return the nodes that match a selector now; [] without a selector."""
+    """Return the nodes that match a selector now; [] if there is no selector."""
     if not targets:
         return []
     _, resolved = await resolve(fleet, TargetSpec(targets=targets))
@@ -228,11 +229,12 @@ async def _show_stored(
     Args:
         fleet: The bus.
         shown: Shows the events.
-        authors: The keys that may sign; None: nothing is verified.
-        run: Only events of this run; "" for all.
-        node: Only events of this node; "" for all.
-        period: Only events stored in this period. Each event is then verified only by its own signature, because the chain of a
-            node begins before the period.
+        authors: The keys that may sign; None if nothing is verified.
+        run: The run whose events are shown; "" for all runs.
+        node: The node whose events are shown; "" for all nodes.
+        period: The period in which the events were stored. If it is given, each event is verified only by its own signature,
+            because
+            the chain of a node begins before the period.
 
     Returns:
         The number of events that were read.
@@ -257,7 +259,7 @@ async def _show_stored(
 async def _judge(
     fleet: Fleet, authors: Authors, found: list[StoredEvent], node: str, *, is_run: bool
 ) -> dict[int, Verdict]:
-    """Return the verifications of stored events by sequence: all events of a node, or those of a run."""
+    """Return the verdicts on stored events, by sequence number: on all events of a node, or on those of a run."""
     if is_run:
         return await judge_run(fleet, authors, found)
     await learn_records(fleet, authors, [node])
@@ -266,10 +268,10 @@ async def _judge(
 
 async def _look_for(application: Application, fleet: Fleet, node: str, *, needed: bool) -> None:
     """
-    Report a node without events or presence. A node that the command waits for may still come.
+    Report a node that has no events and is not present. It may still appear if the command waits for events.
 
     Raises:
-        NoTargetError: The node does not exist, and is `needed`.
+        NoTargetError: The node does not exist although it is `needed`.
     """
     if await fleet.nodes.get(f"node.{node}") is not None:
         return
@@ -283,7 +285,7 @@ async def _look_for(application: Application, fleet: Fleet, node: str, *, needed
 
 class _Shown:
     """
-    Shows the selected events, each once.
+    Shows the selected events. Each event is shown once.
 
     Attributes:
         count: The number of events shown.
@@ -312,11 +314,11 @@ class _Shown:
         self._seen: dict[object, None] = {}
 
     def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
-        """Show a message if it is selected and new. Without a verdict, only its own signature is checked."""
+        """Show a message if it is selected and new. If no verdict is given, only the message's own signature is checked."""
         try:
             heard = decode_agent_message(message)
         except ProtocolError:
-            return  # a message that breaks the protocol has no valid sender
+            return  # a message that violates the protocol has no valid sender
         if (self._nodes and heard.node not in self._nodes) or (self._run and heard.run != self._run):
             return
         if verdict is None and self._authors is not None:
@@ -337,7 +339,9 @@ class _Shown:
         self._terminal.flush()
 
     def _fits(self, heard: AgentMessage, kind: str) -> bool:
-        """Whether the condition is true for an event. An event for which it cannot be evaluated is omitted, with one note."""
+        """
+        Whether the condition is true for an event. If it cannot be evaluated, the event is omitted, and one note is printed.
+        """
         if self._condition is None:
             return True
         try:
@@ -352,7 +356,7 @@ class _Shown:
         number = getattr(heard.said, "number", 0)
         event_id = getattr(heard.said, "event_id", "")
         if not number and not event_id:
-            return True  # answers and progress are not stored, so there are no duplicates
+            return True  # answers and progress are not stored, so they have no duplicates
         key = (heard.run, heard.node, number) if number else event_id
         if key in self._seen:
             return False

@@ -1,4 +1,4 @@
-"""`ccmctl notify`: rules that report events of the fleet to people and other programs."""
+"""`ccmctl notify`: manage rules that report events in the fleet to people and other programs."""
 
 from __future__ import annotations
 

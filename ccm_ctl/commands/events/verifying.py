@@ -32,18 +32,18 @@ async def verify(
     application: Application, fleet: Fleet, node: str, targets: Sequence[str], since: datetime | None
 ) -> Exit:
     """
-    Read the events of nodes, and report the result for each node.
+    Read the events of nodes, verify them, and report the result for each node.
 
     Args:
         application: Shows the result.
         fleet: The bus.
-        node: Only this node; "": see `targets`.
-        targets: Selectors; without any, all nodes.
-        since: Only events stored since this time; None: all stored events.
+        node: The only node to verify; "" for the nodes of `targets`.
+        targets: Selectors of nodes. Without any, all nodes are verified.
+        since: The time since which the events were stored; None for all stored events.
 
     Raises:
         UsageError: These credentials do not contain the trusted signers.
-        NoTargetError: A target matches no node.
+        NoTargetError: A selector matches no node.
     """
     authors = await read_authors(fleet)
     if authors is None:

@@ -1,4 +1,4 @@
-"""`ccmctl init --security --server-name HOST`: a certificate authority for the fleet, and certificates for its servers."""
+"""`ccmctl init --security --server-name HOST`: create a certificate authority for the fleet, and certificates for its servers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ AT_A_NODE = "/etc/choria/ccm/ca.pem"
 
 
 def server_name_option() -> click.Option:
-    """`--server-name`: the names of the broker's servers, for their certificate."""
+    """Return the option `--server-name`: the names of the broker's servers, for their certificate."""
     text = "With --security: create certificates for a server with this name or address; repeatable."
     return click.Option(["--server-name"], multiple=True, metavar="HOST", help=text)
 
 
 def prepare_certificates(application: Application, folder: str, names: Sequence[str]) -> bool:
-    """Create certificates for servers with these names, and print what to do. Return whether the servers lack them."""
+    """Create certificates for servers with these names, and print the next steps. Return whether the servers still lack them."""
     certificates = Certificates(keys_folder(folder, application.environ))
     is_new = certificates.issue(names)
     if is_new:

@@ -1,4 +1,4 @@
-"""Keys and credentials: `init --security`, `node add|revoke`, `operator add|revoke`. They need the keys, but no broker."""
+"""Keys and credentials: `init --security`, `node add|revoke`, `operator add|revoke`. They need the keys, but not the broker."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from ccm_ctl.fleet.whole_file import create_file
 from ccm_ctl.render.record_types.administration import MadeLine
 
 PUSH_S = 10.0
-"""The longest wait for servers to apply accounts, in seconds. For a cluster, the wait ends after a second without an answer."""
+"""The maximum wait for servers to apply accounts, in seconds. In a cluster, the wait ends after a second without a reply."""
 
 BROKER_S = 3.0
-"""The longest wait for the broker when credentials are issued, in seconds. The broker is optional."""
+"""The maximum wait for the broker while credentials are issued, in seconds. The broker is optional."""
 
 ALL, FORMER_ALL = "all", "everybody"
-"""The scope of every node, and its name in earlier versions."""
+"""The scope for all nodes, and its name in earlier versions."""
 
 
 _EXPIRES = click.Option(
@@ -49,9 +49,9 @@ _EXPIRES = click.Option(
 
 def prepare_security(application: Application, folder: str) -> bool:
     """
-    Create the keys of a fleet if there are none. Return True if they existed, which means that the broker can be used.
+    Create the keys of a fleet if there are none. Return whether they already existed, so that the broker can be used.
 
-    If they existed and no credentials are given, those of the first operator are used.
+    If they existed and no credentials are given, the first operator's credentials are used.
     """
     keys = keys_in(application, folder)
     name = first_operator(application)
@@ -77,7 +77,7 @@ def prepare_security(application: Application, folder: str) -> bool:
 
 
 def _refresh(application: Application, keys: Keys) -> None:
-    """Update the servers' configuration to this version, and print what to do with it."""
+    """Update the servers' configuration file to this version, and print how to deploy it."""
     name = keys.configuration
     try:
         if keys.refresh():
@@ -93,7 +93,7 @@ def _refresh(application: Application, keys: Keys) -> None:
 
 
 def first_credentials(keys: Keys, name: str) -> Path:
-    """Create credentials of an operator with all permissions in the folder, and return the file."""
+    """Create credentials with all permissions for an operator in the folder, and return the file."""
     role = Role(
         apply=(EVERYWHERE,),
         exec=(EVERYWHERE,),
@@ -308,7 +308,7 @@ def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit
 
 
 def _note_joined(application: Application, keys: Keys, name: str) -> None:
-    """Record the key of a node that joined with a token, so that it can be revoked, and free its name."""
+    """Record the key of a node that joined with a token, so that it can be revoked, and release the node's name."""
 
     async def read(broker: Broker) -> None:
         records = JoinRecords(broker.fleet)
@@ -319,14 +319,14 @@ def _note_joined(application: Application, keys: Keys, name: str) -> None:
             keys.note_joined(name, found.key)
             await records.release(name, found.key)
         elif await records.has_left(found.key):
-            # the broker accepts a copy of the credentials until they expire
+            # until they expire, the broker would accept a copy of the credentials
             keys.note_joined(name, found.key)
 
     _ask_broker(application, keys, read)
 
 
 def _push(application: Application, keys: Keys, accounts: Collection[str]) -> list[str]:
-    """Have running servers apply accounts of the folder. Return the servers that did; none if they cannot be reached."""
+    """Make running servers apply accounts of the folder. Return the servers that applied them; [] if they cannot be reached."""
     from ccm_ctl.fleet.keys.system_account import push_accounts
 
     servers: list[str] = []
@@ -342,7 +342,7 @@ def _push(application: Application, keys: Keys, accounts: Collection[str]) -> li
 
 
 def publish_signers(application: Application, keys: Keys) -> None:
-    """Publish the signers list if the broker can be reached; otherwise print the command."""
+    """Publish the signers list if the broker can be reached. Otherwise print the command that publishes it."""
     if not keys.has_root or not keys.signers.exist():
         application.terminal.note(
             f"{keys.folder}: no root key, so nodes cannot verify signatures; "
@@ -363,9 +363,9 @@ def _ask_broker(
     application: Application, keys: Keys, work: Callable[[Broker], Coroutine[Any, Any, None]]
 ) -> bool:
     """
-    Do some work on the broker if it is reachable and permits it. Return whether it was done.
+    Run some work on the broker if the broker is reachable and permits it. Return whether it was done.
 
-    Keys can also be created without a broker. Without other credentials, those of the first operator are used.
+    Keys can also be created without a broker. If there are no other credentials, the first operator's credentials are used.
     """
 
     async def ask() -> Exit:
@@ -393,13 +393,13 @@ def _give(application: Application, made: Credentials) -> None:
 
 
 def still_certified(application: Application, folder: str, names: Sequence[str]) -> list[str]:
-    """Return the nodes whose credentials are valid according to the folder with the keys."""
+    """Return those nodes that have valid credentials according to the folder with the keys."""
     certified = keys_in(application, folder).certified("node")
     return [name for name in names if name in certified]
 
 
 def first_operator(application: Application) -> str:
-    """Return the name of the current user."""
+    """Return the current user's name, which is the name of the first operator."""
     reach, environ = application.reach, application.environ
     named = (reach.operator, environ.get("CCM_OPERATOR", ""), *logins(environ))
     return next(filter(is_name, named))

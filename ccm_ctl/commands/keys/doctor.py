@@ -1,4 +1,4 @@
-"""`ccmctl doctor`: report security and health problems of the fleet."""
+"""`ccmctl doctor`: report problems with the fleet's security and health."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FAILING = ("problem",)
 FAILING_STRICT = ("problem", "warning")
-"""The states that cause exit code 2 with `--strict`."""
+"""The check results that lead to exit code 2 with `--strict`."""
 
 
 @verb(

@@ -151,7 +151,7 @@ def init(
 
 
 async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:
-    """Create the audit streams in their own account. Return none, and print a note, if that is not possible here or yet."""
+    """Create the audit streams in their own account. If this is not possible here or yet, print a note and return []."""
     from ccm_ctl.fleet.keys.system_account import audit_connection
 
     keys = keys_in(application, folder)
@@ -179,7 +179,7 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
 
 
 def show_made(application: Application, made: list[LayoutChange]) -> None:
-    """Print the change of each stream and bucket."""
+    """Print the changes of the streams and buckets."""
     meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}
     rows: list[list[str | Cell]] = []
     for one in made:

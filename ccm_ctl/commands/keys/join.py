@@ -1,4 +1,4 @@
-"""`ccmctl join` and `ccmctl node accept`: answer nodes that join."""
+"""`ccmctl join` and `ccmctl node accept`: reply to nodes that request to join."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
 SHORTEST_S = 60
 LONGEST_S = 400 * 86_400
 NAME_LIMIT = 100
-"""The most characters that are shown of an untrusted name."""
+"""The maximum number of characters of an untrusted name that are shown."""
 
 
 @group("join", no_args_is_help=True, examples=["ccmctl join list", "ccmctl join serve"])

@@ -1,4 +1,4 @@
-"""The folder with the fleet's keys, which several commands need."""
+"""The folder with the fleet's keys. Several commands need it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def keys_option() -> click.Option:
-    """`--keys`: the folder with the fleet's keys."""
+    """Return the option `--keys`: the folder with the fleet's keys."""
     text = "Folder with the fleet's keys. [CCM_KEYS, or ~/.config/ccm/keys]"
     return click.Option(["--keys"], metavar="DIR", default="", help=text)
 
 
 def keys_in(application: Application, folder: str) -> Keys:
-    """Return the keys of the fleet in a folder."""
+    """Return the fleet's keys in a folder."""
     from ccm_ctl.fleet.keys.keys import Keys, keys_folder
 
     return Keys(keys_folder(folder, application.environ))

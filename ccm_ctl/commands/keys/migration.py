@@ -1,4 +1,4 @@
-"""`ccmctl init --security --migrate`: move from one account to several, without losing a stream or a node."""
+"""`ccmctl init --security --migrate`: move from one account to several without losing a stream or a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.keys.moving import Left
 
 _SHOWN = 20
-"""The most names that are listed; the others are counted."""
+"""The maximum number of names that are listed. The others are only counted."""
 
 
 def begin_migration(application: Application, folder: str, seconds: int) -> bool:
@@ -80,7 +80,7 @@ def _tell_begun(application: Application, keys: Keys, creds: Path, seconds: int)
 
 
 async def go_on_migrating(application: Application, folder: str, *, finish: bool) -> None:
-    """List the users that have not migrated. If none is left, or with `finish`, revoke the old credentials."""
+    """List the users that have not migrated. If there are none, or with `finish`, revoke the old credentials."""
     from ccm_ctl.fleet.keys.moving import connected_users, who_is_left
 
     keys = keys_in(application, folder)

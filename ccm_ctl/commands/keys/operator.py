@@ -1,4 +1,4 @@
-"""`ccmctl operator`: credentials of operators."""
+"""`ccmctl operator`: manage the credentials of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccmctl secret rotate`: bring a new value to nodes in waves, and remove the old value when no node uses it."""
+"""`ccmctl secret rotate`: deploy a new value to nodes in waves, and remove the old value when no node uses it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run_request import Launch
 
 START_WITHIN_S = 3600.0
-"""The time within which a node must start to converge after the request, in seconds. Later, it does not start."""
+"""The time in seconds within which a node must start to converge after the request. After that, it does not start."""
 
 NODES_SHOWN = 10
-"""The most nodes with an old value that are named."""
+"""The maximum number of nodes with an old value that are named."""
 
 
 class RotateOptions(Options, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def rotate(application: Application, given: RotateOptions) -> Exit:
 
 
 class _Job:
-    """One rotation of one secret."""
+    """A rotation of one secret."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Job:
         self._given = given
 
     async def start(self, value: Secret | None, command: str | None) -> Exit:
-        """Store a new value and bring it to the nodes. Nothing is stored if the rollout could not start."""
+        """Store a new value and deploy it to the nodes. Nothing is stored if the rollout cannot be started."""
         name, terminal = self._name, self._application.terminal
         nodes = [one.node for one in (await self._rotation.read(name)).nodes if one.revision]
         prepared = await self._prepare(nodes, 0) if nodes else None
@@ -161,7 +161,7 @@ class _Job:
         return await self._bring()
 
     async def resume(self, running: Recorded | None, sealing: SigningKey | None) -> Exit:
-        """Continue the open rollout, or start one for the remaining nodes."""
+        """Continue the open rollout. If there is none, start one for the remaining nodes."""
         if running is None:
             await self._rotation.seal_missing(self._name, sealing)
             return await self._bring()
@@ -173,11 +173,11 @@ class _Job:
             alongside=self._given.rollout.alongside,
         )
         is_over = await find_rotation(self._fleet, self._name) is None
-        # nodes that failed before the resume were not asked again
+        # nodes that failed before the resume did not receive another request
         return await self._bring() if is_over else await self._finish(code)
 
     async def _bring(self) -> Exit:
-        """Bring the newest revision to the nodes that may use an older one."""
+        """Deploy the newest revision to the nodes that may use an older one."""
         from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
         state = await self._rotation.settle(self._name)
@@ -263,13 +263,13 @@ def _only(found: TargetSet, nodes: list[str]) -> TargetSet:
 
 
 def _read_manifest(application: Application, path: str | None) -> Content | None:
-    """Read a manifest as a stored bundle, because another driver can only repeat a request whose manifest is stored."""
+    """Read a manifest as a stored bundle, because another driver can repeat a request only if its manifest is stored."""
     from ccm_ctl.fleet.content import as_bundle
 
     return as_bundle(read_checked(application, path)) if path else None
 
 
 def _sealing_key(application: Application, folder: str) -> SigningKey | None:
-    """Return the sealing key, or None if the folder does not contain it."""
+    """Return the sealing key; None if it is not in the folder."""
     found = FleetSealingKeys(keys_in(application, folder).folder)
     return found.sealing_key() if (found.folder / "sealing.seed").exists() else None

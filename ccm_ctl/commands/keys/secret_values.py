@@ -1,4 +1,4 @@
-"""Sources of the values of `ccmctl secret`. Arguments are not one: every user of this machine could read them."""
+"""Sources of values for `ccmctl secret`. Arguments are not a source, because every user of this host could read them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ccm_ctl.secret_sources.catalog import open_source
 from ccm_ctl.secret_sources.contract import ValueSource
 
 LIMIT_BYTES = SECRET_LIMIT_BYTES + 2
-"""The most bytes to read: the largest value with its line end, and one byte that shows that a value is larger."""
+"""The maximum number of bytes to read: the largest value with its line ending, and one byte that reveals a larger value."""
 
 
 def read_value(file: str | None) -> Secret:
     """
-    Read the value from a file, standard input, or a prompt.
+    Read the value from a file, from standard input or from a prompt.
 
     Raises:
         InputError: The value cannot be read, or is not text.
-        UsageError: The two values typed at the prompt differ.
+        UsageError: The two values that were typed at the prompt differ.
     """
     if file is None and sys.stdin.isatty():
         value = click.prompt("Value", hide_input=True, err=True)
@@ -50,7 +50,7 @@ def read_value(file: str | None) -> Secret:
 
 
 class GivenValue:
-    """A value that the operator passed to the command."""
+    """A value that was already read from a file, standard input or a prompt."""
 
     def __init__(self, value: Secret) -> None:
         self._value = value
@@ -67,7 +67,7 @@ def open_value(
     Return the source of the value: the store of `--from`, which is read later, or the value from `read_value`, which is read now.
 
     Raises:
-        InputError: The value cannot be read, or `--from` does not name a store.
+        InputError: The value cannot be read, or `--from` does not specify a store.
     """
     if source is not None and file is not None:
         raise UsageError("--from and --file are two values; give one of them")
@@ -80,14 +80,14 @@ def open_value(
 
 async def make_value(command: str) -> Secret:
     """
-    Return the value that a program prints, without its last newline. It is read from a pipe. Standard error is discarded.
+    Run a program, and return the value that it prints, without its last newline. Its standard error is discarded.
 
     Args:
-        command: Program and arguments, quoted as in a shell. No shell runs, so nothing is expanded.
+        command: The program and its arguments, quoted as in a shell. There is no shell, so nothing is expanded.
 
     Raises:
         UsageError: The quoting is not valid.
-        InputError: The program cannot be started or failed, or its output is too long or not text.
+        InputError: The program cannot be started or fails, or its output is too long or is not text.
     """
     try:
         words = shlex.split(command)
@@ -115,10 +115,10 @@ async def make_value(command: str) -> Secret:
             await process.wait()
     finally:
         if process.returncode is None:
-            # the process group also contains the children of the program
+            # kill the process group, because it also contains the program's children
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # asyncio also waits for the end of the pipe
+            # `wait` also waits for the end of the pipe, so read it to its end
             while await process.stdout.read(LIMIT_BYTES):
                 pass
             await process.wait()

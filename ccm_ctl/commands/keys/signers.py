@@ -1,4 +1,4 @@
-"""`ccmctl signers`: manage the operators whose signatures nodes obey."""
+"""`ccmctl signers`: manage the operators whose signatures nodes accept."""
 
 from __future__ import annotations
 
@@ -164,16 +164,16 @@ for _command in (_list, _publish, _renew, _max_age, _allow_unsigned):
 
 
 def signers_in(application: Application, folder: str) -> Signers:
-    """Return the signers list in the folder with the fleet's keys."""
+    """Return the signers list from the folder with the fleet's keys."""
     return keys_in(application, folder).signers
 
 
 async def publish_list(broker: Broker, found: Signers) -> bool:
     """
-    Publish the list, unless it is already published. Return whether it was new.
+    Publish the list unless it is already published. Return whether it was published now.
 
     Raises:
-        ProtocolError: A newer list is published, or a list that another root key has signed.
+        ProtocolError: A newer list is published, or the published list is signed by another root key.
     """
     assert broker.connection is not None
     trust, listed = found.trust(), found.read()
@@ -194,7 +194,9 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
 
 
 async def _renew_published(broker: Broker, revision: int = 0) -> None:
-    """Confirm the published list. Only warn if the broker has older data than before, because the list is published."""
+    """
+    Confirm the published list. If the broker has older data than before, only print a warning, because the list is published.
+    """
     assert broker.connection is not None
     try:
         await renew(broker.fleet, broker.connection, at_least=revision)

@@ -1,4 +1,4 @@
-"""`ccmctl token`: manage the tokens with which nodes join the fleet."""
+"""`ccmctl token`: manage the tokens that let nodes join the fleet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AGENT_UNIT = "ccm-agent"
 USES_LIMIT = 5_000
 DEFAULT_EXPIRY = "1h"
 EPHEMERAL_S = 300, 30 * 86_400
-"""The limits of `--ephemeral`, in seconds. Less could pass while nodes return to a restarted broker."""
+"""The limits of `--ephemeral` in seconds. A shorter time could pass while nodes reconnect to a restarted broker."""
 
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,100}")
 _ROLE = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
@@ -152,7 +152,7 @@ def _make(
     expires: int,
     networks: tuple[str, ...],
 ) -> tuple[JoinToken, str]:
-    """Return a token and its public key. Blocking."""
+    """Create a token, and return it with its public key. Blocking."""
     if fleet.trust is None:
         raise InputError(
             "these credentials name no root key, so a node could not verify its fleet; use credentials of "

@@ -1,7 +1,7 @@
 """
-Diagnose a node: the main reason for its state in one sentence, and the commands to run next.
+Diagnose a node: explain its state in one sentence with the main reason, and list the commands to run next.
 
-`fleet.nodes.node_condition` determines the state. This module explains it, without I/O.
+`fleet.nodes.node_condition` determines the state. This module only explains it and does no I/O.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ UNIT = "ccm-agent"
 """The name of the agent's service in the packages."""
 
 HEADLINE_ERROR = 160
-"""The most characters of an error in the headline."""
+"""The maximum number of characters of an error in the headline."""
 
 
 class Next(Struct, frozen=True):
-    """A command to run, and its purpose. `where` is the machine to run it on; "" is this one."""
+    """A command to run, and its purpose. `where` is the machine on which to run it; "" is this machine."""
 
     command: str
     purpose: str
@@ -40,11 +40,11 @@ class Reason(Struct, frozen=True, kw_only=True):
     The reason for the state of a node.
 
     Attributes:
-        sentence: A sentence for people, which starts with the node's name.
+        sentence: A sentence for people that starts with the node's name.
         state, meaning: The state of the node and its color. `explain` sets both.
         next: Commands to run, the most useful first.
         failed: The failed resources, if they are the reason.
-        run: The run of the reason; "" for none.
+        run: The run that is the reason; "" if there is none.
     """
 
     sentence: str
@@ -64,7 +64,7 @@ def explain(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
-    """Add the command that ends the current run, which may hang, if the reason does not concern it."""
+    """Add the command that kills the current run, which may hang, unless the reason already concerns that run."""
     run = evidence.status.run
     if not is_id(run) or reason.run == run:
         return reason
@@ -73,13 +73,13 @@ def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
 
 
 def is_duplicate(evidence: Evidence) -> bool:
-    """Whether two agents use the identity, according to the last report."""
+    """Whether two agents use the same identity, according to the node's last report."""
     record = evidence.node.record
     return record is not None and record.conflict.startswith(DUPLICATE_IDENTITY)
 
 
 def went(evidence: Evidence) -> AgentEvent | None:
-    """Return the event of the agent's stop; None if it has started since, or never sent one."""
+    """Return the event of the agent's shutdown; None if the agent has started since then or sent no such event."""
     goodbye, hello = evidence.told.get("shutdown"), evidence.told.get("startup")
     if goodbye is None or (hello is not None and hello.timestamp > goodbye.timestamp):
         return None
@@ -88,9 +88,9 @@ def went(evidence: Evidence) -> AgentEvent | None:
 
 def open_refusal(evidence: Evidence) -> AgentEvent | None:
     """
-    Return the last document that the node refused; None if the node has accepted a newer one since.
+    Return the last refusal of a document by the node; None if the node has since accepted a newer document.
 
-    A newer document is accepted if the node has converged on the one that is stored now, or uses the facts that are assigned now.
+    The node has accepted a newer one if it has converged on the stored assignment, or uses the currently assigned facts.
     """
     refused = evidence.told.get("refused")
     if refused is None:
@@ -107,7 +107,7 @@ def open_refusal(evidence: Evidence) -> AgentEvent | None:
 
 
 def format_disabled(disabled: Disabled, now: datetime) -> str:
-    """Return `2 h ago by ann until …: why`."""
+    """Format the state of a disabled node: `2 h ago by ann until …: why`."""
     until = f" until {clock(disabled.until)}" if disabled.until else " until an operator enables it"
     if disabled.until:
         until += f" ({format_due(disabled.until, now)})"
@@ -116,7 +116,7 @@ def format_disabled(disabled: Disabled, now: datetime) -> str:
 
 
 def format_due(moment: datetime, now: datetime) -> str:
-    """Return `in 12 min`, or `due` if the time has passed."""
+    """Format a time in the future: `in 12 min`, or `due` if the time has passed."""
     seconds = (moment - now).total_seconds()
     return f"in {span(seconds)}" if seconds >= 1 else "due"
 
@@ -209,7 +209,7 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
         said = reason or (summary.reason if summary else "") or "its reason is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
     looking = Next(f"ccmctl events --no-follow -n {name} -r {short_id(run)}", "all that it did in that run")
-    # a suggested shell command must not contain untrusted text of a node
+    # a suggested shell command must not contain untrusted text from a node
     is_run = is_id(run)
     return Reason(
         sentence=ended(f"{name} has failed{since}: {one_line(why)}"),
@@ -220,16 +220,16 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
 
 
 def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
-    """Return the command that repeats a failed run, which depends on the origin of the run."""
+    """Return the command that repeats a failed run. It depends on the origin of the run."""
     start = evidence.starts.get(run)
     cause = start.cause if start is not None else ""
     if run in evidence.recorded:
-        cause = "request"  # also if the start of the run is no longer in the stream
+        cause = "request"  # even if the start of the run is no longer in the stream
     elif start is None and not any(judged.run == run for judged in evidence.judged.values()):
-        # the cause is not known, and `run-now` does not run a schedule
+        # the cause is unknown, and `run-now` does not run schedules
         return (Next(f"ccmctl history {evidence.node.name}", "what it did before and after"),)
     if cause == "request":
-        # agents do not repeat requests, and `run-now` applies assignments and configured manifests
+        # agents do not repeat requests; `run-now` only applies assignments and configured manifests
         again = "what was requested; send it again when the cause is fixed"
         return (Next(f"ccmctl run show {short_id(run)}", again),) if is_id(run) else ()
     if cause == "schedule":
@@ -318,7 +318,7 @@ def _silent(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _disk(evidence: Evidence, _now: datetime) -> Reason:
-    """Explain a state folder that cannot be written: a kill would lose events, and runs cannot be undone."""
+    """Explain that the state folder cannot be written. A kill would lose events, and runs cannot be undone."""
     trouble = evidence.status.spool.trouble
     name = evidence.node.name
     return Reason(
@@ -356,7 +356,7 @@ def _running(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _behind(evidence: Evidence) -> str:
-    """Return the work that waits for the end of the current run; "" for nothing."""
+    """Return the name of the work that waits for the end of the current run; "" if there is none."""
     status = evidence.status
     for name, judged in evidence.judged.items():
         if judged.is_on_its_way and name != status.name:
@@ -395,7 +395,7 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _refresh_pending(evidence: Evidence, _now: datetime) -> Reason:
-    """Explain a resource that changed while its subscriber has not been refreshed and still uses the old state."""
+    """Explain that a resource has changed, but its subscriber has not been refreshed and still uses the old state."""
     record = evidence.node.record
     assert record is not None
     name, pending = evidence.node.name, record.refresh_pending
@@ -457,7 +457,7 @@ def _when(moment: datetime, now: datetime) -> str:
 
 
 def _first(errors: Sequence[str]) -> str:
-    """Return the first line of the first error, shortened for the headline. The rest is printed below it."""
+    """Return the first line of the first error, shortened for the headline. All errors are printed below the headline."""
     line = one_line(next(iter(errors), "").partition("\n")[0])
     return shortened(line, HEADLINE_ERROR)
 

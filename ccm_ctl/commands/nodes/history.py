@@ -83,7 +83,7 @@ def _show(terminal: Terminal, node: str, entry: PastSession | PastAgentEvent) ->
 
 
 def format_session_starter(session: PastSession) -> str:
-    """Return the starter of a session: `anna`, `schedule nightly`, `assignment web (interval)`, `the node`."""
+    """Describe the starter of a session: `anna`, `schedule nightly`, `assignment web (interval)` or `the node`."""
     if session.start is None:
         return "unknown"
     cause = find_cause(session.start)

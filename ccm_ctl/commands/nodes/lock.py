@@ -1,4 +1,4 @@
-"""`ccmctl lock`: pause changes of resources, or of a whole node, for a time."""
+"""`ccmctl lock`: pause changes to resources, or to a whole node, for a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.record_types.nodes import LockLine
 
 LIST = "list"
-"""Given instead of a node, it lists the locks."""
+"""The word that lists the locks if it is given instead of a node."""
 
 
 class UnlockOptions(Options, frozen=True, kw_only=True):
@@ -43,7 +43,8 @@ class UnlockOptions(Options, frozen=True, kw_only=True):
 
     def spec(self) -> TargetSpec:
         """
-        Return the selected nodes. Node name and selector must both match, so that the scopes of the operator's role apply.
+        Return the selected nodes. The node's name and the selector must both match, so that the scopes of the operator's role
+        apply.
 
         Raises:
             UsageError: No node is selected.
@@ -127,10 +128,10 @@ def lock(application: Application, given: LockOptions) -> Exit:
 
 def check_references(resources: tuple[str, ...]) -> None:
     """
-    Refuse texts that are not `type#name`.
+    Refuse texts that are not in the form `type#name`.
 
     Raises:
-        UsageError: A text is not a resource; the message contains the first one.
+        UsageError: A text is not a resource. The message contains the first such text.
     """
     for one in resources:
         if parse_reference(one) is None:
@@ -142,7 +143,7 @@ def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
     Refuse nodes whose agents do not support locks of resources.
 
     Raises:
-        UsageError: With their names.
+        UsageError: Some agents are too old. The message contains the names of their nodes.
     """
     require_agents(
         inventory,
@@ -153,7 +154,7 @@ def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
 
 
 async def _list(application: Application, fleet: Fleet) -> Exit:
-    """Show the locks by node."""
+    """List the locks by node."""
     rows = []
     for name, resource, one in find_locks(await read_inventory(fleet), fleet.clock.now()):
         application.terminal.record(

@@ -1,4 +1,4 @@
-"""Shared parts of `disable`, `enable` and `run-now`: their options, and the display of the nodes' answers."""
+"""Functions that `disable`, `enable` and `run-now` share: their options, and the display of the nodes' replies."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ async def command_nodes(
     describe: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None,
 ) -> Exit:
     """
-    Disable or enable the selected nodes, and show their answers.
+    Disable or enable the selected nodes, and show their replies.
 
     Args:
-        application: Shows the answers.
+        application: Shows the replies.
         fleet: The bus.
-        protocol: NODE_DISABLE or NODE_ENABLE.
+        protocol: Either NODE_DISABLE or NODE_ENABLE.
         spec: The nodes.
         why: The operator's reason.
-        yes: The operator confirmed on the command line.
-        verb: "disable" or "enable".
-        done: The state of a node that did so, such as "disabled".
-        until: The time when disabled nodes are enabled again, or locks end.
-        lock: The locks to set or to end, instead of the whole node.
-        check: Refuses nodes that do not support the request, before anything is sent.
-        describe: Returns the state of a node and its reason from the body of the answer; None: the state is `done`.
+        yes: Whether the operator confirmed the change on the command line.
+        verb: The action: "disable" or "enable".
+        done: The state of a node after the action, such as "disabled".
+        until: The time when disabled nodes are enabled again, or when locks end.
+        lock: The resource locks to set or to end; the whole node if None.
+        check: Called before the request is sent. Refuses nodes that do not support it.
+        describe: Returns the state of a node and the reason from the body of its reply. If None, the state is `done`.
     """
     inventory, resolved = await resolve(fleet, spec)
     if check is not None:

@@ -63,7 +63,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
         if not await _agreed(application, held, fleet.clock.now(), "Remove", yes=yes):
             return Exit.COULD_NOT_RUN
         for one in held:
-            # remove what needs more rights first: without them, the node stays visible
+            # first remove the objects that need more permissions: if that fails, the node stays visible
             for standing in one.own:
                 await remove_assignment(fleet, standing)
             if one.node.assigned:
@@ -150,7 +150,7 @@ async def _agreed(
 
 
 def _format_removal(one: Holding, now: datetime, *, whole: bool) -> str:
-    """Describe what will be removed."""
+    """Describe the data that will be removed."""
     node, record = one.node, one.node.record
     run = f", last run {record.last_state} {ago(record.last_time, now)}" if record and record.last_run else ""
     parts = [f"{node.name}: {node.state}{run}"]

@@ -64,7 +64,7 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
 
 
 class _Counts(Struct):
-    """The numbers in the line below the list."""
+    """The numbers for the line below the list."""
 
     nodes: int = 0
     absent: int = 0
@@ -75,7 +75,7 @@ class _Counts(Struct):
     unverified: int = 0
 
     def take(self, part: Sequence[ListedNode]) -> None:
-        """Add nodes to the numbers."""
+        """Add some nodes to the numbers."""
         for one in part:
             node = one.node
             self.nodes += 1
@@ -129,7 +129,7 @@ nodes.add_command(remove_nodes)
 
 
 def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
-    """Return a node for programs."""
+    """Return a node as record fields."""
     record = node.record
     return {
         "node": node.name,
@@ -156,7 +156,7 @@ def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
 
 
 def as_agents(twins: Sequence[DuplicateIdentity]) -> list[OneOfSeveral]:
-    """Return the agents of one identity, for programs."""
+    """Return the agents that share one identity, as record fields."""
     return [OneOfSeveral(machine=twin.machine, started=twin.started) for twin in twins]
 
 
@@ -173,7 +173,7 @@ def is_disputed(node: Node) -> bool:
 
 
 def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
-    """Return the note about a node. It distinguishes two agents with one identity by machine and start time."""
+    """Return the note about a node. If two agents share its identity, the note contains their machines and start times."""
     notes = []
     if node.record and node.record.conflict:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
@@ -215,7 +215,7 @@ def _row(
 
 
 def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield facts by dotted path, as in --targets."""
+    """Yield facts by dotted path, in the form that `--targets` uses."""
     for key, value in facts.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, f"{prefix}{key}.")

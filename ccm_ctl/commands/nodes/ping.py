@@ -1,4 +1,4 @@
-"""`ccmctl ping`: check which agents answer, and how fast."""
+"""`ccmctl ping`: check which agents reply, and how fast."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ping(application: Application, given: TargetOptions) -> Exit:
 
 
 def _tell(terminal: Terminal, reply: Reply) -> None:
-    """Print the record of an answer as it arrives."""
+    """Print the record of a reply when it arrives."""
     answer = reply.answer
     terminal.record(
         ReplyLine,

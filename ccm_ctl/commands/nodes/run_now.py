@@ -1,4 +1,4 @@
-"""`ccmctl run-now`: have nodes converge now instead of at their next interval."""
+"""`ccmctl run-now`: make nodes converge now instead of at their next interval."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run_now(application: Application, given: RunNowOptions) -> Exit:
 
 
 class _View:
-    """Progress while nodes converge: a line for each failure, and a live line with the number of ended nodes."""
+    """Shows progress while nodes converge: a line for each failure, and a live line with the number of finished nodes."""
 
     def __init__(self, application: Application, total: int) -> None:
         self._terminal = application.terminal
@@ -127,7 +127,7 @@ def _row(one: NodeConvergence) -> list[str | Cell]:
 
 
 def _what(one: NodeConvergence) -> str:
-    """Return the result of each manifest and assignment, failures first."""
+    """Describe the result of each manifest and assignment, failures first."""
     if one.reason:
         return one_line(one.reason)
     ordered = sorted(one.results, key=lambda result: result.state in _WELL)

@@ -1,4 +1,4 @@
-"""The history of one node as text: each session with its changes, and a table of the states of resources."""
+"""Format the history of one node: each session with its changes, and a table of the states of resources."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.nodes.node_past import PastAgentEvent, PastSession
 
 RESOURCES_SHOWN = 20
-"""The most resources that are named for one session. `--json` has all of them."""
+"""The maximum number of resources that are named for one session. `--json` contains all of them."""
 
 _STATES = {"failed": "bad", "stopped": "bad", "changed": "change", "running": "change", "stable": "good"}
 
 
 def draw_session(session: PastSession, starter: str, style: Style) -> str:
     """
-    Return a line for a session, and below it a line for each changed or failed resource.
+    Return a line for a session, followed by a line for each changed or failed resource.
 
     Args:
         session: The session.
-        starter: The starter of the session, in words.
+        starter: A description of the session's starter.
         style: Width and color.
     """
     summary = session.summary

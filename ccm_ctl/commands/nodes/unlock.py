@@ -1,4 +1,4 @@
-"""`ccmctl unlock`: end locks before their time."""
+"""`ccmctl unlock`: end locks before they expire."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def unlock(application: Application, given: UnlockOptions) -> Exit:
 
 
 def _describe(body: Mapping[str, Any], resources: tuple[str, ...]) -> tuple[str, str]:
-    """Return the state of a node that unlocked resources, and which were not locked. The answer is untrusted."""
+    """Return the state of a node after unlocking, and the resources that were not locked. The reply is untrusted."""
     released = body.get("unlocked")
     if not resources or not isinstance(released, list):
         return "unlocked", ""

@@ -58,19 +58,19 @@ from ccm_ctl.render.record_types.why import WhyLine
 from ccm_ctl.render.why import Fact, SuggestedCommand, screen
 
 DIGEST_SHOWN = 12
-"""The most characters of a digest that are shown. `--json` has all of them."""
+"""The maximum number of characters of a digest that are shown. `--json` contains all of them."""
 
 ASSIGNMENTS_SHOWN = 5
-"""The most assignments on the screen, those with problems first."""
+"""The maximum number of assignments on the screen. Those with problems are first."""
 
 REFRESHES_SHOWN = 5
-"""The most pending refreshes on the screen."""
+"""The maximum number of pending refreshes on the screen."""
 
 UNDOS_SHOWN = 5
-"""The most unfinished undos on the screen."""
+"""The maximum number of unfinished undos on the screen."""
 
 FAILED_SHOWN = 3
-"""The most failed resources after the first one; the others are counted."""
+"""The maximum number of failed resources after the first one. The others are only counted."""
 
 
 @verb(
@@ -98,14 +98,14 @@ def why(application: Application, name: str) -> Exit:
 
 
 def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) -> str:
-    """Return the whole screen for people."""
+    """Return the whole screen as text for people."""
     output = reason.failed[0].output if reason.failed else ""
     steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
     return screen(reason.sentence, reason.meaning, list(_facts(evidence, reason, now)), output, steps, style)
 
 
 def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
-    """Return the whole record for programs."""
+    """Return the whole record as fields."""
     from ccm_ctl.commands.nodes.nodes import node_fields
 
     reason = explain(evidence, now)
@@ -134,7 +134,7 @@ def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
 
 
 def _rollout_record(one: NodeRollout) -> dict[str, Any]:
-    """Return an open rollout of the node for programs."""
+    """Return an open rollout of the node as a record field."""
     return {
         "run": one.state.run,
         "action": one.record.action,
@@ -147,7 +147,7 @@ def _rollout_record(one: NodeRollout) -> dict[str, Any]:
 
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
-    """Return the details, the most useful first."""
+    """Yield the details, the most useful first."""
     record = evidence.node.record
     if evidence.node.unverified:
         yield Fact("unverified", one_line(evidence.node.unverified_note), "bad")
@@ -207,7 +207,7 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 
 def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
-    """Return `base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
+    """Format an assignment: `base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
     since = lasting(judged.since, now)
     mode = " (plan)" if standing.assignment.mode == "plan" else ""
     words = f"{name} {standing.revision} of {format_scope(standing.assignment.scope)}{mode}: {judged.state}{since}"
@@ -223,7 +223,7 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
 
 
 def _format_rollout(one: NodeRollout) -> str:
-    """Return `3MVT (apply work by op1) is paused: 1 node failed; it has not asked this node`."""
+    """Format a rollout: `3MVT (apply work by op1) is paused: 1 node failed; it has not asked this node`."""
     record, state = one.record, one.state
     what = f"{short_id(state.run)} ({record.action} {record.name} by {record.requester})"
     is_paused = state.phase is Phase.PAUSED
@@ -235,7 +235,7 @@ def _format_rollout(one: NodeRollout) -> str:
 
 
 def _format_slot(slot: NodeSlot, node: str) -> str:
-    """Return `pg, kept after exec#restart failed; web1 and web4 wait for it; …`, or `waits for pg, which web2 holds`."""
+    """Format a slot: `pg, kept after exec#restart failed; web1 and web4 wait for it; …`, or `waits for pg, which web2 holds`."""
     if slot.position:
         held = (
             f", which {fold_names(slot.holders)} {'holds' if len(slot.holders) == 1 else 'hold'}"
@@ -253,7 +253,7 @@ def _format_slot(slot: NodeSlot, node: str) -> str:
 
 
 def _format_manifest(own: LocalManifest, now: datetime) -> str:
-    """Describe a manifest of the node's configuration, as its agent reports it."""
+    """Describe a manifest from the node's configuration, according to the agent's report."""
     words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name
     if own.next is not None:
         words += f"; next attempt {format_due(own.next, now)}"
@@ -261,7 +261,7 @@ def _format_manifest(own: LocalManifest, now: datetime) -> str:
 
 
 def _last_run(evidence: Evidence, now: datetime) -> str:
-    """Describe the newest finished run: its time, name and result."""
+    """Describe the newest finished run: its time, its name and its result."""
     record = evidence.node.record
     if record is None or not record.last_run:
         return "none yet" if record is not None else ""
@@ -279,7 +279,7 @@ def _format_summary(summary: SessionSummary) -> str:
         "unknown until applied": summary.unknown_count,
     }
     numbers = counted(counts)
-    # the duration of a run that ended before its first resource is not useful
+    # if a run ended before its first resource, its duration is not useful
     how = (
         f"{numbers} in {span(summary.total_duration / 1e9)}" if numbers else summary.reason or "no resources"
     )
@@ -291,7 +291,7 @@ def _format_summary(summary: SessionSummary) -> str:
 
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
-    """Return details about the presence and the answer of the agent."""
+    """Yield details about the agent's presence and its reply."""
     presence, status = evidence.node.presence, evidence.status
     if presence is None:
         return
