@@ -32,7 +32,7 @@ class HostEndLine(HostLine, frozen=True, kw_only=True, tag="end", omit_defaults=
 
 
 class HostErrorLine(HostLine, frozen=True, kw_only=True, tag="error", omit_defaults=True):
-    """The command could not run, or it stopped early."""
+    """The command could not run, or stopped early."""
 
     code: Annotated[str, Meta(description="The error code.")]
     message: Annotated[str, Meta(description="The error, as a sentence.")]

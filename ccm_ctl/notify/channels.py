@@ -31,7 +31,7 @@ EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
 
 
 class DeliveryError(CcmError):
-    """A notification was not delivered. Delivery will be retried."""
+    """A notification was not delivered; it will be retried."""
 
     code = "not_delivered"
 
