@@ -3,16 +3,16 @@ The chain of a node's events: the header of an event contains the digest of the 
 
 Each stored event of a node carries `Ccm-Chain: <chain>.<number>.<previous>.<before>`:
 
-    chain      random id of the chain, 16 characters; a node that lost its state begins another chain
+    chain      random id of the chain, 16 characters; a node that lost its state starts a new chain
     number     position in the chain, from 1, without gaps
-    previous   link of the event before it in the chain. In the first event: `-`, or `<chain>~<number>~<link>`, the last place
-               that the node remembers of its earlier chain
+    previous   link of the event before it in the chain. In the first event: `-`, or `<chain>~<number>~<link>`, the last known
+               position in the node's earlier chain
     before     link of the event before it in the same run; `-` when it is the first of its run, or belongs to no run
 
 The link of an event is 24 bytes of a SHA-256 over its subject, this header and the SHA-256 of its body. So an event with an
 authentic header authenticates every event before it. The node signs the summaries of runs and the events about itself, and the
-signature covers the header (`bus.signatures.signing`, detail `c`). `before` lets a reader check one run without the events
-between.
+signature covers the header (`bus.signatures.signing`, detail `c`). With `before`, a reader can check one run without the other
+events in between.
 
 24 bytes: finding a second event for a given link takes 2^192 attempts, and finding any two events with one link takes 2^96.
 """
@@ -71,7 +71,7 @@ class ChainPosition(Struct, frozen=True, kw_only=True):
 
 
 class Anchor(Struct, frozen=True, kw_only=True):
-    """The last place that a node remembers of an earlier chain."""
+    """The last known position in an earlier chain."""
 
     chain: str
     number: int
@@ -116,7 +116,7 @@ def anchor_text(chain: str, number: int, link: str) -> str:
 
 
 def anchor_of(place: ChainPosition) -> Anchor | None:
-    """Return the position in an earlier chain that the first event of a chain names; None if it names none."""
+    """Return the position in an earlier chain, as stored in the first event of a chain; None if there is none."""
     return read_anchor(place.previous)
 
 

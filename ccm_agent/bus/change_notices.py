@@ -1,8 +1,8 @@
 """
-Notices of changed keys, limited in rate: each notice costs the agent one read.
+Limit the rate of notices about changed keys, because each notice costs the agent one read.
 
 A user who may read a bucket can make the broker send a stored message to the subject of a notice, again and again. Its headers
-are genuine. It differs from a notice only in that its revision is not new.
+are genuine, and only its old revision distinguishes it from a notice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from ccm_agent.bus.streams import parse_sequence
 
 PAUSE_S = 5.0
-"""Pause between two notices of a key without a new revision. Such notices matter: a recreated bucket starts at revision 1."""
+"""The pause between notices of a key without a new revision. They are not dropped: a recreated bucket restarts at revision 1."""
 
 KEYS_LIMIT = 10_000
 """The number of keys of one subscription that are remembered. The oldest key is forgotten first."""

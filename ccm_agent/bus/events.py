@@ -1,8 +1,8 @@
 """
 Events: agents publish them to a stream and wait for the acknowledgement; readers receive them live and read missed ones later.
 
-How the spool handles errors of `publish`: after BusUnavailableError it retries soon; BusDeniedError and BusSetupError need an
-operator, so it retries slowly; ProtocolError is permanent. The message id is the same in each attempt.
+The spool handles errors of `publish` as follows. After BusUnavailableError, it retries soon. BusDeniedError and BusSetupError
+require an operator, so it retries slowly. ProtocolError is permanent. The message id is the same in each attempt.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@ Buckets: keys and values, read by direct get and watched by notifications.
 
 A key with an empty value is absent, whether it was deleted, expired or written empty.
 
-An entry that was copied instead of written is never returned. Such a copy is the reply to a direct get whose reply subject was
-that of the key: an old revision, or the value of another key. A reader of one key gets an error and keeps its last value; a list
-of keys omits the copy.
+Copies are never returned. A client can set the subject of a key as the reply subject of a direct get. The broker then stores
+the reply under this key: an old revision, or the value of another key. A reader of one key gets an error and keeps its last
+value. A list of keys omits the copy.
 
-Nothing in this module creates a consumer. A watcher reads all keys, then each key that a notification names, and all keys
-again after the connection was lost.
+This module creates no consumers. A watcher reads all keys, and then each key that is named in a notification. After a lost
+connection, it reads all keys again.
 """
 
 from __future__ import annotations

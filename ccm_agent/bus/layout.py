@@ -55,7 +55,7 @@ REGISTRATION = "REGISTRATION"
 
 NOTIFYING = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
 """
-Buckets and object stores with changes that are announced to agents. Do not enable republish for buckets that nodes write to.
+Buckets and object stores whose changes are announced to agents. Do not enable republish for buckets that nodes write to.
 """
 
 READS_VERSION = (2, 11, 0)
@@ -74,14 +74,14 @@ SECURE_REGISTRATION_BYTES = 8 << 10
 EVENT_BYTES = 80 << 10
 """An event of 64 KiB with its headers."""
 RUNS_BYTES = 128 * _MIB
-"""The records of about ten thousand runs. Every operator can write them, and the oldest are removed first."""
+"""Space for the records of about ten thousand runs. Every operator can write them, and the oldest are removed first."""
 SLOT_BYTES = 4 << 10
-"""An entry names a resource and a run."""
+"""An entry contains the names of a resource and a run."""
 SLOTS_BYTES = 64 * _MIB
 """Space for sixteen thousand of the largest entries."""
 TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
-"""A list of two thousand operators."""
+"""Space for a list of two thousand operators."""
 JOIN_BYTES = 256 << 10
 """The maximum size of the list of nodes that have used one token."""
 _TRIES = 5
@@ -96,7 +96,7 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         replicas: Copies of each stream; 0 means three if the cluster has three servers, otherwise one.
-        history: The number of revisions kept of facts, data and assignments.
+        history: The number of revisions to keep of facts, data and assignments.
         events_age_s, events_bytes: Age and size limits of events; the oldest are removed first.
         duplicate_window_s: How long the broker recognizes an event by its id; the ids are kept in memory.
         runs_age_s: How long the record of a run is kept.
@@ -199,7 +199,7 @@ def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
     Return the configuration of a bucket.
 
     Rollup is off: one message with `Nats-Rollup: all` would erase every key, and permission to write one key includes permission
-    to send it. Removing a key needs no rollup.
+    to send it. Removing a key does not require rollup.
     """
     fields: dict[str, Any] = {
         "max_msgs_per_subject": history,
@@ -328,7 +328,7 @@ async def make(connection: Connection, layout: LayoutOptions | None = None) -> l
     Create or update all streams, buckets and object stores, and return the changes in that order.
 
     Raises:
-        BusSetupError: The server is too old, has no JetStream, or has not enough storage. Streams created before the error
+        BusSetupError: The server is too old, has no JetStream, or does not have enough storage. Streams created before the error
             remain.
         BusDeniedError: The credentials do not allow creating streams.
     """

@@ -1,8 +1,9 @@
 """
 Read a stream that does not allow direct gets, by requests to its leader.
 
-The project's own streams allow direct gets. A bucket or stream that another program created may not allow them, such as the one
-of Choria CCM's `registration init`, and old buckets. Each request returns one message, so this is slower than a direct get.
+The project's own streams allow direct gets. Buckets and streams of other programs may not allow them, such as the stream that
+Choria CCM's `registration init` creates. Old buckets may not allow them either. Each request returns one message, so this is
+slower than a direct get.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ async def read_from_leader(
     connection: Connection, stream: str, question: Mapping[str, Any], cause: NoRespondersError
 ) -> LeaderPage:
     """
-    Read from the stream's leader the messages that a direct get requested without a reply.
+    Read messages from the stream's leader, after a direct get for them got no reply.
 
     Args:
         connection: The connection to the broker.

@@ -2,10 +2,10 @@
 Documents that only one node may read: the documents in CCM_DATA with the key `node/NAME` or a key that begins with `node/NAME/`.
 
 CCM_DATA contains an index entry under the document's key. CCM_NODE_DATA contains the document: the bytes and the signature that
-would otherwise be in CCM_DATA. So revisions, pins, notifications, numbers and deletions are those of CCM_DATA, which every node
-reads. In CCM_NODE_DATA, the broker allows a node to read only the keys below its own name (`bus.access.permissions`). Such a
-read names the key in its subject and returns the newest message. Therefore each needed revision of a document has a key of its
-own, called a slot, and the index entry names slot and revision. See ADR 83.
+would otherwise be in CCM_DATA. Revisions, pins, notifications, numbers and deletions are still those of CCM_DATA, which every
+node reads. In CCM_NODE_DATA, the broker allows a node to read only the keys below its own name (`bus.access.permissions`). Such
+a read has the key in its subject and returns only the newest message. Each revision that is still needed therefore has its own
+key, called a slot. The index entry contains the slot and its revision. See ADR 83.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def place_before(history: Sequence[KeyValueEntry], revision: int) -> TextPlace |
 
 class NodeData(ForwardingReader):
     """
-    CCM_DATA, which returns the document instead of an index entry if one key is read; see `KeyValue`.
+    CCM_DATA, in which reading the key of an index entry returns its document; see `KeyValue`.
 
     A notification about another node's document shows only that it has changed, and when.
     """
@@ -167,7 +167,7 @@ class NodeData(ForwardingReader):
 
 async def can_read_own(connection: Connection, node: str) -> bool | None:
     """
-    Return whether the broker allows a node to read documents stored for it alone; None if that cannot be determined now.
+    Return whether the broker allows a node to read the documents that only it may read; None if that cannot be determined now.
 
     If the credentials list their permissions, no request is sent, because the broker would log a violation.
     """
@@ -195,6 +195,6 @@ def _is_forbidden(path: str, subject: str) -> bool:
 
 
 def open_bucket(connection: Connection, name: str) -> KeyReader:
-    """Return a bucket by name, as programs that read it use it."""
+    """Return a bucket by name, for reading."""
     index = NatsKeyValue(connection, name)
     return index if name != DATA else NodeData(index, NatsKeyValue(connection, NODE_DATA))

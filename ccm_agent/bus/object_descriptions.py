@@ -1,8 +1,8 @@
 """
-The descriptions of objects in an object store (ADR-20), and the choice if several have the same name.
+The descriptions of objects in an object store (ADR-20), and the selection of the valid one if several have the same name.
 
 If the name is a SHA-256, the valid content is the one with this digest, regardless of the number of descriptions under the name:
-any client with permission to upload can store another description, before or after. For other names, the newest description is
+any client with permission to upload can store another description, earlier or later. For other names, the newest description is
 valid.
 """
 
@@ -47,7 +47,7 @@ class ObjectInfo(Struct, omit_defaults=True):
 
     @property
     def hex_digest(self) -> str:
-        """Return the digest in hex; "" if it is not a digest."""
+        """Return the digest in hex; "" if the field does not contain a digest."""
         try:
             return base64.urlsafe_b64decode(self.digest.removeprefix(_DIGEST)).hex()
         except ValueError:
@@ -55,7 +55,7 @@ class ObjectInfo(Struct, omit_defaults=True):
 
 
 class ObjectCandidates:
-    """The different contents in the descriptions of one digest, in which a reader searches for the genuine one."""
+    """The different descriptions that are stored under one digest. A reader tries them until it finds the genuine content."""
 
     def __init__(self, name: str, limit_bytes: int) -> None:
         """
@@ -92,7 +92,7 @@ class ObjectCandidates:
 
 
 def is_digest(name: str) -> bool:
-    """Whether the name of the object is the SHA-256 (hex) of its content."""
+    """Whether the name of an object has the form of a SHA-256 in hex."""
     return _DIGEST_NAME.fullmatch(name) is not None
 
 

@@ -4,8 +4,8 @@ Bundles in an object store, in the layout that all NATS clients share (ADR-20).
 The meta message of a name has the subject of its chunks and their digest. A read takes one direct get for the meta message and
 one for each page of chunks; content is returned only after its digest is verified.
 
-An object that is named by its digest is written once (ADR 114). The broker keeps stored messages and appends later ones, and
-only operators with `--admin` can remove any. If the newest description does not lead to content with the digest in the name,
+An object that is named by its digest is written once (ADR 114). The broker keeps stored messages and appends later ones. Only
+operators with `--admin` can remove messages. If the newest description does not lead to content with the digest in the name,
 readers and writers search for one that does. So a client that may only upload can neither replace such an object nor occupy its
 name.
 """
@@ -71,7 +71,7 @@ WINDOW = 8
 """The number of unacknowledged chunks: one at a time would cost a round trip each."""
 
 UPLOADS = 5
-"""How often an upload is repeated on another subject because another client stored chunks between its own."""
+"""The maximum attempts of an upload. It is repeated on another subject if another client stored chunks between its own."""
 
 FIND_LIMIT_BYTES = 64 << 20
 """The largest bundle."""
@@ -101,7 +101,7 @@ class NatsObjects:
             connection: The connection to the broker.
             bucket: The name of the object store.
             signatory: Signs stored objects; None: they are not signed.
-            base: The bases of the stored objects, which signing requires.
+            base: The bases of the stored objects, for their signatures.
         """
         self.bucket = bucket
         self._connection = connection
@@ -281,7 +281,7 @@ class NatsObjects:
         )
 
     async def _are_alone(self, nuid: str, pieces: list[bytes]) -> bool:
-        """Whether the stored chunks have no other chunk between them; later chunks do no harm."""
+        """Whether no other chunk is stored between these chunks. Later chunks are harmless."""
         digest, count = hashlib.sha256(), 0
         async for stored in read_all(self._connection, self._stream, self._chunks(nuid)):
             digest.update(stored.body)
@@ -321,7 +321,7 @@ class NatsObjects:
 
     async def _described_since(self, name: str, revision: int) -> ObjectInfo | None:
         """
-        Return the description that was stored after a revision that was just purged; None if there is none.
+        Return the description that was stored after a purged revision; None if there is none.
 
         Raises:
             BusUnavailableError: A replica still has the purged messages.
@@ -359,7 +359,7 @@ class NatsObjects:
             await self._renew(name, found[0], stored.sequence)
         except (RevisionError, BusDeniedError):
             return (
-                False  # another command stored it meanwhile, or this operator may not store bundles: all stay
+                False  # another command stored it meanwhile, or this operator may not store bundles: keep all
             )
         return True
 

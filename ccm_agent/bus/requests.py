@@ -1,10 +1,10 @@
 """
 Requests: published by the controller, received by agents on their scopes.
 
-A broker checks the subject of a message, not its reply subject: a user who may read anything by direct get can have the reply
-sent to the subject of a request. Such a copy has the header `Nats-Stream`, which a program's own message never has, so it is
-refused. The only exception is a due request that the stream of schedules republishes, which must be on the subject that it was
-due for.
+A broker checks the subject of a message, but not its reply subject. A user with permission for any direct get can therefore
+have the reply sent to the subject of a request. Such a copy has the header `Nats-Stream`, which a program's own message never
+has, so it is refused. The only exception is a due request that the stream of schedules republishes. It must be on the subject
+for which it was due.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class NatsRequests:
         self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, base: Sequence[Base]
     ) -> None:
         """
-        Sign and send a request. `base` lists the bases of its content.
+        Sign and send a request. `base` lists the bases of its content, for the signature.
 
         Raises:
             BusUnavailableError: The broker is unreachable.
@@ -189,7 +189,7 @@ class NatsRequests:
 
     async def _is_superseded(self, due: Stored) -> bool:
         """
-        Whether the schedule of this request has been removed or replaced since. A one-time schedule is removed once it was due.
+        Whether the schedule of this request has been removed or replaced since. A one-time schedule is removed after it was due.
         """
         schedule = due.headers.get(_SCHEDULER, "")
         if not schedule.startswith(f"{SCHEDULE_PREFIX}."):
@@ -197,7 +197,7 @@ class NatsRequests:
         try:
             now = await read_last(self._connection, SCHEDULES_STREAM, schedule)
         except BusDeniedError:
-            return False  # older credentials do not allow nodes this request
+            return False  # older credentials of nodes do not allow this request
         return now is not None and now.body != due.body
 
     async def _add(self, new: Sequence[str], wanted: Mapping[str, str]) -> BusDeniedError | None:

@@ -1,5 +1,5 @@
 """
-The index of schedules that have a subject of their own.
+The index of schedules that have a request subject of their own.
 
 The first schedule of an action and scope sends its requests on the common subject of such requests. The broker keeps one due
 request for each subject, so every further schedule sends on a subject of its own. A node may read due requests only by subject,
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 INDEX_SUBJECT = f"{SCHEDULE_PREFIX}.names"
 
 OWN_LIMIT = 1000
-"""The maximum number of due requests on subjects of their own that one node reads."""
+"""The maximum number of due requests that one node reads on such subjects."""
 
 
 class ScheduleIndex(Struct, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ class Ack(Struct, frozen=True):
     Attributes:
         sequence: Its sequence number.
         stream: The name of the stream.
-        duplicate: The stream already had a message with the same `Nats-Msg-Id`.
+        duplicate: Whether the stream already had a message with the same `Nats-Msg-Id`.
     """
 
     sequence: int
@@ -178,7 +178,7 @@ def api_error(what: str, err_code: int, code: int, description: str) -> BusError
 
 
 async def call(connection: Connection, subject: str, question: object = None) -> dict[str, Any]:
-    """Call JetStream's API and return its reply; only operators are allowed to."""
+    """Call JetStream's API and return its reply. Only operators have the permission."""
     body = msgspec.json.encode(question) if question is not None else b""
     message = await connection.request(f"$JS.API.{subject}", body)
     decode_answer(subject, message)
@@ -316,7 +316,7 @@ async def read_newest(
     Raises:
         BusUnavailableError: There was no reply, or no replica had the sequence.
     """
-    if not patterns:  # the broker rejects this as a request
+    if not patterns:  # the broker rejects an empty list
         return []
     if len(patterns) == 1 and not _WILD.search(patterns[0]):
         body = msgspec.json.encode({"last_by_subj": patterns[0]})

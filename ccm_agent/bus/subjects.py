@@ -234,7 +234,7 @@ class EventAddress(Struct, frozen=True, kw_only=True):
 
 
 def event_subject(protocol: str, node: str, run: str = "") -> str:
-    """Return the subject of a node's event, answer or progress of a run; without a run, of an event of the agent itself."""
+    """Return the subject of a node's event, answer or progress in a run. Without a run, it is for events of the agent itself."""
     check_node(node)
     if run and not is_id(run):
         raise ProtocolError(f"{run!r}: not a valid run id")
@@ -278,7 +278,7 @@ def stored_patterns() -> list[str]:
 
 def own_subject(schedule: str) -> str:
     """
-    Return the subject of the requests of a schedule with a subject of its own; `schedule` is the subject on which it is stored.
+    Return the request subject of a schedule that does not use the common one; `schedule` is the subject on which it is stored.
 
     The name follows the verb: `manifest.apply-nightly.request.all`. Nodes' subscriptions and permissions include this subject.
 
@@ -321,7 +321,8 @@ def schedule_subject(protocol: str, scope: str, name: str) -> str:
 
 def parse_schedule(subject: str) -> tuple[str, str, str]:
     """
-    Return protocol id, scope and name of a stored schedule. For a long name it is only the token; the document has the name.
+    Return protocol id, scope and name of a stored schedule. Instead of a long name, it returns the token; the document has the
+    name.
     """
     stored, _, name = subject.removeprefix(f"{SCHEDULE_PREFIX}.").rpartition(".")
     protocol, scope = parse_request(f"{PROTOCOL}.{stored}")
@@ -332,7 +333,7 @@ def rollout_start_subject(name: str) -> str:
     """
     Return the subject for which the schedule of a rollout is signed. The broker publishes on it, but no program subscribes to it.
 
-    It has fewer tokens than every request, so it matches no subscription of a node or an operator.
+    It has fewer tokens than any request, so it matches no subscription of a node or an operator.
     """
     return f"{PROTOCOL}.{_ROLLOUT}.start.{encode_token(name)}"
 
@@ -430,7 +431,7 @@ def assignment_key(scope: str, name: str) -> str:
 
 
 def parse_assignment_key(key: str) -> tuple[str, str]:
-    """Return scope and name of an assignment's key. For a long name it is only the token; the document has the name."""
+    """Return scope and name of an assignment's key. Instead of a long name, it returns the token; the document has the name."""
     scope, _, name = key.rpartition(".")
     return check_scope(scope), decode_token(name) or name
 

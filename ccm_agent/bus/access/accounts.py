@@ -20,10 +20,10 @@ These rules hold (tests/nats/test_reply_matrix.py), and the table must keep them
   change something have a wildcard.
 - A reply is forwarded to a stream that other servers of a cluster export to another account. So OPS exports no stream, and
   operators verify messages from NODES.
-- A message that arrives as a service call is not exported as a stream by the same server, but is by other servers. So events
-  go to OPS directly from NODES, and a second time, as a service call, to CTL, which stores and acknowledges them.
-- AUDIT receives nodes' decisions as a second service: as a stream, it would store a reply that a node redirects there. Its
-  stream does not acknowledge them, so that the node gets one acknowledgement, that of CCM_EVENTS.
+- A server does not export a message as a stream if it arrived there as a service call, but other servers do. So events go to
+  OPS directly from NODES, and a second time, as a service call, to CTL, which stores and acknowledges them.
+- AUDIT receives nodes' decisions through a second service. If it imported a stream instead, it would store replies that a node
+  redirects there. Its own stream does not acknowledge decisions, so the node gets only the acknowledgement of CCM_EVENTS.
 - A subscriber of a service call sees the subject of its reply, and can publish another reply there. So operators receive events
   as a stream: the reply is the acknowledgement after which a node deletes an event.
 
@@ -100,8 +100,8 @@ CONNECTIONS = {
 
 LOGIN_S = 30
 """
-Seconds in which a client must log in. The server's default is 2: if a whole fleet reconnects at the same time, it drops clients
-that are waiting, and each of them starts again. 30 s is also the limit of an agent's longest attempt.
+Seconds within which a client must log in. The server's default is 2: if a whole fleet reconnects at the same time, it drops
+clients that are waiting, and each of them starts again. 30 s is also the limit of an agent's longest attempt.
 """
 
 USER_LIMITS = {

@@ -18,7 +18,7 @@ AUDIT_NODES_STREAM = "CCM_AUDIT_NODES"
 AUDIT_STREAMS = (AUDIT_STREAM, AUDIT_NODES_STREAM)
 AUDIT_PREFIX = "choria.ccm.audit"
 AUDITED = (AGENT_DECISION, AGENT_STARTUP, AGENT_KEY)
-"""Nodes' events that are stored twice."""
+"""The events of nodes that both streams store: CCM_EVENTS and the audit stream."""
 
 OPERATORS = f"{AUDIT_PREFIX}.operator.*"
 

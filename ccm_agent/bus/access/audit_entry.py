@@ -31,7 +31,7 @@ TEXT_LIMIT = 200
 """Maximum characters of a text from a body, such as the name of a manifest."""
 
 _NAMED = (SignatureKind.REQUEST, SignatureKind.SCHEDULE)
-"""Kinds with the name of a manifest in their body. The name in the record of a run can be a command with its arguments."""
+"""Kinds whose name in the body is that of a manifest. In the record of a run, it can be a command with its arguments."""
 
 _COUNTED = tuple(f"{key_subject(JOINS_BUCKET, kind)}." for kind in ("uses", "node", "wait"))
 """Records that the join service stores when a node joins. The join itself has an entry."""
@@ -49,7 +49,8 @@ class SignedAction(Struct, frozen=True, kw_only=True):
         subject: The subject of the request, or of the document's key.
         digest: SHA-256 (hex) of the bytes.
         run: The run that it concerns; "" if there is none.
-        details: Readable names, and the other claims of the signature. No values, arguments or texts of manifests.
+        details: Readable names, and the other claims of the signature. They never contain values, arguments or texts of
+            manifests.
     """
 
     kind: str

@@ -59,7 +59,7 @@ class AuditWriter:
 
     Attributes:
         lost: The number of entries that were not written.
-        trouble: Why the last of them was not written; "" if all were written.
+        trouble: The reason why the last of them was not written; "" if all were written.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class AuditWriter:
         """
         Args:
             author: The operator's name.
-            key: Signs entries.
+            key: The key that signs entries.
             now_ms: Returns the time in milliseconds since 1970.
             own_keys: Other public keys of this operator, whose entries the chain continues.
         """
@@ -86,7 +86,7 @@ class AuditWriter:
         self._repeats: dict[tuple[str, str, str], None] = {}
 
     def take(self, signed: SignedAction) -> None:
-        """Queue an entry for a signature. A request that is sent again to nodes that have not answered has one entry."""
+        """Queue an entry for a signature. A request that is repeated to nodes without an answer gets only one entry."""
         if signed.run and signed.kind == SignatureKind.REQUEST:
             same = signed.subject, signed.run, signed.kind
             if same in self._repeats:

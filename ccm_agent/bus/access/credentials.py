@@ -1,9 +1,9 @@
 """
 Identities on the broker: the keys of a fleet, the configuration of its servers, and credentials of nodes and operators.
 
-The broker runs in the operator mode of NATS. Its configuration names one operator and its accounts, all public. It accepts each
-user with a JWT that one of the accounts signed. The JWT contains the user's permissions, so a new node needs no change on any
-server, and no server has a secret that could create a user. Imports and exports are in the JWTs of the accounts
+The broker runs in the operator mode of NATS. Its configuration contains one operator and its accounts, without secrets. It
+accepts each user with a JWT that one of the accounts signed. The JWT contains the user's permissions, so a new node needs no
+change on any server, and no server stores a secret that can create users. Imports and exports are in the JWTs of the accounts
 (`bus.access.accounts`). See docs/concepts/authorization.md.
 
 Source: NATS JWT version 2 (ADR-14), nats-server's `jwt/v2`; nkeys (ADR-1).
@@ -63,7 +63,7 @@ class Authority(Struct, frozen=True, kw_only=True):
 
     Attributes:
         operator: Signs accounts. (The NATS term; it is not a person.)
-        account: Signs operators with `--admin`: the account CTL, which holds the streams.
+        account: The account CTL, which has the streams; signs operators with `--admin`.
         ops: Signs all other operators.
         nodes: Signs nodes; the only key that `ccmctl node add` needs.
         audit: The account of the audit stream; signs only the user that creates the stream.
@@ -98,8 +98,8 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The node's identity or the operator's name.
-        public_key: Distinguishes these credentials from others of the same name.
-        jwt: Its JWT.
+        public_key: Distinguishes these credentials from others with the same name.
+        jwt: The user's JWT.
         seed: The seed of its key.
         text: The content of the credentials file: JWT and seed.
     """
@@ -200,7 +200,7 @@ def server_configuration(
     preload[system] = _jwt(
         operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
     )
-    # Always identical, because servers do not reload a configuration in which the operator differs.
+    # Always identical, because servers do not reload a configuration with a different operator.
     itself = _jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (

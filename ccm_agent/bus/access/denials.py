@@ -45,7 +45,7 @@ def _scope_of(subject: str) -> str:
 
 
 def no_inbox(settings: BusSettings) -> BusDeniedError:
-    """Build the error for credentials that cannot receive replies, so that each request would time out."""
+    """Return the error for credentials that cannot receive replies. Each request with them would time out."""
     advice = "use the credentials that were issued for this node"
     if settings.program == "ccmctl":
         advice = "use that operator's credentials, or set --operator (CCM_OPERATOR) to the name in these credentials"

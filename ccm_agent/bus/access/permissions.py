@@ -81,7 +81,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
         account: The user's account.
         publish: Subjects it may publish on.
         subscribe: Subjects it may subscribe to.
-        tags: For a node: the tags that its credentials contain if the servers have the permissions (`node_template`).
+        tags: For a node: the tags that its credentials contain if the servers store the permissions (`node_template`).
         answers: Whether it may also answer each message that it receives, once.
     """
 
@@ -111,7 +111,7 @@ class Role(Struct, frozen=True, kw_only=True):
         exec: Scopes, or EVERYWHERE, in which the operator may run single commands, and stop runs.
         maintain: Scopes, or EVERYWHERE, in which the operator may disable and enable nodes, and make them converge now.
         data: Whether the operator may write Hiera documents.
-        facts: Whether the operator may assign facts, and so move nodes into any role.
+        facts: Whether the operator may assign facts, and thereby move nodes into any role.
         schedules: Whether the operator may create schedules, and so apply anywhere: the broker does not compare a schedule's
             target with its subject.
         join: Whether the operator may create join tokens, answer nodes that join, renew their credentials or leave, and remove
@@ -185,7 +185,7 @@ def _node_subjects(
     node: str, token: str, addresses: Sequence[str], registrations: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
-    Return all subjects that a node may publish and subscribe to, for one node or for the template. There is no other such list.
+    Return all subjects that a node may publish and subscribe to, for one node or for the template. This is the only such list.
     """
     publish = (
         # Start, summary, progress and answer of a run.

@@ -27,7 +27,7 @@ def choose_broker(
     environ: Mapping[str, str], *, server: str = "", context: str = "", usual_context: str = "", **given: Any
 ) -> BusSettings:
     """
-    Return the settings of the broker that options, environment or context name; by default the one on this host.
+    Return the settings of the broker from options, environment or context; by default, of the broker on this host.
 
     Blocking: reads one or two small files.
 
@@ -59,7 +59,7 @@ def choose_broker(
 
 
 def _from_existing(contexts: Sequence[str], given: dict[str, Any]) -> BusSettings:
-    """Return the settings of the first of these contexts that exists; otherwise for the broker on this host."""
+    """Return the settings of the first of these contexts that exists; otherwise, those of the broker on this host."""
     for context in contexts:
         try:
             return settings_from_context(context, **given)

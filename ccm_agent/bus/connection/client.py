@@ -336,7 +336,7 @@ class BusClient(nats.aio.client.Client):
         return None
 
     async def _process_pong(self) -> None:
-        """Override: accept the pong for a ping with a cancelled sender, which would end nats-py's reading task."""
+        """Override: accept the pong for a ping whose sender was cancelled. It would otherwise end nats-py's reading task."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()

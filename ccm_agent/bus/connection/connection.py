@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ASK_AGAIN_S = 5.0
-"""Seconds; longer than closing a connection takes."""
+"""Seconds until a cancellation is repeated. Closing a connection takes less time."""
 
 _TOLD_PAUSE_S = 10.0
-"""Seconds; a longer pause is logged, because the agent would otherwise seem to hang."""
+"""A pause of more seconds is logged, because the agent would otherwise seem to hang."""
 
 _LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
@@ -74,7 +74,7 @@ class Connection:
 
         Args:
             settings: The settings of the connection.
-            generator: Source of the order of servers and of pauses; None: a new one.
+            generator: Generates the order of the servers and the pauses; None creates one.
         """
         self.settings = settings
         self.since = time.monotonic()

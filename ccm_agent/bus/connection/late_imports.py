@@ -1,8 +1,8 @@
 """
 Import nats-py without modules that few or none of our connections need.
 
-nats-py tries to import aiohttp for websockets, and works without it. It also imports its own JetStream client, about 500 lines
-of classes, which takes as long as the rest of nats-py. It is used only in methods that we do not call.
+nats-py tries to import aiohttp for websockets, and works without it. It also imports its own JetStream client of about 500
+lines, which takes as long as the rest of nats-py. Only methods that we do not call use that client.
 """
 
 from __future__ import annotations

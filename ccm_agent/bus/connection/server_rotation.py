@@ -17,10 +17,10 @@ _MOST_DOUBLINGS = 20
 """A factor of a million. More doublings would overflow after some months without a broker."""
 
 _SLOW_S = 1.0
-"""If an attempt failed later than this, the broker is overloaded or did not answer; a broker that is down refuses immediately."""
+"""An attempt that takes longer to fail indicates an overloaded or silent broker. A broker that is down refuses immediately."""
 
 _REFUSED_PAUSE_S = 30.0
-"""The limit of the pause after a refusal: the broker is not overloaded, and an operator who corrects credentials is waiting."""
+"""The maximum pause after a refusal. It is short, because an operator who corrects the credentials waits for the node."""
 
 _STEADY_S = 30.0
 """A connection that was lost sooner is treated as a failed attempt."""
@@ -37,9 +37,9 @@ class ServerRotation:
     The servers of one broker, in turn.
 
     A fleet reduces its attempts until the broker can complete them: after each round of all servers, the time limit of an
-    attempt and the pause grow. Attempts do not overload a broker that is down, and nodes should reconnect soon after it is back.
-    So pauses grow beyond `pause_s` only after slow failures or several short connections. Pauses are random from zero on ("full
-    jitter"), so agents that failed at the same time do not reconnect at the same time.
+    attempt and the pause grow. Attempts do not overload a broker that is down, and nodes should reconnect soon after it is
+    back. Therefore, pauses exceed `pause_s` only after slow failures or several short connections. Each pause is random and
+    starts at zero ("full jitter"), so agents that fail at the same time do not reconnect at the same time.
 
     Attributes:
         misses: Failed attempts since the last login, plus the consecutive short connections before it.
@@ -63,7 +63,7 @@ class ServerRotation:
         self._is_refused = False
 
     def next(self) -> str:
-        """Return the address to try now; each round has a different order."""
+        """Return the next address to try. The servers are shuffled before each round."""
         if self.misses % len(self._servers) == 0:
             self._random.shuffle(self._servers)
         return self._servers[self.misses % len(self._servers)]

@@ -57,12 +57,12 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         connect_s: How long the first attempts to connect may take.
         longest_connect_s: How long later attempts may take; the limit doubles with each round of all servers.
         ping_s: The interval of pings on an idle connection; after two missing pongs, the connection is considered lost.
-        spread_s: The longest random wait before the first attempt after a loss, so that a fleet does not reconnect all at the
-            same time.
+        spread_s: The longest random wait before the first attempt after a loss, so that the nodes of a fleet do not reconnect
+            at the same time.
         first_spread_s: The same for the very first attempt.
-        pause_s: The longest random pause between two attempts while the broker is down; the limit doubles with each round, from
-            half a second on.
-        longest_pause_s: The same while it is overloaded; the limit doubles from `pause_s` on.
+        pause_s: The longest random pause between two attempts while the broker is down; the limit starts at half a second and
+            doubles with each round.
+        longest_pause_s: The same while the broker is overloaded; the limit starts at `pause_s` and doubles.
         operator_flag: Returns the option of `ccmctl operator add` that allows publishing on a subject, for errors that operators
             see; "" if no option does. None for a node.
     """
@@ -109,7 +109,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def demands_tls(self) -> bool:
-        """Whether nothing may be sent without TLS."""
+        """Whether TLS is required before anything is sent."""
         schemes = {urlsplit(server).scheme for server in self.servers}
         return bool(self.ca or self.cert or self.tls_first or schemes & {"tls", "wss"})
 

@@ -31,7 +31,7 @@ class Subscription:
         return self._client is client
 
     async def attach(self, client: BusClient) -> None:
-        """Subscribe on a new connection, once for each connection."""
+        """Subscribe on a connection, unless this has already been done."""
         if self._client is client:
             return
         self._client = client

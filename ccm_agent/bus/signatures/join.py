@@ -6,10 +6,10 @@ the account JOIN. This user may publish on one subject and receive the answer. T
 number of nodes, are in the bucket CCM_JOINS. They are signed by the operator who created the token, so the holder of a token
 cannot change them.
 
-The node generates its own key and signs the request with it. It also signs with the token's key. So an attacker who controls the
-broker, and knows the id of each token, cannot join a node. The node accepts an answer only if it names the digest of its own
-request, and if the root key in the token permits its signer. So neither the broker nor another holder of the token can give the
-node credentials of another fleet.
+The node generates its own key and signs the request with it. It also signs with the token's key. So an attacker who controls
+the broker, and knows the id of each token, cannot join a node. The node accepts an answer only if it contains the digest of its
+own request, and if the root key in the token permits its signer. So neither the broker nor another holder of the token can give
+the node credentials of another fleet.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TOKEN_HEADER = "Ccm-Token-Signature"
 
 TOKEN_PREFIX = "ccm1-"
 TOKEN_LIMIT = 16_384
-"""A longer text is not decoded."""
+"""The maximum characters of a token. A longer text is not decoded."""
 
 TOKEN_ID = re.compile(r"join-[a-z0-9]{16}")
 
@@ -186,7 +186,7 @@ class SignedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 (hex) of the body, which the answer names."""
+        """The SHA-256 (hex) of the body, which the answer repeats."""
         return hashlib.sha256(self.body).hexdigest()
 
 
@@ -208,7 +208,7 @@ def sign_request(
         name: The node.
         now_ms: The time, in milliseconds since 1970.
         version: The version of the agent.
-        token: The join token; None: the node has joined.
+        token: The join token; None if the node has already joined.
         certificate: Without a token: the certificate of the key.
         is_leaving: Whether the node leaves. Otherwise, without a token, it renews its credentials.
     """
@@ -272,7 +272,7 @@ def verify_request(
     now_ms: int,
 ) -> None:
     """
-    Check that a request was signed with the node's key and, if it names a token, with the key of the token.
+    Check that a request was signed with the node's key and, if it contains a token's id, with the key of the token.
 
     Args:
         token_key: The public key of the token in the request; "" without a token.

@@ -91,7 +91,7 @@ class StateReader:
 
         Args:
             root: The root's public key.
-            signers: The newest signers list; None: none is known.
+            signers: The newest signers list; None if there is none.
             now_ms: Returns the time in milliseconds since 1970.
         """
         self.is_demanded = (
@@ -128,14 +128,14 @@ class StateReader:
         if expires and claims.issued > expires:
             raise SignatureError(f"{subject}: signed with {claims.key} after its certificate expired")
         if is_timed:
-            # Clocks differ. So an attacker who controls the broker can show a presence this much longer than it is valid.
+            # Clocks differ, so an attacker who controls the broker can show a presence for this long after its signature expires.
             check_times(claims, subject, now_ms=self._now_ms(), late_ms=SKEW_MS)
         return node
 
 
 class StateReaderRef:
     """
-    Reference to the verifier of other nodes' entries, which exists once the agent knows the signers list.
+    Reference to the verifier of other nodes' entries. The verifier exists once the agent has the signers list.
 
     Attributes:
         get: Returns the verifier; None if nothing is verified.
@@ -163,13 +163,13 @@ def verify_state(signature: str, subject: str, body: bytes) -> Claims:
 
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)
-"""Gates and templates read the same entries repeatedly."""
+"""Cached, because gates and templates read the same entries repeatedly."""
 
 
 @lru_cache(maxsize=131_072)
 def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
     """
-    Return the node that a certificate names, when its validity ends, and the key that certified it.
+    Return the node in a certificate, the end of its validity, and the key that certified it.
 
     The time is in milliseconds since 1970; 0: no end. A scan of more nodes than the cache can store does not benefit from it.
     The cache contains only certificates that lead to the root.

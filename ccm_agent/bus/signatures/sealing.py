@@ -24,7 +24,7 @@ from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.secret import MINIMUM_LENGTH, Secret, is_common_word
 
 SECRETS = "CCM_SECRETS"
-"""The bucket. Keys: `head.NAME`, `value.NAME.REVISION`, `wrap.NODE.NAME`, and `sealing`, which names the fleet's sealing keys."""
+"""The bucket. Keys: `head.NAME`, `value.NAME.REVISION`, `wrap.NODE.NAME`, and `sealing`, which lists the fleet's sealing keys."""
 
 SEALING_KEY = "sealing"
 
@@ -76,7 +76,7 @@ def check_secret_value(value: Secret) -> None:
 
 
 def head_key(name: str) -> str:
-    """Return the key of the document about a secret, which has its recipients and its revisions."""
+    """Return the key of the document about a secret, which contains its recipients and revisions."""
     return f"head.{check_secret_name(name)}"
 
 

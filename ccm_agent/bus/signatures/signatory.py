@@ -1,8 +1,8 @@
 """
 Signs everything that an operator sends and writes, with the key in the operator's credentials.
 
-The results are headers; bodies do not change. Each signature requires its bases, from which the signed bytes were made.
-Unverified data from the broker cannot be a base (`ccm_agent.bus.signatures.verified`).
+The results are headers; bodies do not change. Each signature requires its bases: the values from which the signed bytes were
+made. Unverified data from the broker cannot be a base (`ccm_agent.bus.signatures.verified`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ It is far more than the minutes by which clocks of servers differ.
 
 
 NOTE_DETAIL = "note"
-"""A detail of a deletion in `Claims.details`: SHA-256 (hex) of the note that belongs to it."""
+"""A detail of a deletion in `Claims.details`: SHA-256 (hex) of its note."""
 
 
 class Signatory:
@@ -115,7 +115,8 @@ class Signatory:
         self, bucket: str, key: str, base: Sequence[Base], number: int = 0, note: str = ""
     ) -> dict[str, str]:
         """
-        Return headers for the removal of a document. With `number` 0, the time is used, as for documents. The note is signed.
+        Return headers for the removal of a document. If `number` is 0, the time is the number, as for documents. The note is
+        signed.
         """
         now = self._now_ms()
         details = {NOTE_DETAIL: hashlib.sha256(note.encode()).hexdigest()} if note else {}

@@ -38,7 +38,7 @@ HEADER_LIMIT = 4096
 """A longer header is refused before it is decoded."""
 
 MAX_TIME_MS = 1 << 53
-"""The maximum of times and numbers. Not every JSON parser reads larger ones exactly."""
+"""The maximum value of times and numbers. Not every JSON parser reads larger values exactly."""
 
 SKEW_MS = 300_000
 """The allowed difference of clocks: a signature may be issued at most this far in the future."""

@@ -1,8 +1,8 @@
 """
 The snapshot: the numbers of documents at the time of a timestamp, in pieces. The timestamp contains their digests.
 
-A node that is new, or lost its state, does not know the newest number of a document. It reads only the pieces for its own keys,
-and refuses a document with a lower number. A piece is stored under `snapshot.<i>` in CCM_TRUST.
+A new node, or one that lost its state, has no record of the newest number of a document. It reads only the pieces for its own
+keys, and refuses a document with a lower number. A piece is stored under `snapshot.<i>` in CCM_TRUST.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def place_of(name: str, pieces: int) -> int:
 
 
 def digest_of(piece: bytes) -> str:
-    """Return the digest of a piece, as the timestamp contains it."""
+    """Return the digest of a piece, as in the timestamp."""
     return hashlib.sha256(piece).hexdigest()
 
 
 def split(numbers: Mapping[str, int]) -> list[bytes]:
-    """Return the pieces with these numbers; the same numbers always give the same bytes."""
+    """Split these numbers into pieces. The same numbers always produce the same bytes."""
     pieces = next(pieces for most, pieces in PIECES if len(numbers) <= most)
     parts: list[dict[str, int]] = [{} for _ in range(pieces)]
     for name in sorted(numbers):

@@ -24,7 +24,9 @@ TIMESTAMP_KEY = f"{SNAPSHOT_PREFIX}timestamp"
 TIMESTAMP_SUBJECT = key_subject(TRUST_BUCKET, TIMESTAMP_KEY)
 
 AHEAD_MS = 86_400_000
-"""A number further ahead of its signature's time is refused: numbers are times, and one in the future could freeze a key."""
+"""
+The maximum time that a number may be ahead of its signature. Numbers are times, and one in the far future could freeze a key.
+"""
 
 
 class Timestamp(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -65,7 +65,7 @@ _FACTS = "CCM_FACTS"
 _ASSIGNMENTS = "CCM_ASSIGNMENTS"
 
 EVERYWHERE = ">"
-"""Every scope, in a signer's scopes."""
+"""The value that means every scope in a signer's scopes."""
 
 SIGNERS_SUBJECT = key_subject(TRUST_BUCKET, SIGNERS_KEY)
 
@@ -141,7 +141,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if bucket == _ASSIGNMENTS:
             return self.may_assign(parse_assignment_key(key)[0])
         if bucket == SECRETS and key == SEALING_KEY:
-            # With their own sealing key, they could open secrets that others store from then on.
+            # With their own sealing key, operators could open the secrets that others store later.
             return self.admin
         if bucket == TRUST_BUCKET:
             return self.admin and key.startswith(GROUP_PREFIX)
@@ -159,8 +159,8 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         issued: The time of the signature, in milliseconds since 1970.
         signers: The operators.
         revoked_nodes: Public keys of nodes with revoked certificates.
-        allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0:
-            never. For fleets that still have agents or controllers without support for signatures.
+        allow_unsigned_until: The time until which agents and controllers also accept unsigned messages, in milliseconds since
+            1970; 0: never. It is for fleets that still have agents or controllers without support for signatures.
         max_age_s: How long a node relies on this list after the last confirmation that it is the newest; 0: forever.
         signed_state: Whether all agents sign the entries about themselves. If so, decisions ignore unsigned entries, except
             until `allow_unsigned_until`.

@@ -1,10 +1,10 @@
 """
 The possible bases of an operator's signatures: values with a verified signature, and the operator's own input.
 
-All data from the broker was made by others. If a program computed a new document from it and signed the result, it would lend
-them the operator's key. So `Signatory` requires the bases of each signature, and accepts only two kinds: `Verified`, which only
-a `Verifier` creates, and `Authored`, for input from the operator's own command line and files. `Unverified` values can be shown,
-with the reason.
+All data from the broker comes from others. A program that computed a new document from it and signed the result would let them
+use the operator's key. So `Signatory` requires the bases of each signature, and accepts only two kinds: `Verified`, which only
+a `Verifier` creates, and `Authored`, for input from the operator's own command line and files. `Unverified` values can be
+shown, with the reason.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 DAY_MS = 86_400_000
-"""The limit by which the number of a document may be ahead of the clock; numbers are times in milliseconds."""
+"""How far the number of a document may be ahead of the clock. Numbers are times in milliseconds."""
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)
-"""Pages and lists read the same signatures repeatedly."""
+"""Cached, because pages and lists read the same signatures repeatedly."""
 
 
 class Verified(Struct, Generic[T], frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class Authored(Struct, frozen=True):
 
     @classmethod
     def from_arguments(cls) -> Authored:
-        """Return a base for the operator's own words: the command line, or a form on a page."""
+        """Return a base for the operator's own input: the command line, or a form on a page."""
         return cls("arguments")
 
     @classmethod
@@ -141,7 +141,7 @@ class Verifier:
             signers: The newest signers list; None: none is known, and no signature is valid.
             now_ms: Returns the time in milliseconds since 1970.
             is_demanded: Whether signatures are required; False: unsigned operation, in which everything is accepted.
-            doubt: Why the list is not reliable, so that nothing is verified; "" if it is reliable.
+            doubt: The reason why the list is not reliable. If set, nothing is verified; "" if the list is reliable.
         """
         self.signers = signers
         self.is_demanded = is_demanded
