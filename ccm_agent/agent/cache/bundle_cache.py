@@ -31,7 +31,7 @@ PACKED_LIMIT_BYTES = 64 << 20
 """The size limit of a fetched bundle, which is in memory while its digest is checked."""
 
 KEPT = 8
-"""The number of unpacked bundles that stay on disk, the last used."""
+"""The number of unpacked bundles to keep on disk: the most recently used ones."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -105,7 +105,7 @@ class BundleCache:
 
 
 def _touched(folder: Path) -> bool:
-    """Whether a folder exists. If so, mark it as just used."""
+    """Return whether a folder exists. If so, mark it as recently used."""
     try:
         folder.touch(exist_ok=True) if folder.is_dir() else None
         return folder.is_dir()
@@ -163,7 +163,7 @@ class PackedManifest:
         self._limits = limits or BundleLimits()
 
     async def open(self) -> None:
-        """Unpack the bytes that an earlier process stored; unusable ones are skipped."""
+        """Unpack the bytes that an earlier process stored. Bytes that cannot be used are skipped."""
         await asyncio.to_thread(self._open)
 
     async def take(self, content: bytes, origin: Origin) -> Unpacked:

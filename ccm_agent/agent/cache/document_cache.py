@@ -66,7 +66,7 @@ class CachedBucket(ForwardingReader):
             bucket: The name of the bucket.
             stamps: Numbers of documents.
             folder: The folder of the stored documents.
-            on_refused: Called with a document that is refused or missing, and the reason; once until that changes.
+            on_refused: Called once for a document that is refused or missing, with the reason, until that changes.
             demand_stamps: Whether a document without a stamp is also refused. None: only if signatures are currently required,
                 or if the key had a stamped document and no signature can distinguish the new one from a copy.
         """
@@ -118,7 +118,7 @@ class CachedBucket(ForwardingReader):
         return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
 
     def _report(self, key: str, trouble: BusError) -> None:
-        # Do not report that the broker is unavailable, because that ends without an operator.
+        # Do not report that the broker is unavailable, because that does not need an operator.
         if isinstance(trouble, _LASTING) and self._reported.get(key) != str(trouble):
             self._reported[key] = str(trouble)
             self._on_refused(f"{self._bucket}/{key}", str(trouble))
@@ -166,17 +166,17 @@ class CachedBucket(ForwardingReader):
         return entry
 
     def pin_numbers(self, revision: int, numbers: Mapping[str, int]) -> None:
-        """Accept, at a revision of the bucket, only the documents with these numbers, by key."""
+        """For a revision of the bucket, accept only documents with these numbers, by key."""
         self._numbers.update({(revision, key): number for key, number in numbers.items()})
 
     def _is_pinned(self, key: str, revision: int, value: bytes) -> bool:
-        """Whether it is the assigned document, as far as known."""
+        """Whether a document has the assigned number; True if that number is unknown."""
         wanted = self._numbers.get((revision, key))
         stamped = read_stamp(value)
         return wanted is None or (stamped.number if stamped is not None else 0) == wanted
 
     def forget_pins(self, used: Collection[int]) -> None:
-        """Keep only earlier revisions of the bucket that are used; `drop_unused` removes the others from the disk."""
+        """Keep only the earlier revisions of the bucket that are in use; `drop_unused` removes the others from the disk."""
         names = {f"{revision}" for revision in used}
         self._used_pins = names if self._used_pins is None else self._used_pins & names
         self._numbers = {pin: number for pin, number in self._numbers.items() if pin[0] in used}
@@ -286,7 +286,7 @@ class CachedBuckets:
 
 
 FETCH_S = 60.0
-"""The time limit of a fetch. A server that sends a byte now and then must not prevent a run from starting."""
+"""The time limit of a fetch. A server that sends a byte from time to time must not prevent a run from starting."""
 
 
 class _StoredDownload(Struct, kw_only=True):
@@ -298,7 +298,7 @@ class _StoredDownload(Struct, kw_only=True):
 
 
 class CachedDownload:
-    """A `Download` for small documents that answers from disk while the server is unavailable; `save` is passed on."""
+    """A `Download` for small documents that answers from disk while the server is unavailable. It forwards `save`."""
 
     def __init__(self, inner: Download, folder: Path) -> None:
         """

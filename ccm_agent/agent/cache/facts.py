@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 BUCKET = "CCM_FACTS"
 
 ROUTED_LIMIT = 200
-"""The maximum number of routed facts. Each is a subscription on the broker."""
+"""The maximum number of routed facts. Each of them adds a subscription on the broker."""
 
 
 class _StoredFacts(Struct, kw_only=True):
@@ -201,7 +201,7 @@ class FactCache:
         self._merged: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]] | None = None
 
     async def latest(self) -> Mapping[str, Any]:
-        """Return the last gathered facts; they are gathered only if they never were."""
+        """Return the last gathered facts. If they were never gathered, gather them."""
         return await self._younger_than(float("inf"))
 
     async def current(self) -> Mapping[str, Any]:

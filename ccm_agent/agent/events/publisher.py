@@ -3,8 +3,9 @@ Publishes events from the spool to the stream, and creates the events about the 
 events.
 
 Events are published one at a time, in order, and each waits for its acknowledgement. A failed publish is repeated with the same
-message id until it succeeds, because the stream is the record. Only an event that can never be sent (the broker or the protocol
-refuses the message itself) is discarded after some attempts, and counted, because it would block all later events.
+message id until it succeeds, because the stream is the authoritative record. Only an event that can never be sent (the broker
+or the protocol refuses the message itself) is discarded after some attempts, and counted, because it would block all later
+events.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ REFUSALS_A_MINUTE = 10
 """The maximum number of published refusals per minute. A client that causes only refusals must not fill the spool."""
 
 MESSAGE_LIMIT = 2000
-"""In characters. The text of a refused request comes from outside."""
+"""The maximum characters of a message. The text of a refused request comes from outside."""
 
 
 class AgentEventPublisher:
@@ -230,7 +231,7 @@ class AgentEventPublisher:
         self._append(AGENT_LOST_EVENTS, f"{count} events were dropped: the spool was full", details)
 
     def key_changed(self, key: NodeKey) -> None:
-        """Publish that the node signs with another key, or with another certificate, from now on."""
+        """Publish that the node now signs with another key, or has another certificate."""
         if key.public_key:
             self._append(AGENT_KEY, f"events are signed with {key.public_key}", _key_details(key))
 

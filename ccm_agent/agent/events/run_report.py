@@ -1,8 +1,8 @@
 """
 Reports a run on the bus: its start, its changes, its summary, and its progress.
 
-A stable resource is only counted, so that cost grows with changes and not with size. Each event has a number within the run. The
-last event, the summary, contains the number of events, so a reader can detect missing ones.
+Stable resources are only counted, so the cost depends on the number of changes, and not on the size of the manifest. Each event
+has a number within the run. The last event, the summary, contains the number of events, so a reader can detect missing ones.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class RunReport:
             protocol=SESSION_SUMMARY,
             event_id=new_id(),
             timestamp=now,
-            # If two processes executed a run, the engine knows only the second part.
+            # If two processes executed a run, the engine has only the times of the second part.
             start_time=(None if self._goes_on else base.start_time) or self._began,
             end_time=base.end_time or now,
             # By the monotonic clock, because the wall clock may have been changed meanwhile.

@@ -45,7 +45,7 @@ class NodeKeys:
             run_queue: Contains the current run.
             delivery: Reports whether events can be written to disk.
             author: Signs events; its key is renewed after each connection.
-            can_read_own: Returns whether a node can read documents that are stored for it alone; None if that is currently
+            can_read_own: Returns whether a node can read the documents that only it may read; None if that is currently
                 unknown.
         """
         self.presence = presence
@@ -56,8 +56,8 @@ class NodeKeys:
         self._can_read_own = can_read_own
         self._is_own_data_known = False
         record = presence.record
-        # True until checked: a document stored for this node alone, which it cannot read, causes a visible error. A document
-        # that every node can read would go unnoticed.
+        # True until checked. A document that only this node may read causes a visible error if the node cannot read it. If it
+        # were stored where every node can read it, this would go unnoticed.
         record.own_data = record.own_schedules = record.partial_runs = True
         record.selector_patterns = True
         record.staged_assignments = True
@@ -68,7 +68,7 @@ class NodeKeys:
         await self._author.renew()
 
     async def beat(self) -> bool:
-        """Send a heartbeat. Returns whether the state "another agent has this name" has changed."""
+        """Send a heartbeat. Returns whether another agent has started or stopped using this name."""
         if not self._is_own_data_known:
             await self._check_own_data()
         current = self._run_queue.current
@@ -85,7 +85,7 @@ class NodeKeys:
         return await self._facts.routed()
 
     async def _check_own_data(self) -> None:
-        """Publish whether documents may be stored for this node alone; the answer is valid for one connection."""
+        """Publish whether documents may be stored that only this node may read. The result is valid for one connection."""
         can_read = await self._can_read_own(self.presence.record.node)
         self._is_own_data_known = can_read is not None
         if can_read is not None:

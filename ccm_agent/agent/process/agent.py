@@ -36,7 +36,8 @@ start.
 
 async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], retry_s: float = 5.0) -> None:
     """
-    Cancel tasks, and repeat it every `retry_s` until all have ended. `retry_s` is longer than any task needs to clean up.
+    Cancel tasks, and repeat the cancellation every `retry_s` until all have ended. `retry_s` is longer than any task needs to
+    clean up.
 
     In Python 3.11, `asyncio.wait_for` loses a cancellation that arrives together with its result. A task that waits in a
     library would then never end, and neither would the process.
@@ -123,7 +124,7 @@ class Agent:
         self._state_lock.release()
 
     def _open(self) -> tuple[list[RequestLogEntry], list[OpenRun]]:
-        """Return what an earlier process left: its unfinished requests, and runs without an end."""
+        """Return the unfinished requests and the runs without an end of an earlier process."""
         self._state_lock.take()
         self._context.open()
         self._services.missed.open()

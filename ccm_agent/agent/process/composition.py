@@ -1,4 +1,4 @@
-"""Builds the services of an agent. Each service gets its dependencies as arguments and does not know the others."""
+"""Builds the services of an agent. Each service receives its dependencies as arguments, and does not access other services."""
 
 from __future__ import annotations
 

@@ -71,13 +71,13 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
 
     Attributes:
         link, requests, events, objects: The bus.
-        bucket: A bucket by name.
-        nodes: Where the node stores its own entries: CCM_NODES.
+        bucket: Returns a bucket by name.
+        nodes: The bucket for the node's own entries: CCM_NODES.
         make_engine: Creates the engine, given a function that opens data buckets, and the document numbers seen so far.
-        gather_facts: All facts of this host; blocking.
-        matches: Whether the targets and expression of a request select a node with these facts.
+        gather_facts: Returns all facts of this host; blocking.
+        matches: Returns whether the targets and expression of a request select a node with these facts.
         shorten: Reduces an event to the form that may be published.
-        clock: The current time, and waiting.
+        clock: Returns the current time, and waits.
         sources: The sources of the configured manifests; None if there are none.
         readings: Metrics of the process and its connection.
         trust: The trust block of this node's credentials; None: it has none.
@@ -86,11 +86,11 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         close: Ends programs that the engine has left running.
         find_resources: Finds the resources of the host, for an import.
         keep_credentials: Renews the node's credentials, and calls a function after each renewal; None: no renewal.
-        waits_for: Locks of this host that the current resource waits for, each with its holder.
-        resource_types: Names of the resource types, for the node's policy.
+        waits_for: Returns the locks of this host that the current resource waits for, each with its holder.
+        resource_types: Returns the names of the resource types, for the node's policy.
         secrets: Masks in the log all secrets that runs have found.
-        can_read_own: Whether a node can read documents that are stored for it alone; None if that is currently unknown.
-        refreshes: Where the engine stores pending refreshes; None: it does not store them.
+        can_read_own: Returns whether a node can read the documents that only it may read; None if that is currently unknown.
+        refreshes: The engine's store of pending refreshes; None: it does not store them.
         slots: Renews the slots that runs hold; None: runs do not use slots.
     """
 
@@ -123,16 +123,16 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
 
 class AgentContext:
     """
-    The state of one agent that its services share. It starts nothing.
+    The state of one agent that its services share. It does not start any service.
 
     Attributes:
         settings: The current configuration; `Agent.reload` replaces it.
         current_settings: Returns `settings`; services call it.
-        ports, clock, link: The ports, with the clock and the broker connection among them.
+        ports, clock, link: The ports, including the clock and the broker connection.
         node, version, machine, started: This agent; `machine` and `started` distinguish two agents with the same name.
         state: The state folder.
         spool, events: The queue of events for the broker; the publisher of the agent's events about itself.
-        request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.
+        request_log, run_queue, checkpoints: The accepted runs, the waiting runs, and the runs that continue after a restart.
         decisions: The decisions about requests, for the audit trail.
         plans: The saved plans, which an operator may apply.
         undo: The saved data for undoing runs of this node.

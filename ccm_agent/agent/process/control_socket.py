@@ -2,8 +2,8 @@
 Commands on the node's own host: a socket in the state folder, accessible only to its owner and root, and its client
 functions.
 
-A request is one line of JSON, `{"ask": …}`. Each line of the reply is also JSON, and the last line has `end`. The socket
-cannot be reached over the network and works without a broker. If no agent runs, the commands read and write the state folder.
+A request is one line of JSON, `{"ask": …}`. Each line of the reply is also JSON, and the last line has `end`. The socket cannot
+be reached over the network and works without a broker. If no agent is running, the commands read and write the state folder.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _connected(folder: Path) -> socket.socket:
 
 
 WHY_LIMIT = 500
-"""In characters. The limit exists because the reason is in the node's record and in each refusal."""
+"""The maximum characters of a reason, because it is in the node's record and in each refusal."""
 
 KNOWS = "knows"
 """The agent has been notified that the node was disabled or enabled, and has applied it."""
@@ -290,7 +290,7 @@ def disable(folder: Path, *, for_s: float, why: str, by: str) -> tuple[Disabled,
 
     Args:
         folder: The agent's state folder.
-        for_s: The duration; 0: until the node is enabled.
+        for_s: The duration in seconds; 0: until the node is enabled.
         why: The reason, for other operators.
         by: The operator.
 

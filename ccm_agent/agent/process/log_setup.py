@@ -79,7 +79,7 @@ class TextFormatter(_MaskingFormatter):
 
 
 class JsonFormatter(_MaskingFormatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the time, level and message with the record's fields, as a JSON object."""

@@ -6,10 +6,10 @@ The broker keeps the last due request of each subject. The first schedule of an 
 requests. Each further schedule has a subject of its own, which the index of schedules names. So each schedule has its own last
 due request.
 
-The last request seen on each subject is stored on disk, because the request log covers only a day and a schedule may be monthly.
-Requests are compared by the broker's time, so neither a lagging replica nor a recreated stream can bring back an old one.
-Requests that were due before the node had the scope are ignored: a node that becomes a web server today has not missed last
-night's run.
+The last request seen on each subject is stored on disk, because the request log covers only a day and a schedule may be
+monthly. Requests are compared by the broker's time, so neither a lagging replica nor a recreated stream can cause an old
+request to be executed again. Requests that were due before the node had the scope are ignored: a node that becomes a web server
+today has not missed last night's run.
 
 In addition, the latest due request of each subject is remembered permanently, for all schedules. A node or an operator can make
 the broker deliver a stored due request again with all its headers, and the request log remembers a run only for a day.
@@ -44,14 +44,14 @@ SCHEDULED = (MANIFEST_APPLY, MANIFEST_PLAN)
 
 
 STALE_S = 86_400.0
-"""An older scheduled request is no longer timely. No request log needs to remember it for longer."""
+"""A scheduled request that is older than this is not executed, so request logs need not remember it for longer."""
 
 
 LATE_S = 600.0
 """A due request is delivered within seconds. If it is older than this, it is not its first delivery."""
 
 LATEST_LIMIT = 10_000
-"""The maximum number of remembered subjects, those with the latest requests; a node has only a few scopes at a time."""
+"""The maximum number of remembered subjects. Those with the latest requests are kept. A node has only a few scopes at a time."""
 
 
 class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,7 +87,7 @@ class _Flag(Struct):
 
 
 class MissedSchedules:
-    """The scheduled requests that one agent has missed and executes when it is back."""
+    """The scheduled requests that one agent has missed and executes when it is back online."""
 
     def __init__(
         self,
@@ -141,12 +141,13 @@ class MissedSchedules:
 
     def expect(self) -> None:
         """
-        Expect missed requests as soon as `settled` is called, because the broker was unavailable or the node has other scopes.
+        Expect missed requests, because the broker was unavailable or the node's scopes have changed. They are read after
+        `settled`.
         """
         self._is_due = True
 
     def settled(self) -> None:
-        """Note that the node's scopes are now correct."""
+        """Record that the node's scopes are now correct."""
         if self._is_due:
             self._wake.set()
 

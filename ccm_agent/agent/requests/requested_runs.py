@@ -69,7 +69,7 @@ class AnswerSender:
 
     Args:
         record: Contains the node's name.
-        run_queue: Contains the run for which others wait.
+        run_queue: Contains the run that other runs wait for.
         decisions: Records the decisions.
         author: Signs answers.
         events: Publishes the answers.
@@ -172,7 +172,7 @@ class RequestedRuns:
         self._clock = clock
 
     def find(self, run: str) -> RequestLogEntry | None:
-        """Return the entry of a run; None if it never reached this node, or more than a day ago."""
+        """Return the entry of a run; None if this node has not received the run in the last day."""
         return self._request_log.find(run)
 
     def forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
@@ -407,8 +407,8 @@ def _ahead(job: QueuedRun) -> RunAhead:
 
 def _format_outcome(known: RequestLogEntry) -> str:
     """
-    Return the end state for an answer. Older controllers ignore an answer with an unknown word, and one of these words is
-    `stopped`.
+    Return the end state for an answer. Older controllers do not support the word `stopped`, and ignore an answer with an
+    unknown word.
     """
     return NodeState.FAILED if known.outcome == NodeState.STOPPED else known.outcome
 

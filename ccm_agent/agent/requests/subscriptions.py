@@ -87,7 +87,7 @@ class NodeScopes:
 
 class Subscriptions:
     """
-    Reads the data that decides about requests to one agent: the signers list, assigned facts, and the resulting scopes.
+    Reads the data for decisions about requests to one agent: the signers list, assigned facts, and the resulting scopes.
 
     Attributes:
         is_current: Whether the last read of the facts succeeded, so that the scopes are current.
@@ -132,7 +132,7 @@ class Subscriptions:
         self._wake.set()
 
     async def run(self) -> None:
-        """Read facts at each notification, after each connection and on an interval, until cancelled."""
+        """Read facts at each notification, after each connection and at regular intervals, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._scopes.pause_s()):
@@ -160,7 +160,7 @@ class Subscriptions:
     async def _read(self) -> None:
         if not self._link.connected:
             return
-        # Before documents that must be signed.
+        # Read the signers list first, because documents must be signed.
         await self._signers.read()
         await self._assigned.read()
 
@@ -213,7 +213,7 @@ class AssignedReader:
             self._on_refused(f"{BUCKET}/{assigned.node}", str(err))
 
     def forget_notification(self) -> bool:
-        """Stop waiting for a revision that a notification named. Returns False if there was none."""
+        """Stop waiting for a revision from a notification. Returns False if there was none."""
         was, self._at_least = self._at_least, 0
         return bool(was)
 
@@ -299,7 +299,7 @@ class SignersReader:
     Args:
         authenticator: Contains the list.
         bucket: The bucket of the list.
-        presence: Publishes why this node refuses requests and documents.
+        presence: Publishes the reason why this node refuses requests and documents.
     """
 
     def __init__(self, authenticator: Authenticator, bucket: KeyReader, presence: NodePresence) -> None:
@@ -355,7 +355,7 @@ class SignersReader:
         return await self._authenticator.read_list(bucket, self._at_least)
 
     def report_limits(self) -> None:
-        """Set in the node's record why it refuses requests and documents."""
+        """Store the reason why this node refuses requests and documents in its record."""
         record = self._presence.record
         was, record.wrong_clock = record.wrong_clock, self._authenticator.wrong_clock
         self._report_change(

@@ -73,7 +73,7 @@ class Maintenance:
 
     @property
     def current(self) -> Disabled | None:
-        """Return until when and why the node is disabled; None if it is not disabled."""
+        """Return the end and the reason of the disabled state; None if the node is not disabled."""
         found = self._found
         is_over = found is not None and found.until is not None and found.until <= self._clock.now()
         return None if is_over else found
@@ -161,7 +161,7 @@ class Maintenance:
 
 
 def read_disabled(folder: Path) -> Disabled | None:
-    """Return the content of the file, even if its time has passed; None if there is no file. Blocking."""
+    """Return the content of the file, even if it has expired; None if there is no file. Blocking."""
     path = folder / FILE
     try:
         found = decode_foreign(path.read_bytes(), Disabled)
@@ -178,7 +178,7 @@ def read_disabled(folder: Path) -> Disabled | None:
 
 def disable(folder: Path, disabled: Disabled) -> None:
     """
-    Disable the agent of a state folder, whether it runs or not. A running agent must be notified. Blocking.
+    Disable the agent of a state folder, running or not. The caller must notify a running agent. Blocking.
 
     Raises:
         FileError: The folder is not writable, or the disk is full.
@@ -314,7 +314,7 @@ class ResourceLocks:
 
 
 LIMIT_BYTES = 1 << 20
-"""Far larger than any real policy."""
+"""The maximum size of a policy file. Real policies are far smaller."""
 
 
 def read_policy(path: Path, types: Collection[str], *, is_required: bool) -> Policy | None:
@@ -324,7 +324,7 @@ def read_policy(path: Path, types: Collection[str], *, is_required: bool) -> Pol
     Args:
         path: The file.
         types: The existing resource types.
-        is_required: Whether the configuration names the file, so it must exist.
+        is_required: Whether the file must exist, because the configuration names it.
 
     Returns:
         None if the file does not exist and is not required.
@@ -401,7 +401,7 @@ class NodePolicy:
 
         Args:
             path: Path of the policy file; "" if there is none.
-            is_required: Whether the configuration names the file, so it must exist.
+            is_required: Whether the file must exist, because the configuration names it.
         """
         before, had_trouble = self._policy, bool(self.trouble)
         self._path = path
@@ -475,7 +475,7 @@ class Admission:
     Attributes:
         maintenance: Whether the node is disabled.
         policy: The node's policy.
-        locks: The resources that no run changes.
+        locks: The locked resources, which no run changes.
     """
 
     def __init__(
@@ -487,7 +487,7 @@ class Admission:
         self._presence = presence
 
     def refusal(self, action: str) -> Refusal | None:
-        """Return why this node starts no run of this action now, for any operator; None if it may start one."""
+        """Return why this node cannot start a run of this action now for any operator; None if it can."""
         if self._presence.is_duplicate:
             return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
         return self.maintenance.refusal(action)

@@ -30,7 +30,7 @@ from ccm_agent.storage.plan_store import PlanRecord, PlanStore, SavedPlan
 from ccm_agent.storage.undo_store import UndoStore
 
 MOVED_NAMED = 10
-"""The number of resources changed since the plan that an error message names."""
+"""The maximum number of resources in the error message about changes since the plan."""
 
 
 class DesiredState(Protocol):
@@ -139,7 +139,7 @@ class RunReader:
             scope=own.scope if own is not None else f"request {job.name}",
             diff=not isinstance(request, ExecRequest) and request.diff,
             undo_log=self._undo if self._undo.is_on else None,
-            # Checks continue: a lock prevents changes of a resource, not checks of it.
+            # Checks continue, because a lock prevents changes of a resource, but not checks.
             lock=self._locks.why if job.action != "check" else None,
             selection=request.part if isinstance(request, ManifestRequest) else None,
         )
@@ -243,7 +243,7 @@ class EngineDriver:
     ) -> SessionSummary:
         """Get the next revision of an assignment, and apply it with the data that it pins."""
         if job.action != "apply":
-            # The convergence loop would apply a revision released by an operator who may only plan.
+            # Otherwise, the convergence loop would apply a revision that an operator released who may only plan.
             raise ProtocolError(f"{job.name}: a {job.action} cannot release a revision; only an apply can")
         if self._desired is None:
             raise Refusal("request.unknown", "this agent has no assignments")

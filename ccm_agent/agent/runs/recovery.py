@@ -107,7 +107,7 @@ class Recovery:
             log.warning("the checkpoint of a finished run cannot be removed", extra={"reason": str(err)})
 
     def _take_over(self, run: str, body: bytes) -> None:
-        """Record the end of a run that was killed after it reported its end and before the request log had it."""
+        """Record the end of a run that was killed after it reported its end, but before the end was in the request log."""
         try:
             summary = msgspec.json.decode(body, type=SessionSummary)
         except msgspec.DecodeError:

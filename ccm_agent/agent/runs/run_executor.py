@@ -1,4 +1,4 @@
-"""Executes one run and reports it. Afterwards it reads which refreshes the run left pending."""
+"""Executes one run and reports it. Afterwards, it reads the refreshes that the run left pending."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RunReports:
         )
 
     def _find_losses(self, run: str) -> list[str]:
-        """Return the data of a run that this node could not store, when the run ends."""
+        """Return the data of an ending run that this node could not store."""
         events, undo = self._spool.trouble, self._undo.problem(run)
         found = [f"events are only in memory, and a restart would lose them: {events}"] if events else []
         return [*found, f"the run cannot be undone: {undo}"] if undo else found
@@ -149,7 +149,7 @@ class RunExecutor:
 
     @property
     def stopped_by(self) -> str:
-        """The operator who stopped the current run, which ends after its current resource; "" if nobody did."""
+        """The operator who stopped the current run, which ends after its current resource; "" if no operator did."""
         return self._stop.by if self.report is not None else ""
 
     def interrupt(self) -> None:
@@ -177,7 +177,7 @@ class RunExecutor:
         self._stop = StopFlag()
         self._run, self._opened = job.run, {}
         report = self.report = self._reports.make(job)
-        # The log is for requests, which can arrive again; the spool has the end of the node's own runs.
+        # The log is for requests, which can arrive again; the spool contains the end of the node's own runs.
         if job.own is None:
             self._records.begin(job.run)
         summary = None

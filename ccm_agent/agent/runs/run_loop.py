@@ -21,7 +21,7 @@ from ccm_agent.storage.spool import Spool
 log = logging.getLogger(__name__)
 
 REPORTING_RUNS = 20
-"""The number of oldest waiting events to search for runs whose controllers are notified that their events wait."""
+"""The number of waiting events to search for runs, oldest first. Controllers are notified that events of these runs wait."""
 
 
 class ProgressPublisher:

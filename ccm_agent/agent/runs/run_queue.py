@@ -49,10 +49,10 @@ class LocalRun(Struct, frozen=True, kw_only=True):
 
     Attributes:
         source: The manifest.
-        ended: Gets the summary at the end; None when the run ended before its summary, or never started.
+        ended: Receives the summary at the end; None if the run ended without a summary, or never started.
         on_start: Called with the engine's start of the session.
         judge: Returns whether an event corrected drift (see `Judge`); None: corrections are not tracked.
-        pins: Revisions of buckets as of which documents are read, by bucket name.
+        pins: The revisions of buckets at which documents are read, by bucket name.
         scope: The owner of its pending refreshes; see `ApplyOptions.scope`.
     """
 
@@ -76,7 +76,7 @@ class ReleasedRun(Struct, frozen=True, kw_only=True):
     Attributes:
         fetch: Stores the data that the assignment pins on disk, and returns the manifest; raises CcmError.
         data: URLs of its data.
-        pins: Revisions of buckets as of which documents are read, by bucket name.
+        pins: The revisions of buckets at which documents are read, by bucket name.
         scope: The owner of its pending refreshes; see `ApplyOptions.scope`.
         judge: Returns whether an event corrected drift; see `Judge`.
         start_with: Called with the run's id and an optional function. Returns the function to call when the session starts, which
@@ -105,7 +105,8 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
         request: The request that the run executes.
         deadline: The run does not begin after this time; None: no limit.
         own: Set if the node itself started the run. Such a job does not supersede others and is not superseded.
-        principal: On whose behalf it runs: the request's sender, the assignment's signer, or the node's own configuration.
+        principal: The principal on whose behalf it runs: the request's sender, the assignment's signer, or the node's own
+            configuration.
         way: Its trigger, as an action of the node's policy: "schedule" or "assignment"; "" for a request.
         grant: The resources that the policy allows the run to change; None: no restriction, or the run has not started.
         origin: Name of the schedule or assignment that triggered it; "" for others.
@@ -149,7 +150,7 @@ def build_run(protocol: str, request: Request, deadline: datetime | None, princi
 
 
 def find_deadline(request: Request, due: datetime | None) -> datetime | None:
-    """Return when a request must have started; None if it may start at any time."""
+    """Return the time by which the run of a request must start; None if it may start at any time."""
     if request.deadline is not None:
         return request.deadline
     if request.deadline_s > 0 and due is not None:

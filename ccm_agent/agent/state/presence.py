@@ -29,19 +29,24 @@ log = logging.getLogger(__name__)
 BUCKET = "CCM_NODES"
 
 CONFLICTS = 2
-"""The number of consecutive overwritten heartbeats for a conflict. A single one may be our own with a lost acknowledgement."""
+"""
+The number of consecutive overwritten heartbeats that indicate a conflict. A single one may be ours, if its acknowledgement was
+lost.
+"""
 
 PEACEFUL = 2
-"""The number of consecutive intact heartbeats that end a conflict: heartbeats of two agents may sometimes not collide."""
+"""The number of consecutive intact heartbeats that end a conflict. Heartbeats of two agents do not always collide."""
 
 INVENTORY_WRITES = 500.0
-"""The writes per second to `CCM_NODES` above which nodes send fewer heartbeats: 30,000 nodes with one each minute."""
+"""
+The writes per second to `CCM_NODES` above which nodes send fewer heartbeats: those of 30,000 nodes with one heartbeat a minute.
+"""
 
 LONGEST_STRETCH = 10.0
-"""The largest multiple of the configured interval, whatever number a broker reports."""
+"""The largest multiple of the configured interval, regardless of the number that a broker reports."""
 
 FASTEST_STRETCH = 2.0
-"""The largest growth from one heartbeat to the next."""
+"""The largest factor of growth from one heartbeat to the next."""
 
 RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
@@ -55,7 +60,7 @@ FACTS_LIMIT_BYTES = 900_000
 
 
 class LastRun(Struct, frozen=True):
-    """The newest run that had ended, according to an earlier process of this node."""
+    """The newest ended run, as recorded by an earlier process of this node."""
 
     node: str = ""
     last_run: str = ""
@@ -103,8 +108,8 @@ class NodePresence:
 
     def ended(self, run: str, state: str, time: datetime | None = None) -> None:
         """
-        Record that the newest run has ended, now or, with `time`, before this process. In that case a newer run in the record is
-        kept.
+        Record that the newest run has ended. With `time`, it ended before this process started, and a newer run in the record
+        is kept.
         """
         record = self.record
         if time is None or record.last_time is None or record.last_time <= time:
@@ -125,7 +130,7 @@ class NodePresence:
             )
 
     def set_warning(self, about: str, sentence: str) -> None:
-        """Set the warning about this node's identity, policy or assignments; "" withdraws it."""
+        """Set the warning about this node's identity, policy or assignments; "" removes it."""
         self._warnings[about] = sentence
         self.record.conflict = "; ".join(self._warnings[one] for one in WARNINGS if self._warnings.get(one))
 
@@ -181,7 +186,7 @@ class NodePresence:
             self._peaceful += 1
             if self._peaceful >= PEACEFUL or not self.is_duplicate:
                 self._conflicts = 0
-            # a requested heartbeat soon after another one is too short a time to measure the writes of a fleet
+            # the time between a requested heartbeat and the one before is too short to measure the writes of a fleet
             if age_s > self._shortest_ttl_s / 6:
                 self._next_stretch = next_stretch(waited, (self._revision - before) / age_s)
         self._beat_at = self._clock.monotonic()
@@ -209,8 +214,8 @@ class NodePresence:
 
         Args:
             facts: All facts.
-            is_regular: Whether this is a regular heartbeat, when not all nodes of a fleet write at the same time. Then uncertain
-                and day-old facts are also written.
+            is_regular: Whether this is a regular heartbeat. The nodes of a fleet send these at different times, so facts that
+                may be lost and day-old facts are also written.
         """
         digest = facts_digest(facts)
         now = self._clock.monotonic()
@@ -250,7 +255,7 @@ def next_stretch(stretch: float, writes: float) -> float:
     """
     Return the multiple of the configured interval for the next heartbeat.
 
-    All nodes do the same, so together they write about `INVENTORY_WRITES` per second, however many they are.
+    All nodes do the same, so together they write about `INVENTORY_WRITES` per second, regardless of their number.
 
     Args:
         stretch: The multiple during the measurement.

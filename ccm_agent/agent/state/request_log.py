@@ -2,8 +2,8 @@
 The log of requests that this node has accepted. It ensures that each request is executed once, even if it is delivered several
 times.
 
-A request is written before it is answered; its end state follows. Run ids are kept for a day, and the requests until they have
-ended. A run without an end at the start of the agent was waiting or was interrupted.
+A request is written before it is answered, and its end state is added later. Run ids are kept for a day, and the requests until
+they have ended. If a run has no end when the agent starts, it was waiting or was interrupted.
 
 A refusal is also recorded, including one for a full queue: the controller has counted the node as refused, and would not watch a
 run that began later. A stop of an unknown run is recorded as that run's end, because it may arrive before its run.
@@ -37,7 +37,7 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 COMPACT_BYTES = 1 << 20
-"""A smaller file is not worth rewriting."""
+"""The minimum size of a file for rewriting it."""
 
 
 OFF_S = 3600.0
@@ -45,7 +45,7 @@ OFF_S = 3600.0
 A run that ended before the process started is remembered for at least this long.
 
 A scheduled run that was recorded just before a kill may not be in `due.json` yet. The node looks for missed runs when it is
-back, and must recognize this one, even if it was off for a long time.
+back online, and must recognize this one even after a long time.
 """
 
 
@@ -121,7 +121,7 @@ class RequestLogEntry(Struct, kw_only=True):
 
 class RequestLog:
     """
-    The runs of one agent. All methods except `open` and `compact` are for the event loop and do not block for long.
+    The runs of one agent. All methods except `open` and `compact` are called on the event loop and do not block for long.
 
     Attributes:
         last_run: The newest run that has ended; None if unknown.
@@ -163,11 +163,11 @@ class RequestLog:
         return [entry for entry in self._entries.values() if not entry.outcome]
 
     def find(self, run: str) -> RequestLogEntry | None:
-        """Return the entry of a run; None if it never reached this node, or more than a day ago."""
+        """Return the entry of a run; None if this node has not received the run in the last day."""
         return self._entries.get(run)
 
     def knows(self, run: str) -> bool:
-        """Whether the run reached this node within the last day."""
+        """Whether this node has received the run in the last day."""
         return run in self._entries
 
     def take(
@@ -388,7 +388,7 @@ class DecisionLog:
             await self._file.save(self._last)
 
     def asked(self, run: str, incoming: IncomingRequest, principal: Principal) -> None:
-        """Note a new request. If its author is not verified, the name is the one that the request claims."""
+        """Remember a new request. If its author is not verified, the name in the request is used."""
         if incoming.protocol in _QUESTIONS:
             return
         self._remember(run, _describe(incoming, principal))
@@ -402,7 +402,7 @@ class DecisionLog:
         self._decide(run, _describe(incoming, author), AnswerState.REFUSED, str(refusal), refusal.code)
 
     def recalled(self, entry: RequestLogEntry) -> None:
-        """Note a request that an earlier process accepted and recorded."""
+        """Remember a request that an earlier process accepted and recorded."""
         principal = entry.principal
         asked = _Asked(action=_action(entry.protocol), principal=principal, is_scheduled=entry.scheduled)
         self._remember(entry.run, asked)

@@ -45,7 +45,7 @@ Duration = Annotated[str, Meta(extra_json_schema={"format": "duration"})]
 """A duration as `parse_duration` reads it: 30s, 5m, 1h30m."""
 
 _STREAM = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-Refuse = Callable[..., None]  # adds an error: its message, then the keys to the value
+Refuse = Callable[..., None]  # adds an error; arguments: the message, and the keys that lead to the value
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -268,7 +268,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     unsigned_objects: bool = False
     policy_file: str = ""
     is_policy_required: bool = False
-    """Whether the configuration names the policy's file, so it must exist."""
+    """Whether the policy's file must exist, because the configuration names it."""
     queue_limit: int = 16
     spool_limit_bytes: int = 256 << 20
     spool_segment_bytes: int = 4 << 20
@@ -437,7 +437,7 @@ def _all_of(errors: list[DocumentError]) -> DocumentError:
 
 
 def with_context(settings: Settings, context: str) -> Settings:
-    """Return the settings with another context of the `nats` program, if one is named: the command line takes precedence."""
+    """Return the settings with the context of the `nats` program that the command line names, if it names one."""
     return (
         replace(settings, broker=replace(settings.broker, context=context, servers=()))
         if context

@@ -1,9 +1,9 @@
 """
 The state folder: the node's identity, the lock for one agent per folder, and the start of its request log.
 
-The node's name is the configured one, or the host's FQDN at the first start. It is then stored on disk, because a different
-answer of the resolver must not turn this node into another one. Two agents with one folder would write into each other's spool
-and request log, so an agent locks the folder.
+The node's name is the configured one, or the host's FQDN at the first start. It is then stored on disk, so a different answer
+of the resolver does not change the node's identity. Two agents with one folder would write into each other's spool and request
+log, so an agent locks the folder.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def lock_owner(folder: Path) -> int:
 
 
 class StateLock:
-    """A lock on a state folder. It ends with the process, however the process ends."""
+    """A lock on a state folder. It is released when the process ends in any way."""
 
     def __init__(self, folder: Path, *others: Path) -> None:
         """
@@ -157,7 +157,7 @@ class StateLock:
 
     def take(self) -> None:
         """
-        Lock the folder, which is created if necessary. Blocking, but never waits.
+        Lock the folder, which is created if necessary. Blocking, but does not wait for another agent.
 
         Raises:
             LockError: Another agent has locked it.
@@ -215,9 +215,9 @@ def state_began(folder: Path, now_ms: int) -> int:
     """
     Return when the request log in a state folder began, in milliseconds since 1970; 0 for a log of an earlier version. Blocking.
 
-    A signed request is valid for an hour, and the log ensures that it is executed once. A node without the log does not know
-    which requests it has executed, so an attacker who controls the broker could deliver a request again. Call this before the
-    log is opened: in a folder without a log, the start is now.
+    A signed request is valid for an hour, and the log ensures that it is executed once. A node without the log cannot recognize
+    the requests that it has executed, so an attacker who controls the broker could deliver a request again. Call this before
+    the log is opened: if the folder has no log, the state begins now.
     """
     file = StateFile(folder / _BEGAN, int)
     if (folder / LEDGER).exists():

@@ -3,7 +3,7 @@ Decides which requests and documents this node accepts, by checking their signat
 
 If a node's credentials or configuration contain a root key or signers, the node accepts only signed requests and documents. The
 list can be updated over the broker. Each new list must be signed by the root and have a higher number. The list with the highest
-number is stored on disk, so neither a restart nor an old copy can bring back an older list. A node without a root key is in
+number is stored on disk, so an older list cannot take effect after a restart or from an old copy. A node without a root key is in
 unsigned operation, and logs a warning. If no administrator has confirmed a node's list for too long, the node accepts only plans
 (`signers_guard`).
 """
@@ -68,7 +68,7 @@ class NotAuthorizedError(CcmError):
 
 
 class EarlierRequestError(NotAuthorizedError):
-    """A request was signed before the node's state began, so the node does not know whether it has executed the request."""
+    """A request was signed before the node's state began, so the node may have executed it without a record."""
 
     code = "request.before_state"
 
@@ -108,7 +108,7 @@ class Authenticator:
     The trusted keys of one agent.
 
     Attributes:
-        root: The root's public key; "" if none is known.
+        root: The root's public key; "" if there is none.
         signers: The newest signers list.
         freshness: The age of that list.
         began_ms: When the node's state began, in milliseconds since 1970; 0 if unknown.
@@ -163,12 +163,12 @@ class Authenticator:
 
     @property
     def earliest_ms(self) -> int:
-        """The current time in milliseconds since 1970, but not before the root signed the newest signers list."""
+        """The current time in milliseconds since 1970; at least the time when the root signed the newest signers list."""
         return max(self._now_ms(), self.signers.issued)
 
     @property
     def wrong_clock(self) -> str:
-        """Return why this node's clock is known to be slow, so that it refuses new requests and documents; "" if it is not."""
+        """Return why this node refuses new requests and documents if its clock is known to be slow; otherwise ""."""
         if not self.root or self.signers.issued <= self._now_ms() + SKEW_MS:
             return ""
         signed = datetime.fromtimestamp(self.signers.issued / 1000, UTC)
@@ -180,7 +180,7 @@ class Authenticator:
         return self.freshness.problem(self.signers, self._now_ms()) if self.root else ""
 
     def make_state_reader(self) -> StateReader | None:
-        """Return the verifier of other nodes' entries; None if this node knows no root key."""
+        """Return the verifier of other nodes' entries; None if this node has no root key."""
         return StateReader(self.root, self.signers, self._now_ms) if self.root else None
 
     @property
@@ -190,7 +190,7 @@ class Authenticator:
 
     @property
     def lacks_timestamp(self) -> str:
-        """Return why unknown documents cannot be accepted, because there is no recent timestamp; "" if there is one."""
+        """Return why documents that were never seen cannot be accepted without a recent timestamp; "" if there is one."""
         return self.freshness.lack(self.signers, self._now_ms()) if self.has_timestamps else ""
 
     def open(self) -> None:
@@ -279,7 +279,7 @@ class Authenticator:
         Return the sender of a request.
 
         Raises:
-            SignatureError: The request is not signed, or not with a trusted key, or a schedule's time was not signed.
+            SignatureError: The request is not signed with a trusted key, or the time of a schedule was not signed.
             NotAuthorizedError: The signer may not send this request to this scope; StaleSignersError if the signers list is too
                 old; WrongClockError if the request is not valid at the time of this node's clock.
         """
@@ -340,7 +340,7 @@ class Authenticator:
         Return the author of a document.
 
         Raises:
-            SignatureError: The document is not signed, or not with a key that is trusted for this bucket and key.
+            SignatureError: The document is not signed with a key that is trusted for this bucket and key.
         """
         return self._written(SignatureKind.DOCUMENT, bucket, entry)[0]
 
@@ -349,7 +349,7 @@ class Authenticator:
         Return when a trusted operator signed an object that this node converges on, in milliseconds; 0 in unsigned operation.
 
         Raises:
-            SignatureError: The object is not signed, or not by a signer who may assign to all nodes.
+            SignatureError: The object is not signed by a signer who may assign to all nodes.
         """
         found = (
             self._verified(SignatureKind.OBJECT, subject, digest.encode(), signature)

@@ -2,8 +2,8 @@
 Decides which documents this node accepts: each must belong to its key, and its number must increase.
 
 A document contains its key and an increasing number. Otherwise, a user who can write one key could copy another node's document
-there, or bring back an old one. The highest number seen for each key is stored on disk, so an old document is also refused after
-a restart. The signer of a document is checked in `authentication`.
+there, or restore an old document. The highest number seen for each key is stored on disk, so an old document is also refused
+after a restart. The signer of a document is checked in `authentication`.
 
 For documents that a node has never seen, the snapshot contains the lowest allowed numbers. Without a recent timestamp, the node
 accepts no such documents: a broker that was restored from a backup could deliver outdated ones.
@@ -137,7 +137,7 @@ class RevisionGuard:
 
     @property
     def refuses_plain(self) -> bool:
-        """Whether unsigned documents, and so also plain ones, are refused now."""
+        """Whether unsigned documents, including plain ones, are refused now."""
         return not self._authenticator.takes_unsigned
 
     def suspects_copy(self, bucket: str, key: str) -> bool:
@@ -194,7 +194,7 @@ class RevisionGuard:
 
     async def save(self) -> None:
         """Write the numbers to disk, if any has changed."""
-        # Save the deletions first: a number without its deletion would bring back a deleted document.
+        # Save the deletions first: a number without its deletion would restore a deleted document.
         if not self._deletions_file.is_saved(self._deletions):
             is_saved = await self._deletions_file.save(dict(self._deletions))
             if not is_saved:

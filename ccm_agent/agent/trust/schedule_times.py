@@ -1,9 +1,9 @@
 """
-Scheduled requests: their run id and time, and the times that this node has taken.
+Scheduled requests: their run id and time, and the times that this node has accepted.
 
-The broker repeats one fixed body, so run id and time come from the headers that it adds. The id is a KSUID of the time at which
-the message was stored and of the digest of its position. So each node that receives the message, now or later, derives the same
-run id.
+The broker repeats one fixed body, so run id and time come from the headers that it adds. The id is a KSUID that is made from
+the time when the message was stored, and from the digest of its position. So each node that receives the message, now or later,
+derives the same run id.
 
 The broker triggers schedules, but must not choose their times. A schedule's signature contains its times. A due request is
 accepted if its time matches one of them, and only once for each. So an attacker who controls the broker cannot run a schedule at
@@ -85,7 +85,7 @@ class ScheduleTimes:
         """
         when, zone = claims.details.get("when", ""), claims.details.get("zone", "")
         try:
-            # In a thread, because time zones are files.
+            # Run this in a thread, because time zones are read from files.
             slot = (await asyncio.to_thread(schedule_slot, when, zone, due)).timestamp()
         except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
             raise SignatureError(

@@ -1,7 +1,7 @@
 """
 The age of this node's signers list: when an administrator last confirmed that there is no newer one.
 
-The newest timestamp is stored on disk. From then on, the node refuses lists older than the one that it names. So a broker that
+The newest timestamp is stored on disk. From then on, the node refuses lists older than the one in the timestamp. So a broker that
 was restored from a backup cannot return a node to a list that still contains a revoked operator.
 """
 
@@ -20,7 +20,9 @@ from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.storage.state_file import StateFile
 
 READ_AGAIN = 4
-"""A timestamp is read at notifications. Without one, it is read when this fraction (1/n) of the list's maximum age has passed."""
+"""
+A timestamp is read after a notification. Otherwise, it is read when this fraction (1/n) of the list's maximum age has passed.
+"""
 
 
 class _StoredTimestamp(Struct, frozen=True, kw_only=True):
@@ -74,7 +76,7 @@ class SignersGuard:
         return True
 
     def notified(self) -> None:
-        """Note that a timestamp was written."""
+        """Record that a timestamp was written."""
         self._is_notified = True
 
     def is_due(self, signers: SignersList, now_ms: int) -> bool:
@@ -119,6 +121,6 @@ class SignersGuard:
         )
 
     def _confirmed(self, signers: SignersList) -> int:
-        """Return when the list was last confirmed as the newest: at the root's signature, and later by timestamps."""
+        """Return when the list was last confirmed as the newest, by the root's signature or by a timestamp."""
         is_of_list = self.newest.signers == signers.number
         return max(signers.issued, self.newest.issued if is_of_list else 0)

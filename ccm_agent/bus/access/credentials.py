@@ -445,7 +445,7 @@ def check_seed(seed: Secret, letter: str, source: str) -> Secret:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except ValueError:
         raw = b""
-    # nkeys does not verify the checksum, and with a damaged key no user could connect.
+    # nkeys does not verify the checksum, and no user could connect with a damaged key.
     if len(raw) != _SEED_BYTES or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise InputError(f"{source}: the seed is damaged; restore it from a backup")
     return seed
