@@ -79,7 +79,7 @@ def join_fleet(
 
     Args:
         text: The token.
-        name: The node's name; "": the configured one, or this host's.
+        name: The node's name; "" uses the configured name, or this host's name.
         places: The paths of the files.
         on_waiting: Called with the fingerprint of the node's key if an operator must accept it.
         insecure: Whether to accept a broker that requires no credentials or offers no TLS.

@@ -36,10 +36,10 @@ MARK = "# Written by `ccm join`."
 """The comment line before the lines that `ccm join` adds to a configuration."""
 
 _OURS = ("identity:", "state_dir:", "nats:", " ")
-"""The beginnings of the lines that it adds."""
+"""The prefixes of the lines that `ccm join` adds."""
 
 SPARE_S = 60
-"""Credentials that expire sooner are treated as expired."""
+"""Credentials that expire within this time are treated as expired."""
 
 
 class JoinPlaces(Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class JoinPlaces(Struct, frozen=True, kw_only=True):
     Attributes:
         directory: The directory of the configuration, credentials and authority.
         state: The agent's state directory.
-        is_own: Whether both are below a directory that the user chose, so that the configuration must name the state directory.
+        is_own: Whether both are below a directory that the user chose. If so, the configuration must contain the state directory.
     """
 
     directory: Path = Path(DIRECTORY)
@@ -139,7 +139,7 @@ def read_membership(path: Path) -> Membership | None:
 
 def choose_name(places: JoinPlaces, given: str) -> str:
     """
-    Return the node's name: the given one, the configured one, the stored one of the agent, or this host's. Blocking.
+    Return the node's name: the given or configured name, the agent's stored name, or this host's name. Blocking.
 
     Raises:
         UsageError: The name is not valid.
@@ -177,7 +177,7 @@ def check_configuration(places: JoinPlaces) -> None:
 
 def node_seed(places: JoinPlaces) -> Secret:
     """
-    Return the key of this join: the one of an interrupted attempt, or a new one. The key is on disk when this returns. Blocking.
+    Return the key for a join: that of an interrupted attempt, or a new key. The key is on disk when this returns. Blocking.
 
     Raises:
         FileError: The directory cannot be used.

@@ -2,7 +2,7 @@
 Renews the credentials of a node at two thirds of their lifetime, over the existing connection.
 
 The new credentials replace the file. The broker closes the connection when the old credentials expire, and the next connection
-reads the new file. The new certificate is announced immediately, so that readers know it before the old one expires.
+reads the new file. The new certificate is announced immediately, so that readers have it before the old one expires.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class CredentialRenewal:
 
     def _pause_s(self, member: Membership, lifetime_s: float) -> float:
         """
-        Return the time until the renewal is due. After that, a hundredth of the lifetime, so that a fleet does not ask all at
-        once.
+        Return the time until the renewal is due. Once it is due, return a hundredth of the lifetime, so that the nodes of a
+        fleet do not send requests at the same time.
         """
         left_s = due_s(member) - self._now_s()
         wait_s = left_s + 1 if left_s > 0 else lifetime_s / 100

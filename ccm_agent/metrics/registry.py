@@ -14,7 +14,7 @@ from ccm_agent.model.errors import UsageError
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SERIES_LIMIT = 10_000
-"""The most series of one metric; further label values are counted together under OTHER."""
+"""The maximum number of series of one metric; further label values are counted together under OTHER."""
 
 OTHER = "other"
 

@@ -2,14 +2,14 @@
 Decide which answers about registrations to accept.
 
 A load balancer must not lose its pool because the broker restarted: entries expire while nodes cannot renew them, and a stream
-in memory starts empty. So a known entry that is missing is treated as removed only after the broker has been reachable without a
-break for the time that nodes need to register again. The signs of a break, which the record keeps across processes:
+in memory starts empty. So a known entry that is missing is treated as removed only after the broker has been reachable without
+interruption for the time that nodes need to register again. The record keeps these signs of an interruption across processes:
 
     another server process    a server's id is new each time that it starts
     a lost connection         of this process; other nodes may have lost theirs, too
     an unanswered request     by this process or, according to the record, by an earlier one
 
-An answer that contains all known entries is accepted immediately: the pool was always empty, or has grown.
+An answer that contains all known entries is accepted immediately. In that case the pool was always empty, or has grown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVERS_LIMIT = 32
 """The maximum number of servers of one cluster in the record; the oldest are dropped first."""
 
 KNOWN_LIMIT = 50_000
-"""The maximum number of entries in the record; the answers of a larger registry are accepted unchecked."""
+"""The maximum number of entries in the record; the answers of a larger registry are accepted without this check."""
 
 
 class LastSeen(Struct, kw_only=True):
@@ -35,7 +35,8 @@ class LastSeen(Struct, kw_only=True):
 
     Attributes:
         servers: When each server process was first seen, in seconds since 1970, by server ID.
-        steady_since: Since when the broker has been reachable without a known break; 0: there was no break.
+        steady_since: The time since which the broker has been reachable without a known interruption; 0: there was no
+            interruption.
         known: Subjects of the entries in the last accepted answer.
     """
 
@@ -79,7 +80,7 @@ class LastSeen(Struct, kw_only=True):
         return sorted(subject for subject in gone if subject_matches(pattern, subject))
 
     def believe(self, pattern: str, there: Collection[str]) -> None:
-        """Accept an answer: these are the known entries that match the pattern from now on."""
+        """Accept an answer. Its entries replace the known entries that match the pattern."""
         others = [subject for subject in self.known if not subject_matches(pattern, subject)]
         self.known = sorted({*others, *there})[:KNOWN_LIMIT]
 
@@ -93,6 +94,6 @@ def read_sightings(document: bytes | None) -> LastSeen:
 
 
 def write_sightings(sightings: LastSeen) -> bytes:
-    """Encode the last observations; equal records give equal bytes."""
+    """Encode the last observations; equal records produce equal bytes."""
     document: Mapping[str, object] = msgspec.to_builtins(sightings)
     return msgspec.json.encode(document, order="sorted")

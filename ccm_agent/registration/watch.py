@@ -30,7 +30,7 @@ async def watch(
     connection: Connection, stream: str, query: RegistrationQuery, poll_s: float = POLL_S
 ) -> AsyncGenerator[RegistrationChange, None]:
     """
-    Yield the current registrations, then each change. An outage does not end the iteration; after it, the net change is yielded.
+    Yield the current registrations, then each change. After an outage, the iteration continues and yields the net change.
     """
     known: dict[str, StreamEntry] = {}
     while True:

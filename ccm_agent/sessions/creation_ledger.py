@@ -3,7 +3,7 @@ A file with the resources that the runs of one manifest created on this host. `p
 
 A resource is recorded before it is created, so a kill at any moment leaves both, or only the record. Each line has a checksum.
 An incomplete last line is dropped: its change was not made. A file that is damaged elsewhere, that another user could have
-written, or that belongs to another manifest is not used, and nothing is removed because of it.
+written, or that belongs to another manifest is not used and does not lead to removals.
 
 The file contains names and digests, but no contents and no secrets. All functions block, so call them in a thread.
 """
@@ -257,7 +257,7 @@ class ReadLedger(Struct, kw_only=True):
 
 
 def replay(content: bytes) -> ReadLedger:
-    """Read the lines of a ledger in order. Pure."""
+    """Read the lines of a ledger in order."""
     found = ReadLedger()
     # Data after the last newline is incomplete, so its change was not made.
     for text in content.split(b"\n")[:-1]:

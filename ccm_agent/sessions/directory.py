@@ -124,8 +124,8 @@ def _read_all(directory: Path) -> list[SessionStart | TransactionEvent]:
 
 def _read(path: Path, trusted: Collection[int]) -> SessionStart | TransactionEvent | None:
     """
-    Read the event in a file; None if it is not an event or belongs to another user, because `require` and `subscribe` act on
-    it.
+    Read the event in a file; None if it is not an event, or if its owner is not trusted. `require` and `subscribe` act on
+    events.
     """
     try:
         value = decode_foreign(_content(path, trusted), dict[str, Any])

@@ -13,7 +13,7 @@ from ccm_agent.model.errors import LockError
 
 FILE = "refresh.lock"
 PATIENCE_S = 10.0
-"""In seconds. The lock is held for a write of a few kilobytes; a process that holds it for longer is hanging."""
+"""Seconds to wait for the lock. It is held for a write of a few kilobytes; a process that holds it for longer is hanging."""
 
 ASK_AGAIN_S = 0.01
 

@@ -56,7 +56,7 @@ class AssignmentContent:
         self._without_data: set[str] = set()
 
     def open(self, known: Iterable[StoredAssignment]) -> None:
-        """Note which revisions of data these assignments of an earlier process pin."""
+        """Record the revisions of data that these assignments of an earlier process pin."""
         self._pinned = _pinners(known)
 
     @property

@@ -1,7 +1,7 @@
 """
 Reads the assignments of this node, decides which of them apply, and runs a convergence loop for each.
 
-They are read by direct get when a notification arrives, after each connection and on an interval. The decision is repeated
+They are read by direct get when a notification arrives, after each connection and at regular intervals. The decision is repeated
 when facts change. No consumer is created.
 """
 
@@ -116,7 +116,7 @@ class AssignmentReader:
             there.cancel()
 
     async def wait(self, *, depends_on_facts: bool) -> None:
-        """Wait for `wake`. The wait is limited if facts decide what applies, or if the last read failed."""
+        """Wait for `wake`. The wait is limited if facts determine which assignments apply, or if the last read failed."""
         limit_s: float | None = None
         if self._must_read and self._link.connected:
             limit_s = random.uniform(0.5, 1.0) * READ_AGAIN_S * 2 ** min(self._failures - 1, 6)
@@ -146,7 +146,7 @@ class AssignmentReader:
             self._failures = 0
             self.has_read = True
         except ProtocolError:
-            return  # the error was reported; the assignments read before stay in force
+            return  # the error was reported; the assignments that were read earlier still apply
         except BusError as err:
             # A broker may be slow while a whole fleet reads. Waiting for the next interval would take too long.
             self._failures += 1
@@ -154,7 +154,7 @@ class AssignmentReader:
             self._limited.info("assignments cannot be read now", extra={"reason": str(err)})
 
     async def _listen(self) -> None:
-        """Subscribe to changes in each scope of the node, and only in those."""
+        """Subscribe to changes in the scopes of the node, and end other subscriptions."""
         scopes = self._presence.scopes
         for scope in [one for one in self._stops if one not in scopes]:
             await self._stops.pop(scope)()
@@ -213,8 +213,8 @@ class ConflictingAssignments:
 
     async def refused(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
         """
-        Return the assignments refused because another one manages the same resource. Plans and expired assignments manage
-        nothing.
+        Return the assignments refused because another one manages the same resource. Plans and expired assignments do not
+        manage resources.
         """
         self._best = best
         applied = {
@@ -318,7 +318,7 @@ class AssignmentReconciler:
             selection: Selects the assignments that apply.
             conflicts: Finds the assignments that are refused.
             content: Fetches their manifests and data.
-            loops: Apply the assignments.
+            loops: The loops that apply the assignments.
             states: Their states.
         """
         self.states = states
@@ -427,7 +427,7 @@ class AssignmentReleases:
 
         Raises:
             Refusal: The assignment has no such revision, or would not be applied here.
-            BusError: The revision is not known here yet, and cannot be read now.
+            BusError: This node does not have the revision yet, and cannot read it now.
         """
         known = await self._selection.find_staged(stage)
         if known is None:

@@ -88,7 +88,7 @@ class AssignmentTriggers:
         self._unhook: Callable[[], None] = lambda: None
 
     def open(self, triggers: Triggers) -> None:
-        """Add triggers from here on; the data is checked after each connection."""
+        """Add triggers from now on. The data is checked after each connection."""
         self._wake = partial(triggers.add, CHANGE)
         self._unhook = self._link.on_connect(self.watcher.recheck)
 
@@ -160,7 +160,7 @@ class AssignmentSource:
         self._triggers.wake()
 
     async def open(self, triggers: Triggers) -> None:
-        """Add triggers from here on; after each connection to the broker, check the data."""
+        """Add triggers from now on. After each connection to the broker, check the data."""
         self._triggers.open(triggers)
         if self._wanted is not None:
             self._triggers.wake()
@@ -242,7 +242,7 @@ class AssignmentSource:
         self._status.publish()
 
     def on_start(self, planned: PlannedRun, start: SessionStart) -> None:
-        """Note which revision started, and which data it read."""
+        """Record the revision that started, and the revisions of data that it read."""
         if planned.action != "check" and self._planned is not None:
             known = self._planned.known
             self._status.set_started(known.key, known.number)
@@ -377,7 +377,7 @@ class AssignmentSource:
         return NotPlanned(result=result, may_check=refusal.code == DISABLED_CODE)
 
     def _fetch_failed(self, known: StoredAssignment, err: CcmError | TimeoutError) -> NotPlanned:
-        """Handle a failed fetch: the broker may be unreachable, or its content may not match what was assigned."""
+        """Handle a failed fetch: the broker may be unreachable, or its content may not match the assignment."""
         reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
         code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
         log.warning(

@@ -55,7 +55,7 @@ class RolloutRun:
         return start
 
     def close(self, summary: SessionSummary | None) -> None:
-        """Record the end of the run. If the run was stopped, the convergence loop does the rest."""
+        """Record the end of the run. If the run did not complete, the convergence loop applies the revision."""
         is_whole = summary is not None and summary.state in (*COMPLIANT_STATES, NodeState.FAILED)
         self.summary = summary if is_whole else None
         self.is_over = True
@@ -78,7 +78,7 @@ class AssignmentStatus:
         published: The states for controllers. A run with the same result as the previous one is not published, to save
             messages.
         rollout_runs: By key, the runs of rollouts that apply a revision, until the convergence loop has processed their
-            result. They are not kept over a restart: the loop then applies the revision itself.
+            result. They are not kept across a restart: the loop then applies the revision itself.
     """
 
     def __init__(

@@ -42,16 +42,16 @@ CAUSE = "assignment"
 """The cause of runs of assignments, and their action in the node's policy."""
 
 MODES = ("apply", "plan")
-"""The modes that an assignment may have. Any other mode is refused, because it might not mean to apply."""
+"""The modes that an assignment may have. Any other mode is refused, because it may not allow an apply."""
 
 CONFLICT = "assignment.conflict"
 """Error code of an assignment that is refused because another one manages the same resource."""
 
 VANISHED = "assignment.vanished"
-"""Error code of an assignment that is refused because it and the data that it pins are gone from the bucket."""
+"""Error code of an assignment that is refused because it and the data that it pins are no longer in the bucket."""
 
 NAMED_LIMIT = 3
-"""The maximum number of resources that the message of a conflict names; one is enough to find the rest."""
+"""The maximum number of resources in the message of a conflict; one is enough to find the others."""
 
 
 class StoredAssignment(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
 
     @property
     def pins(self) -> dict[str, int]:
-        """The buckets that it pins, with the revisions."""
+        """The pinned revisions by bucket."""
         revision = self.assignment.data_revision
         return {DATA_BUCKET: revision} if revision else {}
 
@@ -218,9 +218,9 @@ class AssignmentCache:
     The assignments to the scopes of one node.
 
     Attributes:
-        known: By key, as last read.
+        known: The assignments by key, as last read.
         vanished: Keys of known assignments that are no longer stored, although there is no sign that they were deleted.
-        is_dirty: Whether they have not been saved yet.
+        is_dirty: Whether there are changes that have not been saved yet.
     """
 
     def __init__(
@@ -279,9 +279,9 @@ class AssignmentCache:
 
     async def read_one(self, key: str, at_least: int) -> bool:
         """
-        Read one assignment that was written; the others do not change. Otherwise like `read`.
+        Read one assignment after it was written; the others do not change. See `read`.
 
-        It costs one request and one reply, because the whole fleet reads at the moment when something new is announced.
+        This takes only one request and one reply, because the whole fleet reads when a change is announced.
         """
         found = await self._found([key], at_least)
         others = {name: one for name, one in self.known.items() if name != key}
@@ -415,12 +415,12 @@ class AssignmentSelection:
 
     async def find_staged(self, stage: AssignmentStage) -> StoredAssignment | None:
         """
-        Return the revision that a stage names: the next one, or the current one if the rollout has completed.
+        Return the revision of a stage: the next one, or the current one if the rollout has completed.
 
         None if there is no such revision.
 
         Raises:
-            BusError: The revision is not known here yet, and cannot be read now.
+            BusError: This node does not have the revision yet, and cannot read it now.
         """
         if stage.key.rpartition(".")[0] in self._presence.scopes and self._staged(stage) is None:
             await self.cache.read_one(stage.key, 0)

@@ -31,7 +31,7 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 NAMED_LIMIT = 20
-"""The number of corrected resources that `agent.drift` names; the events contain all of them."""
+"""The number of corrected resources in an `agent.drift` event; the events of the run contain all of them."""
 
 
 OnDrift = Callable[[str, str, int, Sequence[str]], None]
@@ -134,7 +134,7 @@ class Drift:
         if now == self._kept:
             return
         settled = _Settled(source=self.source, wanted=self._wanted, resources=sorted(self._settled))
-        # A thread continues even if the task that waits for it is cancelled, so `forget` must know about it.
+        # A thread continues even if the task that waits for it is cancelled, so `forget` waits for it.
         self._writing = asyncio.get_running_loop().run_in_executor(None, self._file.write, settled)
         self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -242,7 +242,7 @@ REMEDIATIONS_AN_HOUR = 2
 HOUR_S = 3600.0
 
 HEALTH = "health"
-"""Cause of runs of checks on an interval, and of the applies that follow from them."""
+"""The cause of runs of checks at an interval, and of the applies that result from them."""
 
 
 class Remediation:
@@ -271,7 +271,9 @@ class Remediation:
         self._acted: deque[float] = deque(maxlen=REMEDIATIONS_AN_HOUR)
 
     def follows(self, summary: SessionSummary | None) -> bool:
-        """Whether an apply follows from this run of checks; if so, it is counted. None: the checks did not end."""
+        """
+        Whether an apply follows from this run of checks; if so, it is counted. The summary is None if the checks did not end.
+        """
         if summary is None or not summary.health_check_critical_count:
             return False
         if self._is_disabled():

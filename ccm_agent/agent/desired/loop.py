@@ -41,7 +41,7 @@ from ccm_agent.model.wire import (
 log = logging.getLogger(__name__)
 
 Pause = Callable[[], Awaitable[None]]
-"""`pause` with an agent's configuration and clock."""
+"""Calls `pause` with an agent's configuration and clock."""
 
 PROTOCOLS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
 
@@ -63,9 +63,9 @@ class ConvergenceResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The result of one convergence, for the local command that requested it.
 
     Attributes:
-        name: The source of a manifest, or an assignment.
+        name: The name of the manifest's source, or of the assignment.
         state: "stable", "changed", "failed", "stopped", or "refused" if no run was started.
-        run: The run; "" if there was none.
+        run: The run's id; "" if there was none.
         reason, code: Why it failed as a whole or was not started; with another state, a note about it.
         changed: Number of changed resources.
         failed: Number of failed resources.
@@ -112,13 +112,13 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
         manifest: The manifest to apply.
         action: "apply", "plan" or "check".
         cause: The cause of the run, for events: "interval", "change", "assignment" or "health".
-        principal: On whose behalf it runs, for the node's policy.
+        principal: The principal on whose behalf it runs, for the node's policy.
         way: The trigger, as an action of the policy: "assignment"; "" for the configuration.
         origin: The name of the assignment; "" for the configuration.
         requester: The operator who assigned it; "" for the configuration.
         bundle, data: The bundle and data of the assignment.
         deadline: The run does not start after this time; None: no limit.
-        pins: The revisions of buckets as of which documents are read, by bucket name.
+        pins: The revisions of buckets at which documents are read, by bucket name.
     """
 
     manifest: ManifestSource
@@ -249,7 +249,7 @@ class Source(Protocol):
     drift: Drift
 
     async def open(self, triggers: Triggers) -> None:
-        """Read the files of an earlier process, and add triggers from here on."""
+        """Read the files of an earlier process, and add triggers from now on."""
         ...
 
     async def close(self) -> None:
@@ -262,8 +262,8 @@ class Source(Protocol):
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
         """
-        Take the triggers and return the run that is due. It may pause, so that a fleet does not react to a notification all
-        at once.
+        Take the triggers and return the run that is due. It may pause, so that the nodes of a fleet do not react to a
+        notification at the same time.
         """
         ...
 
@@ -480,8 +480,7 @@ class ConvergenceLoop:
 
 async def pause(settings: Callable[[], Settings], clock: Clock) -> None:
     """
-    Wait for a random time, so that the nodes of a fleet do not react at the same moment; later changes fall into the same
-    pause.
+    Wait for a random time, so that the nodes of a fleet do not react at the same moment; later changes share the same pause.
     """
     if pause_s := settings().change_pause_s:
         await clock.sleep(random.uniform(0, pause_s))

@@ -1,7 +1,7 @@
 """
 Runs a convergence loop for each manifest in this node's configuration.
 
-Manifests are applied at startup, on an interval, when they or their external data change, and when a health check is
+Manifests are applied at startup, at regular intervals, when they or their external data change, and when a health check is
 critical. If a manifest cannot be fetched, the last good one is applied.
 """
 
@@ -225,7 +225,7 @@ class ConfiguredManifest:
             return NotPlanned()
         if CHANGE in triggers.pending and not triggers.is_requested:
             await triggers.pause()
-        # For a key, changes are notified, and its revision is in each run's start.
+        # Changes of a key are notified, and the start of each run contains its revision.
         if not self._data.is_key:
             await self._data.look()
         reasons = triggers.take()
@@ -249,7 +249,7 @@ class ConfiguredManifest:
         return NotPlanned() if manifest is None else self._plan(manifest, action, cause)
 
     def is_current(self, planned: PlannedRun) -> bool:
-        """Return True: the fetched manifest is applied, and a newer one follows."""
+        """Return True: the fetched manifest is applied, and a newer one is applied after it."""
         return True
 
     def on_queued(self) -> None:

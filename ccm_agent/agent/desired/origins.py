@@ -40,7 +40,7 @@ MANIFEST_LIMIT_BYTES = 16 << 20
 """The size limit of a manifest file, as in the engine."""
 
 FETCH_S = 300.0
-"""The time limit of a fetch. A server that sends a byte now and then must not stop a node from converging."""
+"""The time limit of a fetch. A server that sends a byte from time to time must not prevent a node from converging."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
@@ -111,7 +111,7 @@ def make_origin(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> Ma
     if found is None or found[1].lower() == "file":
         return FileOrigin(url if found is None else "/" + found[2].lstrip("/"), ports.files)
     scheme, name = found[1].lower(), mask_url(url)
-    # The digest is of the name without secrets, because a weak password could be guessed from a digest of the whole URL.
+    # The digest covers the name without secrets, because a weak password could be guessed from a digest of the whole URL.
     packed = PackedManifest(name, cache / hashlib.sha256(f"{name}#{place}".encode()).hexdigest()[:32])
     if scheme in ("http", "https"):
         return WebOrigin(url, ports.download, packed)
@@ -144,7 +144,7 @@ class FileOrigin:
         )
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Do nothing: there are no notifications, and the file is read on an interval."""
+        """Do nothing: there are no notifications, and the file is read at regular intervals."""
         return _nothing
 
     def last_good(self) -> ManifestSource | None:
@@ -164,7 +164,7 @@ class _PackedOrigin:
         await self._packed.open()
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Do nothing: there are no notifications, and the origin is read on an interval."""
+        """Do nothing: there are no notifications, and the origin is read at regular intervals."""
         return _nothing
 
     def last_good(self) -> ManifestSource | None:

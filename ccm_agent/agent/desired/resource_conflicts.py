@@ -62,7 +62,7 @@ class ResourceConflicts:
     ) -> dict[str, Mapping[str, str]]:
         """
         Return the resources that each assignment manages, by name, as the engine returns them. An assignment that cannot be
-        loaded has none; its own run reports the error.
+        loaded has no resources; its own run reports the error.
 
         Args:
             applied: The assignments by name.

@@ -1,8 +1,8 @@
 """
-Timers for repeated work. Each node has its own moments within the interval.
+Timers for repeated work. Each node has its own times within the interval.
 
-Otherwise, a fleet that starts at the same time would always do the work at the same time. Timers use the monotonic clock, so
-that setting the wall clock neither skips nor repeats a run.
+Otherwise, a fleet that starts at the same time would always do the work at the same time. Timers use the monotonic clock, so a
+change of the wall clock neither skips nor repeats a run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from ccm_agent.model.ports import Clock
 
 FIRST_SHARE = 0.5
-"""The earliest first time, as a part of the interval, if the work was just done."""
+"""The earliest first time, as a fraction of the interval, if the work was just done."""
 
 
 MakeTimer = Callable[[str], "IntervalTimer"]
@@ -27,7 +27,7 @@ class IntervalTimer:
     def __init__(self, node: str, name: str, clock: Clock) -> None:
         """
         Args:
-            node, name: The node and the work; they determine the moments within the interval.
+            node, name: The node and the work; they determine the times within the interval.
             clock: Returns the current time.
         """
         self._splay = splay(node, name)
@@ -59,7 +59,7 @@ class IntervalTimer:
 
         Args:
             interval_s: The interval.
-            first_share: The earliest first time, as a part of the interval; the latest is a whole interval.
+            first_share: The earliest first time, as a fraction of the interval; the latest is a whole interval.
         """
         self._due = self._clock.monotonic() + interval_s * (first_share + (1 - first_share) * self._splay)
 
@@ -81,6 +81,6 @@ class IntervalTimer:
 
 
 def splay(node: str, name: str) -> float:
-    """Return a part of the interval, from 0 up to 1, that is the same each time and evenly distributed over nodes."""
+    """Return a fraction of the interval, from 0 up to 1, that is the same each time and evenly distributed over nodes."""
     digest = hashlib.sha256(f"{node}\0{name}".encode()).digest()
     return float(int.from_bytes(digest[:6], "big")) / float(1 << 48)

@@ -1,9 +1,9 @@
 """
 Detects whether data that manifests read has changed since the last run.
 
-A notification names the revision that was written, and the start of a session names the revisions that the run has read. So
+A notification contains the written revision, and the start of a session contains the revisions that the run has read. So
 a notification of a change that the node has already read causes no request. After each connection, each document is read
-once. Files and URLs have no notifications, so they are read on an interval.
+once. Files and URLs have no notifications, so they are read at regular intervals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPORTED_LIMIT = 100
 
 class DocumentWatcher:
     """
-    Watches the documents that one assignment reads in their current revision: keys of buckets.
+    Watches the unpinned documents of one assignment, which are keys of buckets.
 
     A document has changed if its revision differs from the one that the last run read. See ADR 28 for `ExternalData`.
     """
@@ -156,8 +156,8 @@ class ExternalData:
     """
     Watches the one document that overrides the data of all configured manifests: a file, a URL or a key.
 
-    It has changed if it differs from when it was last seen. The last run is not compared, because the manifests read it at
-    different times and a file has no revision.
+    It has changed if it differs from the version that was last seen. The last run is not compared, because the manifests read
+    it at different times and a file has no revision.
 
     Attributes:
         digest: The last digest of a file or a URL; "" without a document, and for a key, whose revision is in each run's

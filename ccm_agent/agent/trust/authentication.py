@@ -68,7 +68,7 @@ class NotAuthorizedError(CcmError):
 
 
 class EarlierRequestError(NotAuthorizedError):
-    """A request was signed before the node's state began, so the node may have executed it without a record."""
+    """A request was signed before the node's state began, so the node cannot tell whether it has executed the request."""
 
     code = "request.before_state"
 
