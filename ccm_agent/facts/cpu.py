@@ -28,7 +28,7 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
         if not processor["coreId"]:
             processor["coreId"] = _line(folder / "topology/core_id")
         if fastest := _line(folder / "cpufreq/cpuinfo_max_freq"):
-            # the maximum frequency in kHz; the current frequency is not a property of the machine
+            # the maximum frequency in kHz, because the current frequency is not a property of the machine
             processor["mhz"] = float(fastest) / 1000
     return {"info": processors}
 

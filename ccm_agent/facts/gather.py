@@ -172,7 +172,7 @@ def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:
     Return this machine's facts, with custom files and then the given layers merged over them.
 
     Args:
-        environ: The environment; it determines the location of the user's files.
+        environ: The environment, which determines the location of the user's files.
         layers: The caller's facts: the file of `--facts`, then each `--fact`, or assigned facts. Later layers take precedence.
     """
 

@@ -78,7 +78,7 @@ def parse_meminfo(text: str) -> dict[str, Any]:
         text: The whole file: lines of `Name:  12345 kB`, in any order; a missing value is 0.
 
     Returns:
-        Sizes in bytes, with gopsutil's field names; the file's "kB" means 1024 bytes.
+        Sizes in bytes, with gopsutil's field names. In the file, "kB" means 1024 bytes.
 
     Raises:
         FactUnavailableError: `MemTotal` or `MemAvailable` is missing; `MemAvailable` requires Linux 3.14.

@@ -35,7 +35,7 @@ The kernel answers from memory. The limit prevents a sandbox that drops the quer
 
 
 class Link(NamedTuple):
-    """An interface, without its addresses; `flags` are those of netdevice(7)."""
+    """An interface, without its addresses. See netdevice(7) for `flags`."""
 
     number: int
     name: str

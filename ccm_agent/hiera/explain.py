@@ -24,7 +24,7 @@ from ccm_agent.model.errors import DataError, Place
 _MISSING = object()
 
 REVERSALS_TOLD = 3
-"""The maximum number of warnings about one document; a wrong order usually affects many keys."""
+"""The maximum number of warnings about one document. A wrong order usually affects many keys."""
 
 
 class LayerEffect(StrEnum):
@@ -320,9 +320,7 @@ def _join(old: object, new: object) -> bool:
 
 
 def find_path(data: object, key: str) -> tuple[str, ...] | None:
-    """
-    Split a dotted path into keys that exist in the data. A key that itself contains dots takes precedence.
-    """
+    """Split a dotted path into keys that exist in the data. Keys that contain dots take precedence."""
     if not isinstance(data, Mapping):
         return None
     if key in data:

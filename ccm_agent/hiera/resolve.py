@@ -1,9 +1,10 @@
 """
 Resolve one hiera document and a node's facts to the node's data.
 
-The document's `data` is the base. `hierarchy.order` selects the `overrides` that are merged over it; its
-entries can contain expressions with facts. With `merge: first` only the first existing override applies, with
-`merge: deep` all of them. Expressions here can use facts and `lookup`, but no function that could read a file.
+The document's `data` is the base. `hierarchy.order` selects the `overrides` that are merged over the base. The
+entries of the order can contain expressions with facts. With `merge: first` only the first existing override
+applies, with `merge: deep` all of them. Expressions here can use facts and `lookup`, but no function that could
+read a file.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class TextRenderer:
 
     def entry(self, text: str) -> str | None:
         """
-        Render an entry of the order. Return None if every expression in it is empty, so it does not select
-        an override.
+        Render an entry of the order. Return None if every expression is empty, so the entry does not select an
+        override.
         """
         if text and "{" not in text:
             return text
@@ -121,7 +122,7 @@ def resolve_values(
     Resolve a decoded document; see `resolve_document`.
 
     Args:
-        root: The result of `codec.decode_document`; it is not changed.
+        root: The result of `codec.decode_document`, which is not changed.
         text: The source text. Without it there are no rules, and errors have no line.
     """
     if not isinstance(root, Mapping):

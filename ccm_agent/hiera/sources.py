@@ -133,7 +133,7 @@ class Sources:
         self, url: str, facts: Mapping[str, Any], *, expressions: TextRenderer | None = None
     ) -> tuple[Resolved, FetchedDocument]:
         """
-        Fetch a document and resolve it; its rules are not checked yet.
+        Fetch a document and resolve it, without checking its rules.
 
         Raises:
             CcmError: See `fetch` and `resolve_document`.

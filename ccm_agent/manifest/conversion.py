@@ -15,7 +15,7 @@ from ccm_agent.model.suggestions import nearest
 T = TypeVar("T")
 
 MISTAKES_MAX = 100
-"""The maximum number of mistakes that are reported for one mapping; each costs a conversion."""
+"""The maximum number of mistakes that are reported for one mapping. Each mistake costs a conversion."""
 
 
 class Mistake(Struct, frozen=True):
@@ -42,7 +42,7 @@ def convert_all(
     A misspelled key is treated as the most similar known key. Other invalid values are left out.
 
     Args:
-        raw: The values; they are not changed.
+        raw: The values, which are not changed.
         make: Converts the values; raises an InputError with `$.path` for the first mistake.
         known_by: Property names by their other spellings. Errors always use the property name.
 

@@ -97,7 +97,7 @@ def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_mani
 
 
 def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestError:
-    """Build the error for a manifest without a `ccm` section; it includes the most similar key."""
+    """Build the error for a manifest without a `ccm` section, with the most similar key."""
     if "resources" in root:
         place = codec.locate(document.text, ("resources",), document.name)
         return ManifestError(

@@ -28,7 +28,7 @@ class EntryReader:
 
     Args:
         catalog: The known types.
-        text, source: The document, for the place of errors; the text is missing without a document.
+        text, source: The document, for the place of errors. Without a document, there is no text.
     """
 
     def __init__(self, catalog: Catalog, text: str | None, source: str) -> None:

@@ -71,7 +71,7 @@ def bus_error_behind(err: BaseException) -> BusError | None:
 
 def raise_refusal_behind(err: CcmError) -> None:
     """
-    Raise the error if the node's policy caused a template to fail; otherwise do nothing.
+    Raise the error of the node's policy if it caused a template to fail.
 
     Raises:
         PolicyError: The node's policy forbids a read in the template; the message is the template's.
@@ -99,7 +99,7 @@ def render(value: Any, expressions: Expressions) -> Any:
     Render the expressions in a property.
 
     Text stays text. In mappings, a text that is a single expression takes the type of its value, as in the
-    reference. A key with an expression that returns None is left out; a literal null is kept.
+    reference. A key with an expression that returns None is left out, but a literal null is kept.
     """
     if isinstance(value, str):
         return expressions.text(value) if has_markers(value) else value
@@ -116,7 +116,7 @@ def _render_mapping(value: dict[str, Any], expressions: Expressions) -> dict[str
 
 
 def render_keys(value: Any, expressions: Expressions) -> Any:
-    """Render a mapping with keys that are templates too."""
+    """Render the keys and values of a mapping."""
     rendered = render(value, expressions)
     if not isinstance(rendered, dict):
         return rendered
@@ -134,8 +134,8 @@ def holds_templates(value: Any) -> bool:
 
 def render_rules(value: Any, expressions: Expressions) -> Any:
     """
-    Render the rules of a health check. Keys at any depth are templates too, and a value that is a single
-    expression keeps its type.
+    Render the rules of a health check, including the keys at any depth. A value that is a single expression
+    keeps its type.
     """
     if isinstance(value, dict):
         return {
@@ -150,7 +150,7 @@ def render_rules(value: Any, expressions: Expressions) -> Any:
 
 
 def render_checks(value: Any, expressions: Expressions) -> Any:
-    """Render the templates in health checks. Rules are left out; they are rendered when they are checked."""
+    """Render the templates in health checks, except for rules, which are rendered when they are checked."""
     if not isinstance(value, list):
         return render(value, expressions)
     return [
@@ -171,7 +171,7 @@ def render_retry(value: Any, expressions: Expressions) -> Any:
 
 
 def render_entries(value: Any, expressions: Expressions) -> Any:
-    """Render registrations. A port that is a single expression keeps its type; all other values are text."""
+    """Render registrations. A port that is a single expression keeps its type. All other values are text."""
     if not isinstance(value, list):
         return render(value, expressions)
     return [

@@ -55,7 +55,7 @@ class Expansion:
         self._number += 1
 
     def named(self, err: InputError, place: Place) -> InputError:
-        """Return the error of the current element, with its position, its name if it has one, and its place."""
+        """Return the error of the current element, with its position, its name (if any) and its place."""
         label = _label(self.items[self._number])
         which = f"element {self._number + 1}{f' ({label})' if label else ''} of `for_each`"
         message = f"{which}: {err.message}"

@@ -103,7 +103,7 @@ def _lint_tinycm(document: ManifestDocument, report: Report, strict_ccm: bool) -
 
 
 class _ManifestLinter:
-    """Checks the sections of a document; the resources have a separate linter."""
+    """Checks the sections of a document, except for the resources, which have a separate linter."""
 
     def __init__(
         self, document: ManifestDocument, report: Report, catalog: Catalog, strict_ccm: bool

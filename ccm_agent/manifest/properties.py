@@ -134,7 +134,7 @@ def _fields(struct: Any) -> dict[str, msgspec.inspect.Type]:
 
 
 def _bend(value: Any, wanted: msgspec.inspect.Type) -> Any:
-    """Coerce a value as Choria CCM does; a value that cannot be coerced is returned unchanged."""
+    """Coerce a value as Choria CCM does. A value that cannot be coerced is returned unchanged."""
     inspect = msgspec.inspect
     if isinstance(wanted, inspect.Metadata):
         return _bend(value, wanted.type)

@@ -1,6 +1,5 @@
 """
-`before` and `notify`: they are written in one resource, and become `require` and `subscribe` of the
-resources to which they refer.
+Convert `before` and `notify` of a resource to `require` and `subscribe` of the resources to which they refer.
 """
 
 from __future__ import annotations

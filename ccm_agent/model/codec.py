@@ -124,10 +124,10 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
     Convert decoded values to a Struct.
 
     Args:
-        value: The result of `decode_document`, or a part of it.
+        value: The result of `decode_document`, or a part of that result.
         kind: The Struct, or any type that msgspec converts to.
         source: Name of the document, for errors.
-        text: The whole text of the document; if given, errors include a line.
+        text: The whole text of the document. With it, errors include a line.
         at: The position of `value` in the document: keys and indexes from the root.
 
     Raises:

@@ -37,7 +37,7 @@ All errors that this project raises intentionally, in one tree.
     ├── PlanError                 a plan cannot be applied: the node does not have it, or has changed since
     ├── UndoError                 a run cannot be undone on this node
     ├── PruneError                more resources left the manifest than a run may remove
-    ├── Refusal                   a node does not start a run now; the code is the reason
+    ├── Refusal                   a node does not start a run now (the code is the reason)
     └── FleetError                the controller cannot perform an operation on the fleet
         ├── NoTargetError         a target matches no node
         ├── ConflictError         two assignments manage the same resource
@@ -272,7 +272,7 @@ class FactUnavailableError(HostError):
 
 
 class NoProviderError(HostError):
-    """No provider of a resource type works on this host, or the requested one does not."""
+    """No provider of a resource type works on this host, or the requested provider does not."""
 
     code = "host.no_provider"
 
@@ -368,8 +368,7 @@ class PolicyError(CcmError):
     @property
     def is_unknown(self) -> bool:
         """
-        Whether the operation is not forbidden, but a restricted plan cannot determine what an apply would
-        do.
+        Whether the operation is not forbidden, but a restricted plan cannot determine the result of an apply.
         """
         return self.code == self.UNKNOWN
 

@@ -188,7 +188,7 @@ def with_go_names(facts: dict[str, Any]) -> dict[str, Any]:
     A mapping in the place of a record is converted if it has all fields of the record, even if it comes from a message.
 
     Returns:
-        The same object if nothing needs to be converted; otherwise a new mapping. The argument is never changed.
+        The same object if nothing needs to be converted, otherwise a new mapping. The argument is never changed.
     """
     changed = {
         key: found

@@ -22,12 +22,12 @@ _SECONDS = 1 << 32
 _TOO_LATE = (_SECONDS - 1) << _PAYLOAD_BITS
 """Ids of the last second, in 2150, are not incremented because the counter would overflow."""
 _DUE_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
-"""Headers that the broker adds to a stored message; the id of a scheduled run is derived from them."""
+"""Headers that the broker adds to a stored message. The id of a scheduled run is derived from them."""
 
 SHORT_ID = 8
 """
-The number of characters in a short id. The first five or six characters encode the second of creation; the
-others are random.
+The number of characters in a short id. The first five or six characters encode the second of creation. The
+other characters are random.
 """
 
 _last = 0
@@ -69,7 +69,7 @@ def follow(past: str) -> None:
 
 def derive_id(second: int, payload: bytes) -> str:
     """
-    Derive the KSUID of a time (seconds since 1970) and 16 bytes; the result is the same on every host.
+    Derive a KSUID from a time (seconds since 1970) and 16 bytes, with the same result on every host.
 
     Raises:
         ValueError: The time is before 2014-05-13 or after 2150-06-19: a KSUID stores seconds in 32 bits.
@@ -82,7 +82,7 @@ def derive_id(second: int, payload: bytes) -> str:
 
 def due_run_id(headers: Mapping[str, str]) -> tuple[str, datetime]:
     """
-    Derive the run id and time of a scheduled request from the broker's headers; all readers get the same result.
+    Derive the run id and time of a scheduled request from the broker's headers, with the same result for all readers.
 
     Raises:
         KeyError, ValueError: The broker's headers are missing or malformed.

@@ -92,7 +92,8 @@ class LimitedLog:
     """
     A logger that writes at most ten lines of each message per minute, and then reports how many lines it dropped.
 
-    It is used for refused input from outside. Messages must be constants, so that there are only a few; values go into `extra`.
+    It is used for refused input from outside. Messages must be constants, which limits their number. Values
+    belong in `extra`.
     """
 
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float] = time.monotonic) -> None:

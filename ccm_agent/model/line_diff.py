@@ -8,7 +8,7 @@ from itertools import islice
 _MATCHED_LINES = 1000
 """
 The maximum number of lines that are matched with each other, after equal lines at both ends are removed.
-Matching takes quadratic time. More lines than this are shown as removed and added.
+Matching takes quadratic time. If there are more lines, all of them are shown as removed and added.
 """
 
 _AROUND = 3

@@ -1,4 +1,4 @@
-"""The manifest document as written, with Choria CCM's keys; its resources are not decoded."""
+"""The manifest document as written, with Choria CCM's keys. Its resources are not decoded."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def deep(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shallow(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base, with the layer's top-level keys replacing those of the base completely."""
+    """Return the base, in which the layer's top-level keys completely replace the same keys."""
     return {**copy(base), **copy(layer)}
 
 

@@ -23,7 +23,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
         headers: Names and values, in order; sent only to the URL's own host, not to other hosts after a redirect.
         body: The request body.
         username, password: Basic authentication; also sent only to the URL's own host.
-        follows_redirects: Whether to follow up to ten redirects; otherwise the redirect itself is the response.
+        follows_redirects: Whether to follow up to ten redirects. Otherwise, the redirect itself is the response.
         verifies: Whether to verify the server's certificate.
         ca_file, cert_file, key_file: PEM files: the accepted authorities, and the client certificate with its key; "" for none.
         proxy: URL of a proxy; "" for none.
@@ -68,7 +68,7 @@ class Network(Protocol):
         Send an HTTP request.
 
         Raises:
-            DownloadError: There is no response; the message does not contain secrets of the URL.
+            DownloadError: There is no response. The message does not contain secrets of the URL.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Describe what a plan would have done to a resource."""
+"""Describe the change that an apply would have made to a resource."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REPLACED = "Would have created the file"
 
 def noop_words(event: TransactionEvent) -> str:
     """
-    Describe what a plan would have done, for a terminal.
+    Describe the change that an apply would have made, for a terminal.
 
     Events contain Choria CCM's wording. It calls a file "created" even if the file exists and only differs.
     """

@@ -32,8 +32,8 @@ class Command(Struct, frozen=True, kw_only=True):
         stdin: Input of the child; None for no input.
         output_limit_bytes: The maximum number of bytes that are kept from the end of each output stream.
         merge_stderr: Whether to merge standard error into standard output, in the order written.
-        time_limit_s: The process group is killed after this many seconds; the result contains the output until
-            then. 0 means no limit.
+        time_limit_s: The process group is killed after this many seconds; 0 means no limit. The result contains
+            the earlier output.
     """
 
     argv: tuple[str, ...]
@@ -72,9 +72,9 @@ class Runner(Protocol):
         """
         Run a program to its end.
 
-        Returns when the program itself has ended; a child that keeps the output open does not delay it. On
-        cancellation (for example by `asyncio.timeout`), the whole process group is terminated, first with
-        SIGTERM, and reaped.
+        Returns when the program itself has ended. A child process that keeps the output open does not delay the
+        return. On cancellation (for example by `asyncio.timeout`), the whole process group is terminated, first
+        with SIGTERM, and reaped.
 
         Args:
             command: The program to run.
@@ -151,7 +151,7 @@ class Files(Protocol):
         self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
     ) -> list[FileInfo]:
         """
-        Read the state of each path, in order. Never raises for one path.
+        Read the state of each path, in order. Never raises for a single path.
 
         Args:
             paths: The paths.
@@ -281,7 +281,7 @@ class KeyFile(Struct, frozen=True, kw_only=True):
 
 class KeyFiles(Protocol):
     """
-    Reads and writes ~/.ssh/authorized_keys; each call is one hop to a thread.
+    Reads and writes ~/.ssh/authorized_keys; each call is one thread hop.
 
     The user controls everything in the home directory. Symlinks in it are therefore not followed, files that
     the user cannot read are not read, and a home directory of another user is refused.
@@ -312,7 +312,8 @@ class Transfer(Struct, frozen=True, kw_only=True):
     Attributes:
         url: http or https. User name and password in it are used for authentication, and never shown.
         headers: Sent only to the URL's own host, not after a redirect to another host. They override user name and password.
-        username, password: Basic authentication for the URL itself; not sent after a redirect, even on the same host.
+        username, password: Basic authentication for the URL itself. They are not sent after a redirect, even on
+            the same host.
         etag, last_modified: Values from an earlier response. The server can then answer that nothing has changed.
         limit_bytes: The maximum size of the response. A larger response is an error.
     """
@@ -363,7 +364,7 @@ class Download(Protocol):
         """
         Download into a file.
 
-        An interrupted transfer is resumed if the server supports it; otherwise it starts again. If the download
+        An interrupted transfer is resumed if the server supports this. Otherwise it starts again. If the download
         fails or is cancelled, the file is removed.
 
         Args:
@@ -380,8 +381,8 @@ class Packed(Struct, frozen=True, kw_only=True):
     Attributes:
         path: The archive, a regular file.
         kind: "tar.gz", "tar" (compressed or not, detected from its content) or "zip".
-        limit_entries, limit_bytes: Limits; an archive that exceeds one is refused before anything is written.
-            `limit_bytes` 0 means a limit derived from the size of the archive.
+        limit_entries, limit_bytes: Limits. An archive that exceeds a limit is refused before anything is
+            written. If `limit_bytes` is 0, the limit is derived from the size of the archive.
         proof: A path in the archive. Its existence proves that everything was unpacked; "" for none. A missing
             path is written last, and not at all if unpacking fails.
         sha256: Digest of the archive's content, in hex; "" if unknown. It is compared with the bytes that are
@@ -527,7 +528,8 @@ class Trees(Protocol):
         keep: Collection[str] | None = None,
     ) -> tuple[str, ...]:
         """
-        Create directories (0755; existing ones keep their mode) and write files, each atomically.
+        Create directories and write files, each atomically. New directories have mode 0755, and existing
+        directories keep their mode.
 
         Args:
             path: The directory, which is created with its parents.
@@ -559,19 +561,19 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The directory, absolute.
-        is_absent: Whether the directory should not exist; then the other attributes do not apply.
+        is_absent: Whether the directory should not exist. If so, the other attributes do not apply.
         source: The absolute path of a directory with the desired files and subdirectories; "" for none.
         purge: Whether to remove entries that the source does not have.
-        recurse: Whether owner, group and modes apply to everything in the directory; otherwise they apply only
+        recurse: Whether owner, group and modes apply to everything in the directory. Otherwise they apply only
             to the directory and the entries of the source.
         owner, group: Names, or numbers as text; "" leaves them unchanged.
         file_mode, directory_mode: Permissions; -1 leaves them unchanged.
         max_age_s: Files older than this are removed; -1 means no limit.
-        max_size_bytes: The oldest files are removed until the others fit; -1 means no limit.
+        max_size_bytes: The oldest files are removed until the total size is at most this; -1 means no limit.
         matches: Patterns of the files to which the limits apply; empty for all files. Each flag means that the
             pattern matches the path instead of the name.
         now_s: The time from which the age of files is computed, in seconds since the epoch.
-        refused: Directories that must not be the target, even through another path.
+        refused: Directories that must not be the target, also if another path leads to them.
     """
 
     path: str
@@ -628,7 +630,8 @@ class TreeDifference(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: "directory", "absent", or the kind of another entry at the path.
-        error: Why the directory cannot be made to match its spec; then the other attributes are not set.
+        error: Why the directory cannot be made to match its spec; "" if it can. With an error, the other
+            attributes are not set.
         mode, uid, gid: Values of the directory; -1 if it does not exist.
         owner, group: Names, or the numbers as text.
         count: Number of entries that were compared.
@@ -658,7 +661,7 @@ class TreeEditor(Protocol):
     """
 
     async def look(self, specs: Sequence[TreeSpec]) -> list[TreeDifference]:
-        """Compare each directory with its spec; one walk per directory, one thread hop for all. Never raises for one spec."""
+        """Compare each directory with its spec, in one thread hop. Never raises for a single spec."""
         ...
 
     async def sync(self, spec: TreeSpec, look: TreeDifference) -> None:
@@ -668,7 +671,7 @@ class TreeEditor(Protocol):
         An entry that was replaced or changed since then is not removed.
 
         Raises:
-            FileError: A change failed; the changes before it were made.
+            FileError: A change failed. The earlier changes were made.
         """
         ...
 
@@ -686,7 +689,7 @@ class Records(Protocol):
 
     async def keep(self, kind: str, key: str, document: bytes | None) -> None:
         """
-        Store a document, replacing an older one; None removes it.
+        Store a document under its key; None removes the stored document.
 
         Args:
             kind: The kind of document, `[a-z][a-z0-9_-]*`.
@@ -732,7 +735,7 @@ class Kernel(Protocol):
     """Parameters of the running kernel, by their absolute paths below /proc/sys."""
 
     async def read(self, paths: Sequence[str]) -> list[KernelValue]:
-        """Read parameters, in order, in one thread hop. Never raises for one parameter."""
+        """Read parameters, in order, in one thread hop. Never raises for a single parameter."""
         ...
 
     async def set(self, path: str, value: str) -> None:
@@ -992,7 +995,7 @@ class StoredObject(Struct, frozen=True, kw_only=True):
         name: Its name; for a bundle, the digest.
         digest: SHA-256 (hex) of its bytes, from its description; "" if the description cannot be read.
         size_bytes: Its size, from its description.
-        time: When it was last stored, even if its content did not change.
+        time: When the object was last stored, including writes of the same content.
         revision: The stream sequence of its description.
     """
 
@@ -1074,7 +1077,7 @@ class Objects(Protocol):
 
 class IncomingRequest(Struct, frozen=True, kw_only=True):
     """
-    A request as it was received.
+    A request as received.
 
     Attributes:
         subject: The subject on which it was delivered.
@@ -1151,7 +1154,7 @@ class Published(Struct, frozen=True, kw_only=True):
 
 class StoredEvent(Struct, frozen=True, kw_only=True):
     """
-    An event as it was read.
+    A stored or delivered event.
 
     Attributes:
         subject: Its subject; protocol, run and node are read from it, never from the body.
@@ -1235,7 +1238,8 @@ class Events(Protocol):
 
     def scan(self, subject: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
         """
-        Read the stream's events on a subject pattern, page by page, for readers that do not need all events in memory at once.
+        Read the stream's events on a subject pattern, page by page, for readers that do not need all events in
+        memory.
 
         Args:
             subject: The pattern.

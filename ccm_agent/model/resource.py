@@ -1,8 +1,8 @@
 """
 Types common to all resources: properties, control, values of `ensure` and `type#name` references.
 
-Each type's properties extend `CommonProperties`; its current state extends `CommonState`. Field names are those of
-Choria CCM's manifests and events.
+Each type's properties extend `CommonProperties`, and its current state extends `CommonState`. Field names are
+those of Choria CCM's manifests and events.
 """
 
 from __future__ import annotations

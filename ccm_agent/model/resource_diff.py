@@ -26,7 +26,7 @@ ShowLines = Annotated[
 
 DIFF_LIMIT_BYTES = 64 * 1024
 """
-Limit of all texts in one resource's diffs. An event on the bus may contain less, because its total size is
+Limit of all texts in one resource's diffs. An event on the bus may contain less text, because its total size is
 limited.
 """
 
@@ -37,7 +37,7 @@ RUN_LIMIT_BYTES = 1 << 20
 """Limit of all texts in the diffs of one run on one node. Further files are listed only with line counts."""
 
 FILES_LISTED = 200
-"""Limit of the files that the diff of one resource lists; further files are only counted."""
+"""Limit of the files that the diff of one resource lists. Further files are only counted."""
 
 VALUE_LENGTH = 1000
 """Limit of the characters that a diff shows of a property's value or a command."""

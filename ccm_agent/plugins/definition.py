@@ -110,7 +110,7 @@ class PluginCommand(Struct, frozen=True, kw_only=True):
     Attributes:
         spec: The command as written.
         file: The plugin file, for errors.
-        below: The subcommands; a command with subcommands only groups them.
+        below: The subcommands. A command with subcommands only groups them.
         refusal: The reason why the command cannot be run; "" if it can.
     """
 
@@ -134,7 +134,7 @@ def plugin_files(environ: Mapping[str, str] = os.environ, system: str = SYSTEM_P
     system's file with the same name.
 
     Args:
-        environ: The environment; it determines the user's folder.
+        environ: The environment, which determines the user's folder.
         system: The system's folder.
     """
     config = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
@@ -241,7 +241,7 @@ _ROOT_ONLY = ("version", "author", "help_template")
 
 
 def _mapping(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    """Return the text of a file, and the mapping in it."""
+    """Return the text of a file, and its decoded mapping."""
     document = decode_document(data, path)
     if not isinstance(document, dict):
         raise DocumentError("a plugin must be a mapping with `commands`", place=Place(path))

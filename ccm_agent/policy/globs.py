@@ -77,7 +77,7 @@ class UrlGlob(Struct, frozen=True):
     path: PathGlob
 
     def matches(self, url: str) -> bool:
-        """Whether the pattern matches the URL; its query and user part are ignored."""
+        """Whether the pattern matches the URL, ignoring the URL's query and user part."""
         parts = url_parts(url)
         if parts is None:
             return False

@@ -76,9 +76,9 @@ class LimitLayer(Struct, frozen=True, kw_only=True):
 
 def allowed_types(only: Limits) -> frozenset[str]:
     """
-    Return the types that an `only` allows: those in `types`, and those to which its other lists apply.
+    Return the types that an `only` allows: the types in `types`, and the types to which its other lists apply.
 
-    Empty if it limits only sources; then every type is allowed.
+    Empty if it limits only sources, in which case every type is allowed.
     """
     types = set(only.types)
     if only.paths:
@@ -96,7 +96,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     Attributes:
         who: The requester, for messages.
-        layers: The limits; all of them must allow an operation.
+        layers: The limits. All of them must allow an operation.
         denial: If set, the reason why nothing is allowed.
         is_restricted: Whether this is a plan or check of a principal that may not apply. No command of the
             manifest is then run, and only the manifest's own files are read.
@@ -190,7 +190,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         Check whether a manifest may read a file of this host.
 
         Args:
-            path, real: See `refuse_path`; here the last symlink is resolved too.
+            path, real: See `refuse_path`. Here, the last symlink is also resolved.
             is_own: Whether the file is in the manifest's own directory.
             is_tree: Whether it is a directory that is read with all its content.
         """
@@ -236,7 +236,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         return None
 
     def refuse_package(self, name: str) -> PolicyError | None:
-        """Check whether a package may be managed; its architecture, as in `name:arch`, is ignored."""
+        """Check whether a package may be managed, ignoring its architecture, as in `name:arch`."""
         return self._refuse_name("package", name.partition(":")[0], "packages")
 
     def refuse_service(self, name: str) -> PolicyError | None:

@@ -23,7 +23,7 @@ class Hours(Struct, frozen=True):
 
     Attributes:
         days: Weekdays on which the span begins; 0 is Monday.
-        start, end: Minutes since midnight; an end at or before the start is on the next day.
+        start, end: Minutes since midnight. An end at or before the start is on the next day.
     """
 
     days: frozenset[int]

@@ -1,7 +1,7 @@
 """
 Limits on steps, memory and CPU time, shared by all expressions of one manifest, or for one selector.
 
-A step is one element that a predicate visits; a function on a large value costs more steps. Steps do not depend
+A step is one element that a predicate visits. A function on a large value costs more steps. Steps do not depend
 on the machine's speed, so an expression that is refused on one machine is refused on every machine. CPU time is
 the second limit.
 """

@@ -208,7 +208,8 @@ class Environment(ExpressionScope):
             left: The opening delimiter; "" for the engine's default.
             right: The closing delimiter.
             name: The template's name in errors.
-            variables: Variables that replace facts, data, environment variables and functions; None to use those.
+            variables: Variables that replace facts, data, environment variables and functions; None for no
+                replacement.
 
         Raises:
             TemplateError: The engine is unknown, or the template does not parse or fails.
@@ -294,7 +295,7 @@ class Environment(ExpressionScope):
 
     def secret(self, name: str) -> str:
         """
-        Return the value of a secret, which is masked in all output of the run from now on.
+        Return the value of a secret. After the call, the value is masked in all output of the run.
 
         Raises:
             ExpressionError: The secret cannot be opened; chained from the BusError, if there is one.

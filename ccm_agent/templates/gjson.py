@@ -84,7 +84,8 @@ def scalar_number(raw: str) -> int | float:
     """
     Parse a number as in `lookup()`: a float if its text has a decimal point, otherwise an int if it fits into 64 bits.
 
-    A number that does not fit becomes the nearest float; Choria CCM returns the smallest int, or one that has wrapped around.
+    A number that does not fit becomes the nearest float. Choria CCM returns the smallest int, or an int that
+    has wrapped around.
     """
     number = number_of(raw)
     if "." in raw:
@@ -102,7 +103,7 @@ def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
     Return the value at a path.
 
     Args:
-        json: A JSON document. It is not validated; the result for an invalid one is undefined.
+        json: A JSON document, which is not validated. The result for an invalid document is undefined.
         path: The path.
         allowance: Limits to which the search is charged, in addition to its own limit.
 

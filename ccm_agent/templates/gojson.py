@@ -20,7 +20,7 @@ _SHORT = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': 
 
 
 class JSONError(ValueError):
-    """A value has no JSON form, or a text is not JSON; the message contains the reason."""
+    """A value has no JSON form, or a text is not JSON. The message contains the reason."""
 
 
 def quote(text: str) -> str:

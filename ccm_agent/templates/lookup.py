@@ -36,7 +36,7 @@ class SecretSource(Protocol):
 
     def open(self, name: str) -> str:
         """
-        Return the value of a secret, which is masked in all output from now on.
+        Return the value of a secret. After the call, the value is masked in all output.
 
         Raises:
             BusError: The secret cannot be opened on this node, or not at this time.

@@ -47,7 +47,7 @@ Spans = list[tuple[int, int]]
 
 
 class PatternError(ValueError):
-    """A pattern is malformed; the message contains the reason and the position."""
+    """A pattern is malformed. The message contains the reason and the position."""
 
 
 class Pattern:

@@ -45,7 +45,7 @@ class TextJob(Struct, frozen=True, kw_only=True):
 
     Attributes:
         engine, body, left, right, name: See `Environment.render`.
-        variables: Variables that replace the environment's values and functions; None to use those.
+        variables: Variables that replace the environment's values and functions; None for no replacement.
         depth: The current nesting of templates.
     """
 

@@ -177,7 +177,7 @@ class Selector(Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Return the names of the nodes if the selector can match only exactly named nodes; otherwise ()."""
+        """Return the names of the nodes if the selector can match only exactly named nodes, otherwise ()."""
         for term in self.terms:
             is_list = term.key == NODE and term.operator in (_EQUAL, _IN)
             if is_list and not any(_NODE_GLOB.search(value) for value in term.values):
@@ -186,7 +186,7 @@ class Selector(Struct, frozen=True):
 
     @property
     def equalities(self) -> tuple[tuple[str, str], ...]:
-        """Return the facts that must have a single value; a request can be addressed by them."""
+        """Return the facts that must have a single value. Requests can be addressed by these facts."""
         return tuple(
             (term.key, term.values[0])
             for term in self.terms

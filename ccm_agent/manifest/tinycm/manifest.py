@@ -80,7 +80,7 @@ class ManifestPart(Struct, frozen=True, kw_only=True):
 
 def read_parts(document: ManifestDocument) -> tuple[ManifestPart | None, list[ManifestPart]]:
     """
-    Return the header, or None without one, and the definitions.
+    Return the header, or None if there is no header, and the definitions.
 
     Raises:
         DocumentError: The manifest is not YAML, or a document is not a mapping.

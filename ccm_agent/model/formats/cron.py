@@ -2,7 +2,7 @@
 Compute when a schedule is due next. Only the broker triggers schedules. Operators see this time, and nodes
 check signed times against it.
 
-The broker's cron expressions have six fields; the first is the second.
+The broker's cron expressions have six fields, and the first field is the second.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NICKNAMES = {
     "@annually": "0 0 0 1 1 *",
 }
 _CRONTAB_WEEKDAY = ("weekday", 0, 7, _DAYS)
-"""In a crontab Sunday is 0 or 7; the broker accepts only 0."""
+"""In a crontab, Sunday is 0 or 7. The broker accepts only 0."""
 
 
 def six_fields(text: str) -> str:

@@ -92,7 +92,7 @@ class MappedText:
 
 
 def views(text: str) -> Iterator[MappedText]:
-    """Yield the text itself, and each distinct view of it with escapes removed."""
+    """Yield the text itself, and each distinct view without escapes."""
     seen = {text}
     level = [MappedText(text)]
     for _ in range(DEPTH):
@@ -138,7 +138,7 @@ def _shell(view: MappedText) -> MappedText | None:
 
 def _percent(view: MappedText) -> MappedText | None:
     """
-    Decode escapes of URLs and forms, one character at a time, because a part of a sequence may be a secret.
+    Decode escapes of URLs and forms. Characters are decoded separately, because a part of a sequence may be a secret.
     """
     if "%" not in view.text and "+" not in view.text:
         return None

@@ -23,7 +23,7 @@ class FieldMarker:
 
 
 class Untemplated(FieldMarker):
-    """The value is used as written, and template markers in it have no meaning."""
+    """The value is used as written, without rendering templates."""
 
 
 class Deferred(FieldMarker):
@@ -53,7 +53,7 @@ class Sensitive(FieldMarker):
 
 
 class Url(FieldMarker):
-    """The value may be a URL. User name, password and tokens in it are masked."""
+    """The value may be a URL. Its user name, password and tokens are masked."""
 
 
 class PublishDigest(FieldMarker):

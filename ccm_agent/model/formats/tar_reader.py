@@ -27,7 +27,7 @@ commit.
 NAME_BYTES = 4096
 """The maximum length of a path on Linux, PATH_MAX."""
 HEADERS_OF_ENTRY = 3
-"""The headers of one entry: a long name, a long target, and its own."""
+"""The maximum number of headers of one entry: a long name, a long target, and its own header."""
 NESTED = 8
 """Limit of headers that precede an entry's own header. Legitimate archives have at most three."""
 HOLES = 100_000

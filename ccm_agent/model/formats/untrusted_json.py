@@ -40,7 +40,7 @@ ExitCode = Annotated[int, Meta(ge=-255, le=255)]
 """Exit code of a program; -N when signal N ended it."""
 
 Nanoseconds = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A duration in nanoseconds, as in Go. A larger one cannot be converted to seconds."""
+"""A duration in nanoseconds, as in Go. A larger number cannot be converted to seconds."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 """A duration in seconds; the limit corresponds to 30,000 years."""

@@ -80,9 +80,10 @@ def _debian_rank(char: str) -> int:
 
 def compare_rpm(left: str, right: str) -> int:
     """
-    Compare `[epoch:]version[-release]` as rpm does; a missing epoch is 0, `~` sorts before the end, and `^` directly after it.
+    Compare `[epoch:]version[-release]` as rpm does. A missing epoch is 0, `~` sorts before the end, and `^`
+    directly after the end.
 
-    The release is compared only if both versions have one: `1.0` matches any release of 1.0.
+    The release is compared only if both versions have a release: `1.0` matches any release of 1.0.
 
     Source: rpm-version(7), lib/rpmvercmp.c of rpm.
     """

@@ -245,8 +245,8 @@ class _Layout:
 
     def _comment_column(self, number: int, column: int) -> int:
         """
-        Return the column of a comment. It belongs to the block in the same column: the following block, or
-        an open one.
+        Return the column of a comment. A comment belongs to the block in the same column: the following block,
+        or an open block.
         """
         at = bisect(self._places, number)
         below = self._starts[self._places[at]].block if at < len(self._places) else None

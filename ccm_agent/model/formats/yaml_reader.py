@@ -1,8 +1,9 @@
 """
-Decode YAML from libyaml's events with this project's rules; the only module that imports `yaml`.
+Decode YAML from libyaml's events with this project's rules. Only this module imports `yaml`.
 
-PyYAML's own loader reads YAML 1.1 (`no` is false, `1:30` is 90) and lets a later key silently replace an earlier one. This reader
-uses the parser's events and the rules of `scalars`. It must be fast: a manifest of 10,000 files has 200,000 events.
+PyYAML's own loader reads YAML 1.1 (`no` is false, `1:30` is 90), and a later key silently replaces an equal
+earlier key. This reader uses the parser's events and the rules of `scalars`. It must be fast: a manifest of
+10,000 files has 200,000 events.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def read_yaml(text: str, source: str) -> object:
 
 
 class _Reader:
-    """One pass over one text. It cannot be reused."""
+    """Reads one text. An instance cannot be reused."""
 
     def __init__(self, text: str, source: str) -> None:
         from yaml import events
@@ -157,7 +158,7 @@ class _Reader:
         return result
 
     def _close_pair(self, key: Any, value: Any) -> re.Match[str] | None:
-        """Split a plain key in `{ }` without a value: `{x:y}` means `{x: y}`; an address is not split."""
+        """Split a plain key in `{ }` without a value: `{x:y}` means `{x: y}`. An address is not split."""
         if self.alias == key.__class__:
             return None
         if not key.implicit[0] or self.text[key.end_mark.index : value.start_mark.index].strip():

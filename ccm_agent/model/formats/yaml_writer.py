@@ -25,7 +25,7 @@ def write_yaml(value: object) -> str:
         allow_unicode=True,
         width=1 << 30,
     )
-    # libyaml writes a document end marker after some texts; a text itself may also end in dots
+    # libyaml writes a document end marker after some texts; the text itself may also end in dots
     return text[:-4] if text.endswith("\n...\n") else text
 
 

@@ -1,8 +1,9 @@
 """
 Service registration: the entries that stable resources publish, in Choria CCM's format.
 
-Cluster, service, protocol, address and port identify an entry; its other fields may change with each registration. The same rules
-apply to entries from manifests and from the bus, because templates turn entries that other nodes wrote into configuration.
+Cluster, service, protocol, address and port identify an entry. Its other fields may change with each
+registration. The same rules apply to entries from manifests and from the bus, because templates turn entries
+that other nodes wrote into configuration.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class RegistrationChange(Struct, frozen=True, kw_only=True):
     A change of an entry.
 
     Attributes:
-        action: REGISTER for a new or renewed entry, REMOVE for a removed one.
+        action: REGISTER for a new or renewed entry, REMOVE for a removed entry.
         entry: The last known content of the entry.
         reason: Why the entry was removed: the broker's reason `MaxAge`, `Remove` or `Purge`, or `Gone` without one.
     """
@@ -94,7 +95,8 @@ def check_entry(entry: RegistrationEntry) -> None:
     _require(is_port, "port", _PORT_RULE)
     _require(1 <= entry.priority <= MAX_PRIORITY, "priority", _PRIORITY_RULE)
     words = (*entry.annotations, *entry.annotations.values())
-    # a line break in an annotation would add a line to generated configuration; YAML has several line break characters
+    # a line break in an annotation would add a line to generated configuration (YAML has several line break
+    # characters)
     _require(not any(map(_CONTROL.search, words)), "annotations", "holds no control characters")
     try:
         seconds = ttl_s(entry.ttl)

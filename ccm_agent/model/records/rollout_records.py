@@ -168,7 +168,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         by: The operator who last paused, resumed, promoted or aborted the rollout; "" if it paused automatically.
         wave_began: When the request was sent to the first node of the current wave.
         start_at: The earliest start of the first wave; None to start immediately.
-        forgiven: Failures in the whole rollout before the last `resume`, by kind; they are excluded from its budgets.
+        forgiven: Failures in the whole rollout before the last `resume`, by kind. They are excluded from its budgets.
         wave_forgiven: The same for the current wave.
         deadline_s: The time after its request within which a node may still start.
         is_detached: Whether a rollout server should drive the rollout.
@@ -176,7 +176,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
             (`ccm_ctl.fleet.rollout.handover`); "" if it is not signed.
         record_digest: SHA-256 of the run's record with the request that is sent to the nodes
             (`ccm_ctl.fleet.runs.run_request`); "" if unknown, in a rollout of an older controller.
-        is_completing: Whether all waves have ended and the driver is making the new revision of an assignment the current one.
+        is_completing: Whether all waves have ended and the driver is making the new revision of an assignment
+            current.
         lease: The process that drives the rollout; None if there is none.
         time: When this state was written.
         serial: The number of writes of this state. A driver uses it to detect that an earlier state was restored.

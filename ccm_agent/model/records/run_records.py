@@ -36,7 +36,8 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         request: Names, digests, options and message of the request, without the text of the manifest and the
             values of properties.
         name: The manifest's or resource's name.
-        requester: The operator's name; if the key contains an operator, readers use the operator from the key instead.
+        requester: The operator's name. If the key contains an operator, readers use the operator from the key
+            instead.
         nodes, offline: Number of expected nodes (listed in `….targets.<i>`), and the number of nodes that were
             offline at the start.
         nodes_digest: SHA-256 of these lists, so the signature of this record also covers them; "" in older records.

@@ -2,7 +2,7 @@
 Match the broker's due messages to the times of a schedule.
 
 The broker triggers schedules but must not choose their times. The signature of a schedule covers its times. A
-due message is accepted if its time matches one of them, and only once for each of them.
+due message is accepted if its time matches one of these times, and only once for each time.
 """
 
 from __future__ import annotations

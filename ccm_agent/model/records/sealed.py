@@ -62,7 +62,7 @@ class SealedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def last(self) -> int:
-        """Return the newest revision that the node can open, including the next one of a rotation."""
+        """Return the newest revision that the node can open, including the next revision of a rotation."""
         return max(self.revision, self.next.revision if self.next is not None else 0)
 
 
@@ -101,7 +101,7 @@ class SecretHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def newest(self) -> SecretRevision | None:
-        """Return the newest revision; None before the first one."""
+        """Return the newest revision; None before the first revision."""
         return self.revisions[-1] if self.revisions else None
 
     @property

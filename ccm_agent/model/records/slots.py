@@ -1,9 +1,9 @@
 """
 Slots limit the number of nodes in the whole fleet that change something at the same time.
 
-Each node has one entry for each slot, and only that node writes it. An entry either holds a slot or waits for
-one. A node that takes a slot includes the revision of the newest entry that it has read. If there is a newer
-entry of any node, the broker refuses the write, and the node reads again.
+Each node has one entry for each slot, and only that node writes it. An entry either holds the slot or waits for
+it. To take a slot, a node writes its entry with the revision of the newest entry that it has read. If any node
+has written a newer entry, the broker refuses the write, and the node reads again.
 
 An entry expires unless it is renewed. All times are from the broker's clock, not from the nodes' clocks.
 """
@@ -80,7 +80,7 @@ class SlotEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_held: Whether the node holds the slot. Otherwise it waits for the slot.
         count: The number of nodes that may hold the slot, from this node's manifest.
         place: Place in the queue: the revision of the first entry of this wait; 0 means the revision of this entry.
-        since: When the node began to hold or to wait, by its own clock; for display.
+        since: When the node began to hold or to wait, by its own clock, for display.
         resource, run: The resource that needs the slot, and its run.
         has_failed: Whether the resource failed and the node keeps the slot for a while.
     """
@@ -152,7 +152,7 @@ def judge_turn(states: Sequence[SlotState], node: str, count: int) -> SlotDecisi
     own = next((one for one in states if one.node == node), None)
     if own is not None and own.entry.is_held:
         return SlotDecision(is_free=len(holders) < count, holders=holders)
-    # the newest write is the best known approximation of the broker's time
+    # the newest write is the best available approximation of the broker's time
     now = max((one.written for one in states), default=datetime.min)
     waiting = [
         one.place

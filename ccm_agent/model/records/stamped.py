@@ -32,8 +32,8 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         bucket, key: Bucket and key of the document.
-        number: Increases with each write, and is at least the milliseconds since 1970, so that agents also accept writes to a
-            broker that was restored from a backup.
+        number: Increases with each write. It is at least the milliseconds since 1970, so agents also accept
+            writes to a broker that was restored from a backup.
         count: The version of the document, from 1, for display; 0 in older documents: use the number.
         written_by, time: Author and time, for display.
         message: The reason that the author gave. Every node that may read the document can read it.

@@ -164,7 +164,7 @@ class UndoEntry(Struct, kw_only=True, omit_defaults=True):
     One resource that a run changed.
 
     Attributes:
-        type, name: The resource; the name is masked if `why_not` is set.
+        type, name: The resource. The name is masked if `why_not` is set.
         properties: The properties that restore its earlier state, without its name.
         content: SHA-256 (hex) of the kept content that `properties` refer to; "" if there is none.
         size_bytes: Size of that content.

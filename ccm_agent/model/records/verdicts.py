@@ -45,9 +45,9 @@ class NodeReport(Struct, kw_only=True):
         missing: Ranges of positions without events that the node has not reported; at most MISSING_LIMIT of them.
         missing_count: The total number of these positions.
         given_up: Positions without events that the node has reported, because its spool was full.
-        changed: Positions with an event that is not the one that the node wrote.
-        copies: Duplicate events in the stream; they are not counted elsewhere.
-        reordered: Verified events that come after later ones in the stream.
+        changed: Positions with an event that differs from the event that the node wrote.
+        copies: Duplicate events in the stream. They are excluded from the other numbers.
+        reordered: Verified events that follow later events of the chain in the stream.
         doubled: Events that the node signed for a position that already had another event: its state was
             restored from a copy, or another host uses its key.
         reasons: The distinct reasons for forged events, each with a count.

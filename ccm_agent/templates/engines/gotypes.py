@@ -83,7 +83,7 @@ class NilMap(dict[str, Any]):
 
 
 class Complex(GoValue):
-    """A complex number; only a literal such as `3i` creates one."""
+    """A complex number, which only a literal such as `3i` creates."""
 
     __slots__ = ("imaginary", "real")
     go_type = "complex128"
@@ -155,7 +155,7 @@ def field_of(record: GatheredRecord, name: str) -> Any:
     Return the field of a gathered fact, by Go's name or its JSON name.
 
     Raises:
-        TemplateError: There is no such field; the message includes the most similar one.
+        TemplateError: There is no such field. The message includes the most similar field.
     """
     if name not in record:
         raise TemplateError(record.no_field(name))

@@ -115,7 +115,7 @@ class Compiler:
         return self.operator(node, self.compile(node.left))
 
     def long_row(self, node: Binary) -> Run:
-        """Run a long row of operators in a loop; the intermediate value is in an unnamed slot."""
+        """Run a long row of operators in a loop, with the intermediate value in an unnamed slot."""
         first, operators = node.row()
         slot = self.new_slot("")
         start = self.compile(first)

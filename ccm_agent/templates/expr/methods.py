@@ -21,7 +21,7 @@ _TIME: dict[str, Callable[..., Any]] = {
     "Nanosecond": lambda time: time.nanosecond,
     "YearDay": Time.year_day,
     "Weekday": Time.weekday,
-    "ISOWeek": Time.iso_year,  # Go returns year and week; an expression uses the first of several results
+    "ISOWeek": Time.iso_year,  # Go returns year and week, and an expression uses only the first result
     "Zone": lambda time: time.location.at(time.unix_s)[1],
     "Unix": lambda time: time.unix_s,
     "UnixMilli": lambda time: wrap_int(time.ns // 1_000_000),

@@ -22,7 +22,7 @@ class PredicateCall:
     Attributes:
         source: The list to iterate over.
         body: The predicate; None if an optional predicate is omitted.
-        extra: The third argument, if there is one.
+        extra: The third argument, if any.
     """
 
     __slots__ = ("body", "extra", "name", "offset", "source")

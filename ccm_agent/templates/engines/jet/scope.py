@@ -25,7 +25,7 @@ class Scope:
         return scope
 
     def block(self, name: str) -> Block | None:
-        """Return the block with this name from the innermost scope that has one."""
+        """Return the block with this name from the innermost scope that contains it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.blocks:

@@ -73,7 +73,7 @@ class RootContext(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class Ints(GoValue):
-    """The result of `ints`; it can only be used in a `range`."""
+    """The result of `ints`, which can only be used in a `range`."""
 
     start: int
     stop: int
@@ -84,7 +84,7 @@ class Ints(GoValue):
 
 
 class _Callable(GoValue):
-    """A callable value; it cannot be printed."""
+    """A callable value, which cannot be printed."""
 
     __slots__ = ()
 

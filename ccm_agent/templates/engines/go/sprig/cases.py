@@ -89,7 +89,7 @@ def _run_end(kinds: list[_Kind], start: int, kind: _Kind) -> int:
 
 
 def _joined(words: list[_Word], connector: str) -> str:
-    """Join lower-case words; a number belongs to the preceding word, unless lower-case letters follow it."""
+    """Join lower-case words. A number belongs to the preceding word, unless lower-case letters follow."""
     out: list[str] = []
     index = 0
 

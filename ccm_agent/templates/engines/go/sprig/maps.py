@@ -24,7 +24,7 @@ GoMap = dict[str, Any]
 
 
 def _dict(*pairs: Any) -> GoMap:
-    """Build a map from alternating keys and values; a last key without a value gets ""."""
+    """Build a map from alternating keys and values. A last key without a value has the value ""."""
     values = [*pairs, ""] if len(pairs) % 2 else pairs
     return {to_string(values[index]): values[index + 1] for index in range(0, len(values), 2)}
 
