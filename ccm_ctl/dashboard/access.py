@@ -1,9 +1,9 @@
 """
 Access to the dashboard: authentication, and the right to view or act.
 
-A browser signs in with a token or with an OpenID Connect provider (`oidc_pages`). The token is the one-use token of the printed
-address, or one from a file. The browser gets a cookie that scripts cannot read. The cookie is signed with a key that is stored
-on disk, so browsers stay signed in when the dashboard restarts.
+A browser signs in with a token or through an OpenID Connect provider (`oidc_pages`). The token is the one-use token in the
+printed address, or a token from a file. The browser then gets a cookie that scripts cannot read. The cookie is signed with a key
+that is stored on disk, so browsers stay signed in when the dashboard restarts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ccm_agent.model.errors import InputError
 from ccm_ctl.dashboard.private_files import read_private_text
 
 SESSION_S = 12 * 3600
-"""A browser must sign in again after this time, which is one working day."""
+"""The length of a session, in seconds: one working day. A browser must then sign in again."""
 
 ONE_USE_S = 15 * 60
-"""A sign-in address expires if it is not opened within this time, because terminals keep their output."""
+"""A sign-in address expires if it is not opened within this many seconds, because it remains visible in the terminal."""
 
 TOKEN_CHARACTERS = 24
-"""The minimum length of a token in a file. Clients that can reach the dashboard can try any number of tokens."""
+"""The minimum length of a token in a file. Tokens must be long because clients can try any number of them."""
 
 ENDED_LIMIT = 10_000
 """The maximum number of signed-out sessions that are remembered. The oldest is forgotten first."""
@@ -54,7 +54,7 @@ class DashboardUser(Struct, frozen=True, kw_only=True):
     A signed-in user.
 
     Attributes:
-        name: The name of the operator, a name in the tokens file, or a claim of the OpenID Connect provider.
+        name: The operator's name, a name from the tokens file, or the name from the OpenID Connect provider.
         right: The user's right.
         identity: `ISSUER#SUBJECT` for a user of an OpenID Connect provider; "" for other users.
     """
@@ -99,8 +99,8 @@ class Access:
         operator: The name of a user who opens the printed address.
         tokens: Users by the digest of their token. If empty, only the printed address signs in.
         now: Returns seconds since 1970.
-        may_act: Whether users with the right to act may act. If not, all users can only view.
-        provider: The digest of the provider's settings. Sessions with other settings are no longer valid.
+        may_act: Whether users with the right to act can use it. If not, all users can only view.
+        provider: The digest of the provider's settings. Sessions from different settings are not valid.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class Access:
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def new_address_token(self) -> str:
-        """Create a token that signs in once, within ONE_USE_S. Earlier tokens become invalid."""
+        """Create a token for one sign-in within ONE_USE_S. Earlier tokens become invalid."""
         token = secrets.token_urlsafe(32)
         self._one_use = {_digest(token): self.now() + ONE_USE_S}
         return token
 
     def sign_in(self, token: str) -> str | None:
-        """Return the cookie for a token; None if the token is unknown, used or expired."""
+        """Return the cookie for a token, or None if the token is unknown, used or expired."""
         digest = _digest(token)
         until = self._one_use.pop(digest, None)
         if until is not None and self.now() <= until:
@@ -151,8 +151,7 @@ class Access:
 
     def user_of(self, cookie: str) -> DashboardUser | None:
         """
-        Return the user of a cookie; None if the cookie is not valid, has expired, or its token or provider is no longer
-        accepted.
+        Return the user of a cookie. None: the cookie is not valid or has expired, or its token or provider is no longer accepted.
         """
         session = self._session_of(cookie)
         if session is None:
@@ -179,12 +178,15 @@ class Access:
         return None if has_ended else session
 
     def seal(self, purpose: str, content: bytes) -> str:
-        """Return a signed text with the content, which only this dashboard can create. Anyone who has the text can read it."""
+        """
+        Return a signed text with the content. Only this dashboard can create such a text, but anyone who has it can read the
+        content.
+        """
         body = base64.urlsafe_b64encode(content).decode()
         return f"{body}.{self._signature(purpose, body)}"
 
     def unseal(self, purpose: str, text: str) -> bytes | None:
-        """Return the content of a text that `seal` made for the same purpose; None if the text is not valid."""
+        """Return the content of a text that `seal` created for the same purpose, or None if the text is not valid."""
         body, _, signature = text.partition(".")
         if not self._is_signed(purpose, body, signature):
             return None
@@ -198,11 +200,11 @@ class Access:
         return self._signature(purpose, text)
 
     def forgery_token(self, cookie: str) -> str:
-        """Return the token that a page sends with each action. Pages of other origins cannot read it."""
+        """Return the token that pages of this dashboard send with each action. Pages of other origins cannot read it."""
         return self._signature("action", cookie)
 
     def is_genuine(self, cookie: str, token: str) -> bool:
-        """Whether an action comes from a page of this dashboard."""
+        """Whether an action was sent by a page of this dashboard."""
         return self._is_signed("action", cookie, token)
 
     def _cookie(self, user: DashboardUser, session_s: float, *, token: str = "", provider: str = "") -> str:
@@ -229,10 +231,11 @@ class Access:
 
 def read_tokens(path: Path) -> dict[str, DashboardUser]:
     """
-    Return the users in a file of tokens, by the digest of the token. A line is `NAME RIGHT TOKEN`; `#` begins a comment.
+    Return the users in a file of tokens, by the digest of the token. A line has the form `NAME RIGHT TOKEN`, and `#` begins a
+    comment.
 
     Raises:
-        InputError: Other users can read the file, or a line has another form.
+        InputError: Other users can read the file, or a line does not have this form.
     """
     text = read_private_text(path)
     users: dict[str, DashboardUser] = {}
@@ -255,7 +258,9 @@ def read_tokens(path: Path) -> dict[str, DashboardUser]:
 
 
 def read_or_make_key(directory: Path) -> bytes:
-    """Return the key in the state directory, creating it if missing. If it cannot be stored, the key is for this process only."""
+    """
+    Return the key in the state directory. A missing key is created. If it cannot be stored, it is used only by this process.
+    """
     path = directory / "dashboard.key"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Actions on runs: pause, resume, promote and abort rollouts, and retry runs. The requesting user is recorded."""
+"""Actions on runs: pause, resume, promote and abort rollouts, and retry runs. The user who requested an action is recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 ACTIONS = ("pause", "resume", "promote", "abort")
 WHY_CHARACTERS = 500
 ACTION_DEADLINE_S = 3600
-"""Nodes that have not started by then do not start, as with `ccmctl run retry` and `ccmctl undo`."""
+"""The time limit, in seconds, for nodes to start. It is the same as for `ccmctl run retry` and `ccmctl undo`."""
 
 
 class ActionRequest(Struct, frozen=True):
@@ -45,7 +45,7 @@ class ActionRequest(Struct, frozen=True):
     Attributes:
         why: The reason for pausing or aborting a rollout.
         message: The reason for a retry, shown with the new run.
-        states: For a retry, only nodes with these results; empty for all that did not succeed.
+        states: For a retry: only nodes with these results. Empty: all nodes on which the run did not succeed.
         alongside: Whether the user agreed to continue although another rollout is in progress on the same nodes.
     """
 
@@ -57,7 +57,7 @@ class ActionRequest(Struct, frozen=True):
 
 class ActionPages:
     """
-    The API for actions. `require_user` has checked the right to act, and that the request comes from a page of this dashboard.
+    The API for actions. `require_user` has checked the right to act, and that a page of this dashboard sent the request.
     """
 
     def __init__(self, fleet: Fleet, started: BackgroundRuns) -> None:
@@ -109,7 +109,7 @@ class ActionPages:
         return answer({"run": launch.record.run, "nodes": launch.record.nodes})
 
     async def _halt(self, recorded: Recorded, user: str, why: str, kind: OrderKind) -> RolloutState:
-        """Stop more nodes from starting. An abort also stops nodes that have started."""
+        """Pause or abort a rollout, so that no further nodes start. An abort also stops nodes that have started."""
         state, _ = await RolloutStore(self._fleet).need(recorded.record.run)
         if state.phase.is_over:
             raise RunError(f"{short_id(state.run)}: this rollout is {state.phase} already")
@@ -141,12 +141,14 @@ async def _body_of(request: web.Request) -> ActionRequest:
 
 
 def in_the_name_of(user: DashboardUser, launch: Launch, fleet: Fleet) -> Launch:
-    """Add the user to a run's record, unless the user is the operator."""
+    """Return a run whose record also contains the user, unless the user is the operator."""
     if user.on_record == fleet.operator:
         return launch
     return replace(launch, record=replace(launch.record, user=user.on_record))
 
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:
-    """Return the name in the record of an action: the user, and the operator whose credentials the dashboard uses."""
+    """
+    Return the name for the record of an action. It consists of the user and the operator whose credentials the dashboard uses.
+    """
     return name_author(fleet.operator, user.on_record)

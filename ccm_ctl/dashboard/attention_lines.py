@@ -1,5 +1,6 @@
 """
-Problems that need an operator's attention, the worst first, each with the next command. Shown in `top` and on the fleet page.
+Problems that need an operator's attention, worst first, each with the next command. They are shown in `top` and on the fleet
+page.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class AttentionLine(Struct, frozen=True, kw_only=True):
         meaning: A key of `clikit.table.COLORS`.
         sentence: The problem.
         command: The next command to run.
-        nodes: The nodes; empty for a rollout.
-        run: The rollout, or the run that caused the nodes' state; "" for none.
-        since: When the state began, or when a node was last heard from; None if unknown.
+        nodes: The affected nodes. Empty for a rollout.
+        run: The rollout, or the run that caused the nodes' state. "": no run caused it.
+        since: When the state began, or when the last message of a node arrived. None: unknown.
     """
 
     state: str
@@ -51,13 +52,16 @@ class AttentionLine(Struct, frozen=True, kw_only=True):
 def find_attention(
     overview: FleetOverview, rollouts: Sequence[RolloutState], now: datetime
 ) -> list[AttentionLine]:
-    """Return the problems that need attention, the worst first."""
+    """Return the problems that need attention, worst first."""
     items = [*_of_nodes(overview.conditions, now), *find_rollout_items(rollouts, now)]
     return sorted(items, key=lambda item: (ORDER.index(item.state), -len(item.nodes), item.sentence))
 
 
 def _of_nodes(conditions: Mapping[str, NodeCondition], now: datetime) -> list[AttentionLine]:
-    """Return one item for all nodes with the same state, assignment and detail. A bad revision can make a thousand nodes fail."""
+    """
+    Return one item for all nodes with the same state, assignment and detail. For example, a bad revision can cause a thousand
+    nodes to fail.
+    """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name, found in conditions.items():
         if needs_attention(found, now):
@@ -92,7 +96,7 @@ def _sentence(names: list[str], found: NodeCondition) -> str:
 
 
 def find_rollout_items(rollouts: Sequence[RolloutState], now: datetime) -> list[AttentionLine]:
-    """Return the rollouts that wait for an operator."""
+    """Return one item for each rollout that needs an operator."""
     items = []
     for state in rollouts:
         if word := rollout_trouble(state, now):

@@ -1,8 +1,8 @@
 """
-Events for browsers. One buffer of limited size serves all browsers, each at its own pace.
+Events for browsers. One buffer of limited size serves all browsers, and each can read at its own speed.
 
-For each browser, only its position in the buffer is stored, so a slow browser costs no memory and does not delay others. A
-browser that is behind the buffer's oldest event must reload all data.
+For each browser, only its position in the buffer is stored. A slow browser therefore needs no additional memory and does not
+delay others. If the buffer no longer contains its next event, it must reload all data.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ccm_ctl.render.event import format_message
 KEPT_EVENTS = 20_000
 KEPT_BYTES = 16 << 20
 BATCH_EVENTS = 500
-"""The maximum number of events that a browser gets at the same time."""
+"""The maximum number of events in one message to a browser."""
 
 TEXT_CHARACTERS = 500
-"""The maximum length of an event's text. The pages of runs and nodes show the whole text."""
+"""The maximum length of an event's text. The pages of runs and nodes show the complete text."""
 
 RESOURCE_CHARACTERS = 300
 """The maximum length of a resource's name."""
@@ -45,15 +45,15 @@ class EventFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         id: The event's position in the stream.
-        time: When it happened according to the node's clock, but not in the future.
+        time: When it happened according to the node's clock, limited to the current time.
         node, run: The event's node and run.
         kind: `resource`, `start`, `summary` or `agent`.
         text: A sentence that describes the event.
         meaning: `good`, `change`, `bad` or "".
         resource: For a resource, its `type#name`.
         manifest: For a session, its manifest.
-        word: For an agent's own events, a word such as `refused`. For other events, the outcome or the state.
-        verdict: `forged` or `gap`; left out otherwise.
+        word: For an agent's events about itself: a word such as `refused`. For other events: the outcome or the state.
+        verdict: `forged` or `gap`. Otherwise it is left out.
     """
 
     id: int
@@ -100,7 +100,7 @@ def frame_of(event: LiveEvent, now: datetime) -> EventFrame:
 
 
 def _not_later(moment: datetime | None, now: datetime) -> datetime:
-    """Return a time of a node's clock, but at most `now`, because that clock can be wrong by any amount."""
+    """Return a time from a node's clock, limited to `now`, because the clock can be wrong by any amount."""
     try:
         return min(moment.astimezone(UTC), now) if moment is not None else now
     except OverflowError:
@@ -114,7 +114,8 @@ class EventFeed:
     Attributes:
         readers: The number of connected browsers.
         is_current: Whether the broker is reachable and the stream was read recently.
-        news: Set when new events arrive, and then replaced. A reader must get this object before it reads the events.
+        news: Set when new events arrive, and then replaced by a new object. A reader must get the object before it reads the
+            events.
     """
 
     def __init__(
@@ -136,12 +137,12 @@ class EventFeed:
 
     @property
     def last(self) -> int:
-        """The newest sequence; 0 if there are no events."""
+        """The newest sequence, or 0 if there are no events."""
         return self._sequences[-1] if self._sequences else self._dropped
 
     @property
     def epoch(self) -> int:
-        """A number that grows when the stream is re-created. Sequences of an earlier epoch are not valid."""
+        """A number that grows when the stream is re-created. Sequences from an earlier epoch are not valid."""
         return self._epoch
 
     def add(self, events: list[LiveEvent]) -> list[EventFrame]:
@@ -173,11 +174,11 @@ class EventFeed:
         self.news = asyncio.Event()
 
     def has(self, sequence: int) -> bool:
-        """Whether the buffer contains all events after this one, which must be of the current stream."""
+        """Whether the buffer contains all events after this sequence of the current stream."""
         return self._dropped <= sequence <= self.last
 
     def after(self, sequence: int) -> tuple[int, bytes]:
-        """Return the next events after a sequence, encoded, and the sequence of the last of them."""
+        """Return the next events after a sequence in encoded form. The first result is the sequence of the last of them."""
         begin = bisect_right(self._sequences, sequence)
         end = min(begin + BATCH_EVENTS, len(self._sequences))
         if begin == end:
@@ -202,7 +203,7 @@ class EventFeed:
         return found
 
     def timeline(self) -> list[list[int]]:
-        """Return the start and the counts of MEANINGS for each half minute of the last hour that has events."""
+        """Return the start and the counts of MEANINGS for each half minute with events in the last hour."""
         return [
             [begin, *(counts[meaning] for meaning in MEANINGS)]
             for begin, counts in sorted(self._timeline.items())

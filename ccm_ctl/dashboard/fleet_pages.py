@@ -1,4 +1,4 @@
-"""The API for the pages of the fleet: nodes, their facts, and the newest events."""
+"""The API for the pages of the fleet. It serves nodes, their facts, and the newest events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVENTS_SHOWN = 500
 FACT_COLUMNS = 8
 FILTERS = 20
 NOTABLE = "notable"
-"""A value of `meaning` in the address: only events with changes or failures."""
+"""The value of `meaning` in the address that selects only events with changes or failures."""
 
 
 class FleetPages:
@@ -95,19 +95,21 @@ def event_filter(request: web.Request) -> Callable[[EventFrame], bool]:
 
 
 def is_notable(frame: EventFrame) -> bool:
-    """Whether an event is a change or failure, or is not genuine. Starts, and ends of runs without changes, are not notable."""
+    """
+    Whether an event is a change or failure, or is not genuine. Starts of runs, and ends of runs without changes, are not notable.
+    """
     return bool(frame.verdict) or (frame.kind != "start" and frame.meaning in ("change", "bad"))
 
 
 def number_of(request: web.Request, name: str) -> int:
-    """Return a number in the address; 0 if it is missing."""
+    """Return a number from the address, or 0 if it is missing."""
     text = request.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def time_of(request: web.Request, name: str) -> datetime | None:
     """
-    Return a time in the address, in seconds since 1970; None if it is missing.
+    Return a time from the address, where it is in seconds since 1970, or None if it is missing.
 
     Raises:
         UsageError: The value is not a time.

@@ -1,4 +1,4 @@
-"""The fleet as pages show it. It is read repeatedly while pages are open, and each page receives the changes."""
+"""The fleet in the form for pages. It is read repeatedly while pages are open, and each page receives the changes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from ccm_ctl.fleet.ports import Fleet
 log = logging.getLogger(__name__)
 
 AFTER_EVENTS_S = 1.0
-"""The delay between events and reading the fleet. The broker does not announce that a node has written its record."""
+"""Seconds between an event and the next reading of the fleet. The broker does not notify when a node has written its record."""
 
 QUIET_S = 5.0
-"""Seconds between two readings without events, because nodes can appear and disappear without an event."""
+"""Seconds between two readings if there are no events. Nodes can appear and disappear without an event."""
 
 SHARE = 6
-"""Reading takes at most 1/SHARE of the time, so a large fleet is read less often."""
+"""At most 1/SHARE of the time is spent on reading, so a large fleet is read less often."""
 
 FACTS_KEPT_S = 60.0
-"""Facts that a filter uses are not read again within this time."""
+"""Facts that a filter uses are not read again within this many seconds."""
 
 FIRST_READ_S = 15.0
-"""How long a page waits for the first reading of the fleet."""
+"""The maximum time, in seconds, that a page waits for the first reading of the fleet."""
 
 AT_ONCE = 250
-"""The number of rows that are made before other requests are served."""
+"""The number of rows that are created before other requests are served."""
 
 
 class Row(Struct, frozen=True):
@@ -74,7 +74,7 @@ class FleetState:
 
     @property
     def read_at(self) -> datetime | None:
-        """When the fleet was last read; None before the first reading."""
+        """When the fleet was last read, or None before the first reading."""
         return self._overview.time if self._overview is not None else None
 
     async def run(self, is_watched: Callable[[], bool]) -> None:
@@ -99,11 +99,11 @@ class FleetState:
         self._soon.clear()
 
     def look_soon(self) -> None:
-        """Read the fleet soon, because nodes published events or the broker is available again."""
+        """Read the fleet soon. Called when nodes have published events or the broker is available again."""
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the fleet now. If the broker is unavailable, the current data is kept."""
+        """Read the fleet now. If the broker is unavailable, the current data are kept."""
         try:
             overview = await read_overview(self._fleet, self._data)
             rollouts = await read_open_rollouts(self._fleet)
@@ -116,7 +116,7 @@ class FleetState:
 
     async def current(self) -> FleetOverview:
         """
-        Return the fleet as of a moment ago. Before the first reading, wait until the broker replies.
+        Return the last reading of the fleet. Before the first reading, wait until the broker replies.
 
         Raises:
             BusUnavailableError: The fleet has not been read yet, and the broker does not reply.
@@ -135,8 +135,8 @@ class FleetState:
         Return the changes after a version for the selected nodes.
 
         Args:
-            since: The page's version; 0 for none. A version of an earlier start of the dashboard is treated as 0.
-            spec: The nodes that the page shows; empty for all nodes.
+            since: The page's version. 0: the page has no data. A version from an earlier start of the dashboard is treated as 0.
+            spec: The nodes that the page shows. Empty: all nodes.
 
         Raises:
             SelectorError: A selector cannot be parsed.
@@ -167,7 +167,7 @@ class FleetState:
         }
 
     async def _choose(self, overview: FleetOverview, spec: TargetSpec) -> set[str]:
-        """Return the nodes that a filter selects. The required facts are cached for a while."""
+        """Return the nodes that match a filter. The required facts are cached for FACTS_KEPT_S."""
         now = asyncio.get_running_loop().time()
         if now - self._facts_at > FACTS_KEPT_S:
             self._facts, self._facts_at = {}, now
@@ -200,7 +200,7 @@ class FleetState:
         self._summary, self._attention = summary, attention
         if is_new:
             self.version = version
-        self._on_change()  # pages show when the fleet was read, even if nothing changed
+        self._on_change()  # pages show when the fleet was last read, even if nothing has changed
 
 
 def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondition) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondit
     if condition.detail:
         row["detail"] = condition.detail
     if condition.heard is not None and (condition.is_late or not node.is_present):
-        # only here, because other nodes send heartbeats, and each would change the row
+        # only for these nodes, because each heartbeat of other nodes would change the row
         row["heard"] = condition.heard
     if condition.is_late:
         row["late"] = True
@@ -253,7 +253,7 @@ def cell_of(one: NodeStanding) -> dict[str, Any]:
 
 
 def assignments_of(overview: FleetOverview) -> list[dict[str, Any]]:
-    """Return the assignments by name, with the number of nodes per state. They are the columns of the heat map."""
+    """Return the assignments, sorted by name, with the number of nodes per state. They are the columns of the heat map."""
     found: dict[str, dict[str, int]] = {one.name: {} for one in overview.assignments.standing}
     for standings in overview.standings.values():
         for name, one in standings.items():

@@ -28,13 +28,13 @@ ALGORITHMS = {
 """Accepted signature algorithms and their key types. All use public keys; `none` and HMAC (`HS…`) are not accepted."""
 
 SKEW_S = 60
-"""The maximum difference between the clocks of the provider and of this host."""
+"""The maximum accepted difference, in seconds, between the clocks of the provider and of this host."""
 
 TOKEN_BYTES = 64 << 10
 SUBJECT_CHARACTERS = 255
 NAME_CHARACTERS = 64
 RSA_BITS = (2048, 8192)
-"""Accepted sizes of RSA keys. Smaller keys are weak, and larger keys are slow."""
+"""The minimum and maximum accepted size of RSA keys, in bits. Smaller keys are weak, and larger keys are slow."""
 
 _NOT_IN_A_NAME = re.compile(r"[^\w .@+-]")
 
@@ -111,7 +111,7 @@ def _signed_claims(token: str, keys: Sequence[Mapping[str, Any]]) -> dict[str, A
 
     if len(token) > TOKEN_BYTES or not token.isascii():
         raise SignInError("the id token is too long, or not a token")
-    # unknown headers must be ignored (RFC 7515, section 4), except those in `crit`, which joserfc checks
+    # unknown headers must be ignored (RFC 7515, section 4); joserfc checks those in `crit`
     registry = JWSRegistry(algorithms=list(ALGORITHMS), strict_check_header=False)
     try:
         header = extract_compact(token.encode(), registry=registry).headers()
@@ -146,7 +146,7 @@ def _may_sign(key: Mapping[str, Any], algorithm: object) -> bool:
 
 
 def _bits(number: object) -> int:
-    """Return the size in bits of a number in base64url; 0 if it is not a number or far too long."""
+    """Return the size, in bits, of a number in base64url, or 0 if it is not a number or is far too long."""
     if not isinstance(number, str) or len(number) > RSA_BITS[1]:
         return 0
     try:
@@ -164,7 +164,7 @@ def _time(claims: Mapping[str, Any], name: str, default: float | None = None) ->
 
 def subject_of(claims: Mapping[str, Any]) -> str:
     """
-    Return the ID of a user, which the provider never reuses for another user.
+    Return the ID of a user. The provider never assigns it to another user.
 
     Raises:
         SignInError: The claims have no ID.
@@ -204,7 +204,7 @@ def user_of(claims: Mapping[str, Any], settings: OidcSettings) -> DashboardUser:
 
 def values_of(claims: Mapping[str, Any], name: str) -> set[str]:
     """
-    Return the texts of a claim. An email address that the provider did not verify is ignored, because a user may have chosen
+    Return the texts of a claim. An email address that the provider has not verified is ignored, because the user may have chosen
     it.
     """
     if name == "email" and claims.get("email_verified") is not True:

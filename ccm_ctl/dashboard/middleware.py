@@ -32,13 +32,16 @@ log = logging.getLogger(__name__)
 ACCESS: web.AppKey[Access] = web.AppKey("access", Access)
 
 HAS_FLEET: web.AppKey[bool] = web.AppKey("has_fleet", bool)
-"""Whether there is a broker. Without a broker, only the studio is served."""
+"""Whether the server is connected to a fleet. Otherwise, only the studio is served."""
 
 PROVIDER_HOST: web.AppKey[str] = web.AppKey("provider_host", str)
-"""The host of the OpenID Connect provider for signing in; not set without a provider."""
+"""The host of the OpenID Connect provider for signing in. It is not set if there is no provider."""
 
 READING: web.AppKey[set[str]] = web.AppKey("reading", set)
-"""Paths of requests that have a body but do not change the fleet. They require a genuine page, but not the right to act."""
+"""
+Paths of requests with a body that do not change the fleet. They must be sent by a page of this dashboard, but do not require the
+right to act.
+"""
 
 FORGERY_HEADER = "X-CCM-Action"
 
@@ -72,8 +75,8 @@ STATUS_BY_ERROR: tuple[tuple[type[CcmError], int], ...] = (
 
 def cookie_name(request: web.Request) -> str:
     """
-    Return the cookie's name. It includes the port, because browsers share cookies between ports. With TLS it is bound to the
-    host.
+    Return the cookie's name. It includes the port, because browsers share cookies between ports. With TLS, the name binds the
+    cookie to the host.
     """
     port = request.url.port or 0
     return f"__Host-ccm-{port}" if request.secure else f"ccm-{port}"
@@ -105,10 +108,10 @@ def set_headers(response: web.StreamResponse) -> None:
 
 def guard_host(hosts: Collection[str]) -> Any:
     """
-    Accept only known host names, because another site can point its own name to this address (DNS rebinding).
+    Return middleware that accepts only known host names. Other sites could point their own name to this address (DNS rebinding).
 
     Args:
-        hosts: Values of the Host header, in lowercase. The server adds them when it listens.
+        hosts: The accepted values of the Host header, in lowercase. The server adds them when it starts to listen.
     """
 
     @web.middleware
@@ -143,7 +146,10 @@ async def _handled(request: web.Request, handler: Handler) -> web.StreamResponse
 
 @web.middleware
 async def require_user(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Allow access to the API only for signed-in browsers. Changes also require the right to act and a genuine page."""
+    """
+    Allow access to the API only for signed-in browsers. Changes also require the right to act, and a page of this dashboard as
+    sender.
+    """
     if not request.path.startswith("/api/") or request.path == "/api/session":
         return await handler(request)
     access = request.app[ACCESS]

@@ -36,14 +36,14 @@ class NodePages:
         application.router.add_get("/api/nodes/{name}/resources", self._resources)
 
     async def _facts(self, request: web.Request) -> web.Response:
-        """Return all facts of a node, and which of them an operator assigned."""
+        """Return all facts of a node, and those that an operator assigned."""
         overview = await self._state.current()
         node = overview.inventory.need(request.match_info["name"])
         await read_facts(self._fleet, overview.inventory, [node.name])
         return answer({"facts": node.facts, "assigned": node.assigned})
 
     async def _why(self, request: web.Request) -> web.Response:
-        """Return the explanation of a node's state. If its agent is online, the agent is also queried."""
+        """Return the explanation of a node's state. The agent is also queried if it is online."""
         overview = await self._state.current()
         name = overview.inventory.need(request.match_info["name"]).name
         return answer(self._explain(await read_evidence(self._fleet, name)))

@@ -1,4 +1,4 @@
-"""The API for a node's past, its data, and its assigned facts."""
+"""The API for a node's history, its data, and its assigned facts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DOCUMENTS = 10
 KEY_CHARACTERS = 500
 SESSIONS_SHOWN = 500
 LOOK_BACK = timedelta(days=30)
-"""Sessions are listed from this time on. The state at a time is read from the beginning of the stream."""
+"""The period for which sessions are listed. For the state at a given time, the stream is read from its beginning."""
 
 
 class NodePastPages:
-    """The API for these parts of the page of a node. Reading them is expensive, so only a few are read at the same time."""
+    """The API for these parts of a node's page. Reading them is expensive, so only a few are read at the same time."""
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
         self._fleet = fleet
@@ -50,7 +50,7 @@ class NodePastPages:
         application.router.add_get("/api/nodes/{name}/fact-history", self._facts)
 
     async def _past(self, request: web.Request) -> web.Response:
-        """Return the sessions with changes or failures, newest first, and how far back events are kept."""
+        """Return the sessions with changes or failures, newest first, and the time of the oldest event in the stream."""
         name = await self._name(request)
         now = self._fleet.clock.now()
         async with self._work.place(sender_of(request).on_record):
@@ -80,7 +80,7 @@ class NodePastPages:
         """
         `?data=URL&key=KEY`: return the origin of a value, like `ccmctl data explain`. Without a key, return the existing keys.
 
-        Secret values are masked, and so are all values of protected documents. The default of `data` is the document `common`.
+        Secret values and all values of protected documents are masked. The default of `data` is the document `common`.
         """
         name = await self._name(request)
         key = request.query.get("key", "").strip()
@@ -141,7 +141,7 @@ class NodePastPages:
 
 
 def session_fields(session: PastSession) -> dict[str, Any]:
-    """Return a session of a node, with the operator or event that started it."""
+    """Return the fields of a session of a node, with the operator or event that started it."""
     start = session.start
     events = [event for event in session.events if event.changed or event.failed]
     return {

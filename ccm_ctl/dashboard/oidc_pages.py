@@ -1,8 +1,8 @@
 """
 Sign-in with an OpenID Connect provider: the authorization code flow with PKCE.
 
-`/sign-in` gives the browser a cookie for this attempt and redirects it to the provider. State, nonce and verifier are derived
-from the cookie with the dashboard's key. Nothing is stored here, and a code is useless in another browser.
+`/sign-in` sets a cookie for the attempt and redirects the browser to the provider. State, nonce and verifier are derived from the
+cookie with the dashboard's key. The server therefore does not store attempts, and a code is useless in another browser.
 
 Source: OpenID Connect Core 1.0, section 3.1; RFC 7636 (PKCE); RFC 9207 (issuer in the response); RFC 9700 (security).
 """
@@ -33,7 +33,7 @@ from ccm_ctl.dashboard.session_pages import set_cookie, set_session
 log = logging.getLogger(__name__)
 
 ATTEMPT_S = 10 * 60
-"""How long a sign-in at the provider may take."""
+"""The time limit, in seconds, for a sign-in at the provider."""
 
 NEXT_CHARACTERS = 1000
 _PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")
@@ -53,7 +53,7 @@ class _Attempt(Struct, frozen=True, kw_only=True):
 
 
 class OidcPages:
-    """The routes `/sign-in`, and `/sign-in/callback`, to which the provider redirects the browser."""
+    """The route `/sign-in`, and the route `/sign-in/callback`, to which the provider redirects the browser."""
 
     def __init__(self, provider: OidcProvider) -> None:
         self._provider = provider
@@ -84,7 +84,7 @@ class OidcPages:
         except CcmError as err:
             return problem_page(err, wanted)
         response = redirect_to(url)
-        # Lax: browsers do not send a Strict cookie when the provider's page redirects here
+        # Lax, because browsers do not send a Strict cookie when the provider's page redirects to this server
         set_cookie(request, response, attempt_cookie(request), cookie, max_age_s=ATTEMPT_S, same_site="Lax")
         return response
 
@@ -139,7 +139,7 @@ def attempt_cookie(request: web.Request) -> str:
 
 
 def attempt_of(request: web.Request) -> _Attempt | None:
-    """Return the browser's current attempt to sign in; None if there is none or it has expired."""
+    """Return the browser's current attempt to sign in, or None if there is none or it has expired."""
     access = request.app[ACCESS]
     content = access.unseal("attempt", request.cookies.get(attempt_cookie(request), ""))
     try:
@@ -151,10 +151,11 @@ def attempt_of(request: web.Request) -> _Attempt | None:
 
 def redirect_of(request: web.Request) -> str:
     """
-    Return the address to which the provider redirects the browser. The provider must know it. `guard_host` accepts its host name.
+    Return the address to which the provider redirects the browser. It must be registered at the provider. `guard_host` has
+    checked its host name.
 
     Raises:
-        UsageError: The browser's request came without TLS from another host.
+        UsageError: The browser uses neither TLS nor a loopback address.
     """
     if not request.secure and not is_loopback(request.url.host or ""):
         raise UsageError("signing in needs TLS: start the dashboard with --tls-cert and --tls-key")
@@ -162,7 +163,9 @@ def redirect_of(request: web.Request) -> str:
 
 
 def safe_path(wanted: str) -> str:
-    """Return the path if it belongs to this dashboard, or the path of the first page. Prevents redirects to other sites."""
+    """
+    Return the path if it belongs to this dashboard, or else the path of the first page. This prevents redirects to other sites.
+    """
     is_ours = len(wanted) <= NEXT_CHARACTERS and _PATH.fullmatch(wanted) is not None
     return wanted if is_ours and not wanted.startswith(("/api/", "/sign-in")) else "/"
 
@@ -173,8 +176,8 @@ def redirect_to(address: str) -> web.Response:
 
 
 def problem_page(err: CcmError, wanted: str) -> web.Response:
-    """Return a page with the reason why a sign-in failed. It needs no script."""
-    # the provider would sign in a user without a right again without asking, so ask for the user explicitly
+    """Return a page with the reason why a sign-in failed. The page does not use scripts."""
+    # without an explicit question, the provider would sign in the same user without a right again
     again = "/sign-in?" + urlencode(
         {"next": wanted} | ({"again": "1"} if isinstance(err, NoRightError) else {})
     )

@@ -1,5 +1,5 @@
 """
-Requests to an OpenID Connect provider: its discovery document, its keys, and the claims for a code.
+Requests to an OpenID Connect provider, for its discovery document, its keys, and the claims for a code.
 
 Responses are limited in size and time, and redirects are not followed. Only the settings and the discovery document determine
 where the code and the client secret are sent. Errors do not contain the content of requests or responses.
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-"""The time limit for each response of the provider, during which a browser waits."""
+"""The time limit, in seconds, for each response of the provider. The browser waits for it."""
 
 ANSWER_BYTES = 256 << 10
 KEYS_LIMIT = 100
 FRESH_S = 3600.0
-"""The discovery document and keys are read again after this time, so that withdrawn keys are no longer accepted."""
+"""Seconds after which the discovery document and keys are read again, so that withdrawn keys are no longer accepted."""
 
 AGAIN_S = 10.0
 """
-The minimum time before another reading after a failure or for an unknown key. Users must not be able to make the dashboard
-flood the provider.
+The minimum interval, in seconds, between two readings after a failure or for an unknown key. It prevents users from causing a
+flood of requests to the provider.
 """
 
 WELL_KNOWN = "/.well-known/openid-configuration"
@@ -58,7 +58,9 @@ class OidcProviderError(CcmError):
 
 
 class ProviderMetadata(Struct, frozen=True, kw_only=True):
-    """The part of the discovery document that the dashboard uses. Names are as in OpenID Connect Discovery 1.0."""
+    """
+    The part of the discovery document that the dashboard uses. The names of the fields are those of OpenID Connect Discovery 1.0.
+    """
 
     issuer: str
     authorization_endpoint: str
@@ -88,7 +90,7 @@ class OidcProvider:
 
     Args:
         settings: The provider's address, and the dashboard's identity there.
-        secret: The client secret; empty for a public client.
+        secret: The client secret. Empty: a public client, which has no secret.
         now: Returns seconds since 1970.
     """
 
@@ -108,10 +110,10 @@ class OidcProvider:
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """
-        Open connections to the provider within the block.
+        Keep connections to the provider open within the block.
 
         Raises:
-            InputError: The file of certificates cannot be read.
+            InputError: The file with CA certificates cannot be read.
         """
         from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
@@ -175,7 +177,8 @@ class OidcProvider:
             state: A text that the provider returns with the code.
             nonce: A text that the provider includes in the ID token.
             challenge: The SHA-256 of the verifier, in base64url (RFC 7636).
-            ask_again: Whether the provider must ask for the user, even if the browser is signed in there.
+            ask_again: Whether the provider must ask the user to sign in, even if the browser is already signed in at the
+                provider.
 
         Raises:
             OidcProviderError: The provider cannot be used.
@@ -212,7 +215,7 @@ class OidcProvider:
         endpoint = (await self.metadata()).userinfo_endpoint
         if values_of(claims, self.settings.rights_claim) or not (endpoint and reply.access_token):
             return claims
-        # the ID token of some providers contains only the subject
+        # some providers include only the subject in the ID token
         headers = {"Authorization": f"Bearer {reply.access_token}"}
         more = await self._read("GET", endpoint, dict[str, Any], "answer about the user", headers=headers)
         if more.get("sub") != claims["sub"]:
@@ -234,7 +237,7 @@ class OidcProvider:
         elif "client_secret_post" in methods and "client_secret_basic" not in methods:
             form |= {"client_id": settings.client_id, "client_secret": self._secret.reveal()}
         else:
-            # RFC 6749, section 2.3.1: both parts are encoded as in a form
+            # RFC 6749, section 2.3.1: both parts are form-encoded
             pair = f"{quote_plus(settings.client_id)}:{quote_plus(self._secret.reveal())}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         return await self._read(
@@ -251,7 +254,7 @@ class OidcProvider:
             return await asyncio.to_thread(verified_claims, token, keys, self.settings, nonce, self._now())
 
     async def _known_keys(self, since: float) -> list[dict[str, Any]]:
-        """Return the provider's keys, read no earlier than `since`."""
+        """Return the provider's keys. They are read again if the last reading was before `since`."""
         url = (await self.metadata()).jwks_uri
         async with self._one_reads:
             if self._keys_at > since:

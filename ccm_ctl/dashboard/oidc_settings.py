@@ -30,13 +30,13 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         issuer: The provider's URL, exactly as in its discovery document.
         client_id: The dashboard's client ID at the provider.
-        client_secret_file: A file with the client secret, with mode 0600; "" for a public client, which has no secret.
+        client_secret_file: A file with the client secret, with mode 0600. "": a public client, which has no secret.
         scopes: The scopes that the dashboard requests.
-        rights_claim: The claim with a user's groups. `a.b` is also `b` within `a`.
-        rights: Values of that claim, by the right that they grant.
-        name_claim: The claim with a user's name; "" for preferred_username, or else email, or else the subject.
-        session: The length of a session, at most 12 hours.
-        ca_file: CA certificates for the provider; "" for those of the system.
+        rights_claim: The claim with a user's groups. `a.b` also refers to `b` within `a`.
+        rights: The values of this claim, by the right that they grant.
+        name_claim: The claim with a user's name. "": the first available of preferred_username, email and the subject.
+        session: The length of a session, which is at most 12 hours.
+        ca_file: A file with CA certificates for the provider. "": those of the system.
     """
 
     issuer: str
@@ -51,7 +51,7 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def session_s(self) -> float:
-        """`session` in seconds."""
+        """The length of a session, in seconds."""
         return parse_duration(self.session)
 
     @property
@@ -61,7 +61,7 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def digest(self) -> str:
-        """A digest of all settings that affect rights. When it changes, existing sessions end."""
+        """A digest of all settings that affect rights. Existing sessions end when it changes."""
         rights = {right: sorted(self.rights.get(right, ())) for right in Right}
         decisive = [self.issuer, self.client_id, self.rights_claim, rights]
         return hashlib.sha256(msgspec.json.encode(decisive)).hexdigest()[:16]
@@ -73,7 +73,7 @@ def read_settings(path: Path) -> tuple[OidcSettings, Secret]:
 
     Raises:
         InputError: A file cannot be read, other users can write the settings or read the secret, or a value is not valid.
-        DocumentError: The file is not YAML, or a key is unknown. The error has the file and line.
+        DocumentError: The file is not YAML, or a key is unknown. The error contains the file and line.
     """
     settings = decode_as(read_trusted_text(path), OidcSettings, str(path))
     if problem := _problem(settings):
@@ -90,7 +90,7 @@ def read_settings(path: Path) -> tuple[OidcSettings, Secret]:
 
 
 def _problem(settings: OidcSettings) -> str:
-    """Return why settings cannot be used; "" if they can."""
+    """Return why settings cannot be used, or "" if they can."""
     if len(settings.issuer) > ISSUER_CHARACTERS or not is_safe_url(settings.issuer):
         return "issuer: must be an https:// URL without user, query and fragment; http:// only on this host"
     if not settings.client_id.strip():

@@ -23,7 +23,7 @@ def read_private_text(path: Path) -> str:
 
 def read_trusted_text(path: Path) -> str:
     """
-    Return the text of a file that only its owner can change, and that others may read.
+    Return the text of a file that only its owner can change. Other users may be able to read it.
 
     Raises:
         InputError: Other users can write the file, or it is not a text file of at most 256 KiB.

@@ -1,4 +1,4 @@
-"""A short-lived cache, so that an answer that many browsers request at the same time is computed only once."""
+"""A short-lived cache. An answer that many browsers request at the same time is computed only once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEPT = 50
 
 
 class RecentAnswers:
-    """The cache: recent answers by key."""
+    """Caches recent answers by key."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
@@ -21,7 +21,7 @@ class RecentAnswers:
         """
         Return the answer for a key. Raises the errors of `make`.
 
-        `make` is called unless an earlier call is still running or started less than KEPT_S ago.
+        `make` is called unless an earlier call for the key is still running, or started less than KEPT_S ago.
         """
         now = asyncio.get_running_loop().time()
         self._made = {

@@ -144,7 +144,7 @@ class RunPages:
         return answer(origin_fields(recorded, session, resource))
 
     async def _diffs(self, request: web.Request) -> web.Response:
-        """Return the changes of a run, made or planned: each distinct diff with its nodes."""
+        """Return the changes that a run made or planned. Each distinct diff is returned once, with its nodes."""
         word = run_word(request)
         async with self._work.place(sender_of(request).on_record):
             return answer(await self._all_diffs.give(word, lambda: self._read_diffs(word)))
@@ -173,7 +173,7 @@ def run_word(request: web.Request, name: str = "run") -> str:
 
 def check_word(word: str) -> str:
     """
-    Return the ID of a run, or the beginning of one.
+    Return the text if it is the ID of a run, or the beginning of an ID.
 
     Raises:
         UsageError: The text cannot be the ID of a run.
@@ -184,7 +184,7 @@ def check_word(word: str) -> str:
 
 
 def request_fields(record: RunRecord) -> dict[str, Any]:
-    """Return a run as it was requested, and whether it can be repeated."""
+    """Return the fields of a run's request, and whether it can be repeated."""
     return run_fields(record) | {
         "retry_of": record.retry_of,
         "user": record.user,
@@ -194,14 +194,14 @@ def request_fields(record: RunRecord) -> dict[str, Any]:
 
 
 def is_stored(record: RunRecord) -> bool:
-    """Whether the manifest is stored. If so, it can be sent again without a file."""
+    """Whether the manifest is stored. A stored manifest can be sent again without a file."""
     part = record.request.get("part")
     content = part if isinstance(part, dict) else record.request
     return bool(content.get("bundle") or record.request.get("undo"))
 
 
 def node_fields(node: NodeRun) -> dict[str, Any]:
-    """Return the state of a node in a run, and the failures there."""
+    """Return the state of a node in a run, with its failures."""
     summary = node.summary
     fields: dict[str, Any] = {
         "node": node.node,
@@ -243,12 +243,12 @@ def origin_fields(recorded: Recorded, session: PastSession, resource: str) -> di
 
 
 def is_of_resource(event: TransactionEvent, resource: str) -> bool:
-    """Whether the event is about a resource. The name may be truncated, as on the pages of events."""
+    """Whether the event is about a resource. The given name may be truncated, as on the pages of events."""
     return resource_name(event) == resource[:RESOURCE_CHARACTERS]
 
 
 def event_fields(event: TransactionEvent) -> dict[str, Any]:
-    """Return a resource's event without the values of properties, which are in the run's manifest."""
+    """Return the fields of a resource's event, without the values of properties. These are in the run's manifest."""
     return {
         "resource": f"{event.type}#{event.name}",
         "outcome": str(event.outcome),
@@ -278,7 +278,7 @@ def diff_fields(event: TransactionEvent, nodes: list[str]) -> dict[str, Any]:
 
 
 def rollout_fields(state: RolloutState, recorded: Recorded, fleet: Fleet) -> dict[str, Any]:
-    """Return the waves of a rollout with their nodes and limits, its phase, and its driver."""
+    """Return the phase and the driver of a rollout, and its waves with their nodes and limits."""
     waves, begin = [], 0
     for wave in state.plan.waves:
         waves.append(

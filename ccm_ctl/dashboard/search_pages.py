@@ -1,4 +1,4 @@
-"""The API for the page of changes. It searches all stored events with the expressions of `ccmctl events --where`."""
+"""The API for the page of changes. It searches all stored events, using the expressions of `ccmctl events --where`."""
 
 from __future__ import annotations
 

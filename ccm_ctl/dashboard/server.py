@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 BODY_BYTES = 64 << 10
-"""The maximum size of a request, such as a token or the reason for an action."""
+"""The maximum size, in bytes, of a request's body, such as a token or the reason for an action."""
 RUNS_AT_ONCE = 20
-"""The maximum number of runs in progress that users of one dashboard started."""
+"""The maximum number of runs in progress that were started by users of this dashboard."""
 
 
 class ListenError(CcmError):
@@ -49,7 +49,7 @@ class ListenError(CcmError):
 
 
 class FurtherPages(Protocol):
-    """The API for pages of another package."""
+    """The API for the pages of another package."""
 
     def add_to(self, application: web.Application) -> None:
         """Add the routes."""
@@ -60,12 +60,12 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
     The dashboard's address and its access control.
 
     Attributes:
-        listen, port: The address. Port 0 means any free port.
+        listen, port: The address on which to listen. Port 0 means any free port.
         names: Additional host names of the dashboard.
-        tls: The TLS context with the certificate; None for plain HTTP on loopback.
+        tls: The TLS context with the certificate. None: plain HTTP on loopback.
         access: Authenticates browsers.
         explain: Returns the output of `ccmctl why --json` for a node.
-        on_sign_in: Called when the printed address was used.
+        on_sign_in: Called when the printed address has been used.
         pages: The APIs for additional pages.
     """
 
@@ -81,7 +81,7 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
 
 class Dashboard:
     """
-    The server and the data that it reads.
+    The server, with the data that it reads.
 
     Args:
         fleet: The bus.
@@ -98,7 +98,7 @@ class Dashboard:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """
-        Serve within the block, which receives the address, such as `http://127.0.0.1:7480`.
+        Serve within the block. Yields the address, such as `http://127.0.0.1:7480`.
 
         Raises:
             ListenError: The port is in use, or the host does not have this address.
@@ -136,7 +136,7 @@ class Dashboard:
         SearchPages(self._fleet).add_to(application)
         UndoPages(self._fleet, self._started).add_to(
             application
-        )  # before the actions, because their routes start the same way
+        )  # before the actions, because the routes have the same prefix
         ActionPages(self._fleet, self._started).add_to(application)
         for pages in self._options.pages:
             pages.add_to(application)
@@ -147,12 +147,12 @@ async def serve_pages(
     options: DashboardOptions, add: Callable[[web.Application], None], *, has_fleet: bool
 ) -> AsyncIterator[str]:
     """
-    Serve pages within the block, which receives the address.
+    Serve pages within the block. Yields the address.
 
     Args:
         options: The address and the access control.
         add: Adds the routes of the pages.
-        has_fleet: Whether there is a broker.
+        has_fleet: Whether the server is connected to a fleet.
 
     Raises:
         ListenError: The port is in use, or the host does not have this address.
@@ -198,7 +198,7 @@ def host_headers(host: str, port: int, options: DashboardOptions) -> set[str]:
 
 
 def _shown(options: DashboardOptions, host: str) -> str:
-    """Return the host name to print: the first given name, or the address if browsers can open it."""
+    """Return the host name to print: the first of the additional names, or the address if browsers can open it."""
     if options.names:
         return options.names[0]
     return host if options.tls is None else options.listen

@@ -72,8 +72,8 @@ def set_session(request: web.Request, response: web.Response, cookie: str) -> No
     """
     Set the cookie of the browser's session.
 
-    The cookie is Strict, even after a redirect from a provider. Pages are the same for all users and request their data from
-    this site.
+    The cookie is Strict. This also works after a redirect from a provider, because pages are the same for all users and request
+    their data from this site.
     """
     set_cookie(request, response, cookie_name(request), cookie, max_age_s=SESSION_S, same_site="Strict")
 
@@ -81,7 +81,7 @@ def set_session(request: web.Request, response: web.Response, cookie: str) -> No
 def set_cookie(
     request: web.Request, response: web.Response, name: str, content: str, *, max_age_s: int, same_site: str
 ) -> None:
-    """Set a cookie that scripts cannot read. If the request used TLS, the cookie requires TLS."""
+    """Set a cookie that scripts cannot read. The cookie requires TLS if the request used TLS."""
     response.set_cookie(
         name,
         content,

@@ -1,4 +1,4 @@
-"""The files of the pages, stored in memory. No path in a request reaches the file system."""
+"""The files of the pages, stored in memory. Paths in requests are not used to access the file system."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ PAGES = (
     "/slots",
     "/studio",
 )
-"""Paths of pages. All pages are one document, whose script shows the content for the path."""
+"""The paths of pages. All of them return the same document, whose script shows the content for the path."""
 
 
 class StaticFile(Struct, frozen=True):
-    """A file, its media type and its ETag for caches."""
+    """A file with its media type and its ETag for caches."""
 
     content: bytes
     kind: str
@@ -81,7 +81,10 @@ def add_pages(application: web.Application, found: dict[str, StaticFile]) -> Non
 
 
 def _served(request: web.Request, file: StaticFile) -> web.Response:
-    """Return the file, or "not modified" if the browser has it. Browsers check each time, so versions are never mixed."""
+    """
+    Return the file, or "not modified" if the browser already has it. Browsers check each time, so different versions are never
+    mixed.
+    """
     headers = {"ETag": f'"{file.tag}"', "Cache-Control": "no-cache"}
     if any(tag.value == file.tag for tag in request.if_none_match or ()):
         return web.Response(status=304, headers=headers)

@@ -1,4 +1,4 @@
-"""The API for the pages of assignments, data, schedules and registrations, which operators and services have stored."""
+"""The API for the pages of stored objects: assignments, data, schedules, registrations and slots."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ CHANGES = 500
 
 class StoredPages:
     """
-    The API for these pages. It never serves the texts of documents, because they can contain secrets. For bundles it serves the
-    changed lines, as `ccmctl assign` shows them.
+    The API for these pages. It never serves the texts of documents, because they can contain secrets. For bundles, it serves the
+    changed lines in the form that `ccmctl assign` shows.
     """
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
@@ -157,7 +157,7 @@ class StoredPages:
             try:
                 before = texts[0] if older else None
                 changes = await asyncio.to_thread(find_changes, before, texts[-1], is_protected=is_protected)
-            except DocumentError:  # the error could quote the text
+            except DocumentError:  # the error could contain the text
                 problem = "a revision is not readable YAML; `ccmctl data diff` shows the texts"
         return answer(
             {
@@ -175,7 +175,7 @@ class StoredPages:
         return answer({"schedules": [schedule_fields(one) | {"next": one.next_after(now)} for one in found]})
 
     async def _registrations(self, _request: web.Request) -> web.Response:
-        """Return the services that nodes have registered, including stale services."""
+        """Return the services that nodes have registered, including stale ones."""
         if self._fleet.services is None:
             return answer({"registrations": [], "problem": "the broker is unavailable"})
         try:
@@ -218,7 +218,7 @@ class StoredPages:
 
 
 def parse_revision(text: str) -> int:
-    """Return the number of a revision in an address. If it is not valid, return 0, which is not a revision."""
+    """Return the number of a revision from an address. An invalid number results in 0, which is not a revision."""
     return int(text) if text.isdecimal() and len(text) < 20 else 0
 
 
@@ -229,7 +229,7 @@ def rollback_command(assignment: Assignment, number: int) -> str:
 
 
 def diff_texts(changes: Sequence[TextChange]) -> ResourceDiff:
-    """Return the changed lines, at most DIFF_LINES in total, as `ccmctl assign` shows them. Blocking."""
+    """Return the changed lines in the form that `ccmctl assign` shows, at most DIFF_LINES in total. Blocking."""
     files, lines_left, bytes_left = [], DIFF_LINES, DIFF_LIMIT_BYTES
     for one in changes[:FILES_LISTED]:
         lines = list(diff_lines(safe(one.before).splitlines(), safe(one.after).splitlines()))
@@ -253,7 +253,7 @@ def diff_texts(changes: Sequence[TextChange]) -> ResourceDiff:
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:
-    """Return an assignment, or an earlier revision of it."""
+    """Return the fields of an assignment, or of an earlier revision."""
     said = standing.assignment
     return {
         "name": standing.name,
@@ -276,7 +276,7 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
 
 
 def document_fields(document: StoredDocument) -> dict[str, Any]:
-    """Return a revision of a document, without its text."""
+    """Return the fields of a document's revision, without its text."""
     return {
         "key": document.key,
         "revision": document.revision,
@@ -290,7 +290,7 @@ def document_fields(document: StoredDocument) -> dict[str, Any]:
 
 
 def schedule_fields(schedule: Schedule) -> dict[str, Any]:
-    """Return a schedule and its request."""
+    """Return the fields of a schedule and its request."""
     return {
         "name": schedule.name,
         "action": schedule.protocol.split(".")[-2],

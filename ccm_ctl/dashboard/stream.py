@@ -1,4 +1,4 @@
-"""Server-sent events: one response per browser, which continues until the browser disconnects."""
+"""Server-sent events. There is one response per browser, which continues until the browser disconnects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STREAMS = 200
 """The maximum number of pages that can be open at the same time."""
 
 PING_S = 10.0
-"""Seconds between signs that the connection works. A page that misses a few of them reconnects."""
+"""Seconds between messages that show that the connection works. A page that misses a few of them reconnects."""
 
 WRITE_S = 20.0
-"""A browser that reads nothing for this time is disconnected. It resumes after its last event."""
+"""A browser that reads nothing for this many seconds is disconnected. It can resume after its last event."""
 
 RETRY_MS = 1000
 
@@ -58,7 +58,7 @@ class EventStreams:
         epoch = self._feed.epoch
         shown: tuple[int, bool, datetime | None] = (-1, False, None)
         while True:
-            news = self._feed.news  # later events set this object
+            news = self._feed.news  # later events will set this object
             if self._feed.epoch != epoch or not self._feed.has(after):
                 epoch, after = self._feed.epoch, self._feed.last
                 await self._write(response, _message("reload", {"last": after}, after))
@@ -73,7 +73,7 @@ class EventStreams:
                 await self._wait(response, news)
 
     async def _wait(self, response: web.StreamResponse, news: asyncio.Event) -> None:
-        """Wait for events. After a while without events, send a sign that the connection works."""
+        """Wait for events. After PING_S without events, send a message to show that the connection works."""
         try:
             async with asyncio.timeout(PING_S):
                 await news.wait()
@@ -82,12 +82,12 @@ class EventStreams:
 
     @staticmethod
     async def _write(response: web.StreamResponse, content: bytes) -> None:
-        """Write, and wait until the browser has received most of the previous data."""
+        """Write content, and wait until the browser has received most of the previous data."""
         async with asyncio.timeout(WRITE_S):
             await response.write(content)
 
 
 def _message(kind: str, said: object, number: int | None = None) -> bytes:
-    """Return a message of a kind. A message without a number does not change the browser's position."""
+    """Return a message of a kind. Without a number, it does not change the browser's position."""
     place = b"id: %d\n" % number if number is not None else b""
     return b"%bevent: %b\ndata: %b\n\n" % (place, kind.encode(), msgspec.json.encode(said))

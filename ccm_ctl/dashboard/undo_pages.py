@@ -1,4 +1,4 @@
-"""Undo of a run in the browser: first a preview, which changes nothing, then the undo after the user has confirmed it."""
+"""Undo a run in the browser. A preview, which changes nothing, comes first. The undo follows after the user has confirmed it."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from ccm_ctl.render.resource_diffs import group_diffs
 log = logging.getLogger(__name__)
 
 PREVIEW_DEADLINE_S = 600
-"""Nodes that have not started the plan by then do not start it, because the user waits for the result."""
+"""The time limit, in seconds, for nodes to start the plan. It is short because the user waits for the result."""
 
 PREVIEW_LIMIT_S = 900.0
-"""Nodes that have not finished the plan by then are treated as lost."""
+"""Nodes that have not finished the plan within this many seconds are treated as lost."""
 
 PREVIEWS_AT_ONCE = 10
 PREVIEWS_KEPT = 50
@@ -66,7 +66,7 @@ class UndoRequest(Struct, frozen=True, kw_only=True):
     The body of a preview and of an undo.
 
     Attributes:
-        node: Only this node; "" for all nodes on which the run may have changed something.
+        node: Only this node. "": all nodes on which the run may have changed something.
         redo: Whether the run itself is an undo.
         plan: For an undo, the run of its preview.
         message: For an undo, the reason, which is shown with its run.
@@ -82,7 +82,7 @@ class UndoRequest(Struct, frozen=True, kw_only=True):
 
 class UndoPages:
     """
-    The API for undos. `require_user` has checked the right to act, and that the request comes from a page of this dashboard.
+    The API for undos. `require_user` has checked the right to act, and that a page of this dashboard sent the request.
 
     Args:
         fleet: The bus.
@@ -109,7 +109,7 @@ class UndoPages:
         await self._previews.end()
 
     async def _plan(self, request: web.Request) -> web.Response:
-        """Start the plan of an undo. Reply with its run and nodes, and what will apply the same changes again."""
+        """Start the plan of an undo. Reply with its run and nodes, and with warnings about repeated changes (see `_warnings`)."""
         said, user = await _body_of(request), sender_of(request)
         async with self._work.place(user.on_record):
             recorded, targets = await self._targets(run_word(request), said)
@@ -198,7 +198,7 @@ class UndoPages:
         return in_the_name_of(user, launch, self._fleet)
 
     async def _warnings(self, recorded: Recorded, targets: UndoTargets) -> list[str]:
-        """Return warnings about anything that will apply the same changes again after the undo."""
+        """Return warnings about assignments and schedules that will apply the same changes again after the undo."""
         if again := nodes_to_apply_again(recorded, targets):
             return [format_starter(recorded.cause, recorded.origin, again)]
         managed = await find_assigned(self._fleet, targets.inventory, targets.known, targets.changed)
@@ -225,11 +225,11 @@ async def _body_of(request: web.Request) -> UndoRequest:
 
 
 Row = tuple[str, str]
-"""A resource, and a description of what happens to it."""
+"""A resource, and a description of its change or problem."""
 
 
 def _without_diff(event: TransactionEvent) -> Row | None:
-    """Return a change that would be undone but has no diff, such as a change by an older agent; None for other events."""
+    """Return a change without a diff that would be undone, such as a change by an older agent. None for other events."""
     if not event.changed or event.diff is not None:
         return None
     return f"{event.type}#{event.name}", noop_words(event)
@@ -245,7 +245,7 @@ def _is_problem(node: NodeRun) -> bool:
 
 
 def _grouped(found: Iterable[tuple[Row | None, str]]) -> list[dict[str, Any]]:
-    """Return each resource once, with the nodes that have the same description of it."""
+    """Return each resource and description once, with the nodes that have both."""
     nodes: dict[Row, list[str]] = {}
     for row, node in found:
         if row is not None:

@@ -1,4 +1,4 @@
-"""A limit on expensive requests: a few run at the same time, a few more wait, and others are refused."""
+"""A limit on expensive requests. A few run at the same time, a few more wait, and others are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.model.errors import CcmError
 
 AT_ONCE = 2
 OF_ONE_USER = 3
-"""The maximum number of requests of one user that run or wait, so that other users can run theirs."""
+"""The maximum number of one user's requests that run or wait. The limit leaves places for other users."""
 
 IN_ALL = 12
 
@@ -34,7 +34,7 @@ class WorkLimiter:
     @contextlib.asynccontextmanager
     async def place(self, user: str) -> AsyncIterator[None]:
         """
-        Wait for a free place, and keep it during the block.
+        Wait for a free place, and occupy it during the block.
 
         Raises:
             TooBusyError: Too many requests of this user, or of all users, are already waiting.

@@ -24,9 +24,9 @@ from ccm_ctl.studio.template_environment import TemplateEnvironment
 from ccm_ctl.studio.template_files import TemplateFiles
 
 RENDERED = 300
-"""The maximum number of texts of one manifest that are shown."""
+"""The maximum number of displayed texts of one manifest."""
 TEXT_CHARACTERS = 8000
-"""The maximum number of characters of one value that are shown."""
+"""The maximum number of displayed characters of one value."""
 CONDITIONS = ("if", "unless")
 
 
@@ -43,12 +43,12 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     A manifest evaluated for a node.
 
     Attributes:
-        result: The value of the requested expression; None if there was none.
+        result: The value of the requested expression. None: no expression was requested.
         rendered: The texts with expressions, in order.
-        left_out: The number of other texts with expressions.
+        left_out: The number of further texts with expressions.
         files: The files that the node would have, in order.
-        files_left_out: The number of other files.
-        error: Why the data or the manifest cannot be read. In that case nothing is rendered.
+        files_left_out: The number of further files.
+        error: The reason why the data or the manifest cannot be read. In this case, nothing is rendered.
     """
 
     result: RenderedValue | None = None
@@ -73,12 +73,12 @@ def evaluate(
 
     Args:
         facts: The node's facts.
-        text: The manifest; "" for none.
-        expression: With or without `{{ }}`; "" for none.
-        data: Data of documents, which overrides the manifest's data. Secrets in it must already be masked. Results are not
-            masked afterwards, because the masking would show whether a guess is correct.
-        files: The files next to the manifest; None for none.
-        worker: Renders templates; None not to render any.
+        text: The manifest. "": no manifest.
+        expression: The expression, with or without `{{ }}`. "": no expression.
+        data: The data of documents, which override the manifest's data. Secrets in them must already be masked. Results are not
+            masked afterwards, because the masking would reveal whether a guess is correct.
+        files: The files next to the manifest. None: there are none.
+        worker: Renders templates. None: templates are not rendered.
     """
     try:
         root = codec.decode_document(text, "manifest") if text.strip() else {}
@@ -110,7 +110,7 @@ def evaluate(
 
 
 class _Values:
-    """Evaluates expressions with one allowance for all of them."""
+    """Evaluates expressions, with one limit for all of them together."""
 
     def __init__(self, environment: TemplateEnvironment) -> None:
         self._environment = environment

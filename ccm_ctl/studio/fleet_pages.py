@@ -1,4 +1,4 @@
-"""The API of the Studio page for a fleet: a manifest on one node, a plan on nodes, and a bundle in the store."""
+"""The API of the Studio page for a fleet. It previews a manifest on one node, plans it on nodes, and stores it as a bundle."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ from ccm_ctl.studio.workspace import Workspace
 log = logging.getLogger(__name__)
 
 DEADLINE_S = 600
-"""Nodes that have not started by then do not start, because the user waits for the result."""
+"""The time limit, in seconds, for nodes to start a plan. It is short because the user waits for the result."""
 PLANS_AT_ONCE = 10
 PLANS_KEPT = 50
 """The maximum number of plans whose state is kept for the page. The state of older ones is read from the broker."""
 PLAN_LIMIT_S = 900.0
-"""Nodes that have not finished by then are treated as lost. Use `ccmctl plan` for a plan that takes longer."""
+"""Nodes that have not finished a plan within this time are treated as lost. Use `ccmctl plan` for a plan that takes longer."""
 DOCUMENTS = 10
-"""The maximum number of documents whose data a manifest can use."""
+"""The maximum number of documents whose data are used for a manifest."""
 NODES_SHOWN = 50
-"""The maximum number of nodes of a plan whose events are read for the page."""
+"""The maximum number of a plan's nodes whose events are read for the page."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 class EvaluateRequest(Struct, frozen=True, kw_only=True):
     """
-    A manifest, an expression, and the node whose facts they use.
+    A manifest, an expression, and the node whose facts are used.
 
     Attributes:
-        path: The manifest's path in the open folder; "" if it is not saved yet.
-        data: The documents whose data is used. Each overrides the earlier ones and the manifest's data.
+        path: The manifest's path in the open folder. "": it is not saved yet.
+        data: The documents whose data are used. Each overrides the previous ones and the manifest's data.
     """
 
     node: str
@@ -72,7 +72,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
 
 
 class PlanRequest(Struct, frozen=True, kw_only=True):
-    """A manifest to plan, and its nodes: selectors, of which one must match, and an expression."""
+    """A manifest to plan, and its nodes: selectors, of which at least one must match, and an expression."""
 
     text: str
     name: str = "studio"
@@ -89,12 +89,12 @@ class BundleRequest(Struct, frozen=True, kw_only=True):
 
 class StudioFleetPages:
     """
-    The API of the Studio page for a fleet. `require_user` checks the right to act for plans and bundles.
+    The API of the Studio page for a fleet. For plans and bundles, `require_user` checks the right to act.
 
     Args:
         fleet: The bus.
-        worker: Renders templates; None not to render any. It is closed with the server.
-        workspace: The folder whose files templates may read; None for none.
+        worker: Renders templates, and is closed with the server. None: templates are not rendered.
+        workspace: The folder whose files templates may read. None: there is no such folder.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StudioFleetPages:
         self._evaluating = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
-        """Add the routes. An evaluation changes nothing."""
+        """Add the routes. An evaluation does not require the right to act, because it changes nothing."""
         application.on_cleanup.append(self._end)
         application[READING].add("/api/studio/evaluate")
         application.router.add_get("/api/studio/nodes", self._nodes)
@@ -151,7 +151,7 @@ class StudioFleetPages:
                     evaluate, facts, said.text, said.expression, data=data, files=files, worker=self._worker
                 )
 
-        # a disconnected browser does not end the thread, so its place is kept until the thread ends
+        # the thread continues if the browser disconnects, so its place is occupied until the thread ends
         task = asyncio.create_task(work(), name="studio:evaluate")
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         return answer(await asyncio.shield(task))
@@ -162,7 +162,7 @@ class StudioFleetPages:
         return answer({"sources": sources})
 
     async def _plan(self, request: web.Request) -> web.Response:
-        """Start a plan, whose page shows the planned changes. Nothing is changed."""
+        """Start a plan. The page then shows the planned changes. Nothing is changed on nodes."""
         said = await read_body(request, PlanRequest)
         content = await asyncio.to_thread(checked_content, said.text, said.name)
         _, resolved = await resolve(self._fleet, TargetSpec(targets=said.targets, where=said.where))
@@ -188,7 +188,7 @@ class StudioFleetPages:
         )
 
     async def _planned(self, request: web.Request) -> web.Response:
-        """Return the progress of a plan and the planned changes. Nodes with equal diffs share a block."""
+        """Return the progress of a plan and the planned changes. Nodes with equal diffs are combined into one entry."""
         run = await self._state_of(request.match_info["run"])
         changing = [name for name, node in sorted(run.nodes.items()) if node.state is NodeState.CHANGED]
         events = [

@@ -22,11 +22,11 @@ from ccm_ctl.studio.template_environment import TemplateEnvironment
 from ccm_ctl.studio.template_files import TemplateFiles
 
 FILES = 100
-"""The maximum number of files of one manifest that are shown."""
+"""The maximum number of displayed files of one manifest."""
 FILE_CHARACTERS = 20_000
-"""The maximum number of characters of one file that are shown."""
+"""The maximum number of displayed characters of one file."""
 SHOWN_CHARACTERS = 500_000
-"""The maximum number of characters of all files together."""
+"""The maximum number of displayed characters of all files together."""
 
 
 class PreviewedFile(Struct, frozen=True, kw_only=True):
@@ -34,12 +34,12 @@ class PreviewedFile(Struct, frozen=True, kw_only=True):
     A file that a node would have.
 
     Attributes:
-        path: The path of the resource in the manifest. If a template generates the resource, the path of the resource list.
+        path: The path of the resource in the manifest, or of the resource list if a template generates the resource.
         name: The file's path on the node; "" if it has none.
         origin: The source of the content, such as `content` or `templates/app/main.conf (jet)`.
         text: The content, or the beginning of it.
-        note: Additional information, such as that the rest is left out.
-        error: Why there is no content, with the position in the template.
+        note: Additional information, for example that the rest is left out.
+        error: The reason why there is no content, with the position in the template.
     """
 
     path: list[str | int]
@@ -66,7 +66,7 @@ def preview_files(
 
 
 class _Previews:
-    """Makes the previews of one manifest, which share one allowance."""
+    """Creates the previews of one manifest, with common limits for all of them."""
 
     def __init__(self, environment: TemplateEnvironment, files: TemplateFiles) -> None:
         self._environment = environment
@@ -187,7 +187,7 @@ class _Previews:
     def _shown(
         self, path: list[str | int], name: str, origin: str, content: str | bytes, note: str = ""
     ) -> PreviewedFile:
-        """Return a file. Only text is shown, up to the remaining space."""
+        """Return the preview of a file. Only text is included, up to the remaining space."""
         if isinstance(content, bytes):
             try:
                 text = content.decode()
@@ -214,7 +214,7 @@ class _LenientReader(EntryReader):
     """Leaves out entries that cannot be read, because lint reports them."""
 
     def refuse(self, err: Exception) -> None:
-        """Continue with the next entry."""
+        """Ignore the error, so that reading continues with the next entry."""
 
 
 def _said(err: CcmError) -> str:

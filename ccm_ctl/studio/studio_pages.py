@@ -1,4 +1,4 @@
-"""The API of the Studio page: the schema, files, and findings of lint."""
+"""The API of the Studio page. It serves the schema, files, and findings of lint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ccm_ctl.studio.workspace import FILE_BYTES, Workspace
 T = TypeVar("T")
 
 BODY_BYTES = 2 * FILE_BYTES
-"""The maximum size of a request with a manifest, whose characters can be longer in JSON."""
+"""The maximum size of a request with a manifest. In JSON, characters can take more bytes."""
 
 FINDINGS = 500
 """The maximum number of findings in a response."""
@@ -37,7 +37,7 @@ class LintRequest(Struct, frozen=True, kw_only=True):
 
 
 class SaveRequest(Struct, frozen=True, kw_only=True):
-    """A manifest to save, and the digest of the file when it was opened; "" for a new file."""
+    """A manifest to save, and the digest of the file when it was opened ("" for a new file)."""
 
     path: str
     text: str
@@ -49,7 +49,7 @@ class StudioPages:
     The API of the Studio page.
 
     Args:
-        workspace: The files that may be opened and saved. If None, the text stays in the browser.
+        workspace: The files that may be opened and saved. None: the text stays in the browser.
     """
 
     def __init__(self, workspace: Workspace | None) -> None:
@@ -57,7 +57,9 @@ class StudioPages:
         self._linting = asyncio.Semaphore(2)
 
     def add_to(self, application: web.Application) -> None:
-        """Add the routes. Lint changes nothing, and files are available only if this host's operator is the only user."""
+        """
+        Add the routes. Lint does not require the right to act. Files are available only if this host's operator is the only user.
+        """
         application[READING].update(("/api/studio/lint", "/api/studio/files"))
         application.router.add_get("/api/studio", self._show)
         application.router.add_get("/api/studio/schema", self._schema)
@@ -77,7 +79,7 @@ class StudioPages:
         return answer(await asyncio.to_thread(manifest_schema))
 
     async def _open(self, request: web.Request) -> web.Response:
-        """Return a file."""
+        """Return a file, with its text and digest."""
         return answer(await asyncio.to_thread(self._files().read, request.query.get("path", "")))
 
     async def _save(self, request: web.Request) -> web.Response:
@@ -121,7 +123,7 @@ def _errors_of(text: str, path: str) -> list[Finding]:
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
     """
-    Return the body of a request. A manifest may be larger than the pages' usual limit for bodies.
+    Return the body of a request. A manifest may exceed the usual limit for bodies.
 
     Raises:
         UsageError: The body is too large or not valid.
@@ -145,5 +147,5 @@ def manifest_schema() -> dict[str, object]:
 
 
 def lint_text(text: str, name: str) -> list[Finding]:
-    """Return the findings in a text. No files of this host are read for it."""
+    """Return the findings in a text, without reading files of this host."""
     return lint(make_document(text.encode(errors="replace"), name, "/"))

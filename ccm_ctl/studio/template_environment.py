@@ -1,9 +1,10 @@
 """
-The environment of a manifest's expressions and templates in a preview: a node's facts and data, and files next to the manifest.
+The environment of a manifest's expressions and templates in a preview. It provides a node's facts and data, and the files next to
+the manifest.
 
-The text comes from a browser, and this process has the operator's credentials. Expressions are evaluated here with an agent's
-limits. Templates are rendered in the render process (ADR 31). Neither can access environment variables, the broker, or other
-files.
+The manifest is from a browser, and this process has the operator's credentials. Expressions are evaluated in this process, with
+the limits of an agent. Templates are rendered in the render process (ADR 31). Neither can access environment variables, the
+broker, or other files.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ CPU_S = 3.0
 STEPS = 4_000_000
 MEMORY_BYTES = 64 << 20
 RENDER_S = 10.0
-"""In seconds. After this time no more templates of a manifest are rendered."""
+"""The total time, in seconds, for rendering the templates of a manifest."""
 RENDERED_BYTES = 8 << 20
 """The maximum total output of all templates of a manifest."""
 
 
 class TemplateEnvironment(Environment):
     """
-    The environment of one preview. Blocking, so use it in one thread.
+    The environment of one preview. Blocking: use it in one thread.
 
     Args:
         facts, data: The node's facts and data, with secrets masked.
         files: The files next to the manifest.
-        worker: Renders templates; None not to render any.
+        worker: Renders templates. None: templates are not rendered.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TemplateEnvironment(Environment):
         self._worker = worker
 
     def with_data(self, data: Mapping[str, Any]) -> TemplateEnvironment:
-        """Return the same environment with other data, and the same allowances."""
+        """Return an environment with other data that shares this environment's limits."""
         made = TemplateEnvironment(self._given_facts, data, self._files, self._worker)
         made.allowance, made.renderer = self.allowance, self.renderer
         return made
@@ -71,7 +72,7 @@ class TemplateEnvironment(Environment):
         return text
 
     def render(self, engine: str, body: str, **options: Any) -> str:
-        """Like `Environment.render`, but never in this process."""
+        """Render a template outside of this process. See `Environment.render`."""
         if self.renderer is None:
             raise TemplateError("templates are not rendered here; a plan shows them")
         text = super().render(engine, body, **options)

@@ -1,8 +1,8 @@
 """
 Templates next to the open manifest, for previews.
 
-They are read below the folder that `ccmctl studio` opened, without following links, like manifests. The dashboard does not open
-a folder, so templates cannot read files there.
+Like manifests, they are read below the folder that `ccmctl studio` opened, without following links. The dashboard does not open a
+folder, so its templates cannot read files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ class TemplateFiles:
     The files that templates of one manifest may read.
 
     Args:
-        workspace: The open folder; None for none.
-        manifest: The path of the manifest in the folder. Names are relative to its directory. "" for a manifest that is not
-            saved yet.
+        workspace: The open folder. None: no folder is open.
+        manifest: The path of the manifest in the folder. Names of files are relative to its directory. "": it is not saved yet.
     """
 
     def __init__(self, workspace: Workspace | None = None, manifest: str = "") -> None:
@@ -41,7 +40,7 @@ class TemplateFiles:
         Return the content of a file.
 
         Raises:
-            ExpressionError: The name leads outside, or there is no such file.
+            ExpressionError: The path is outside of the folder, or there is no such file.
         """
         workspace, path = self._find(name)
         try:
@@ -54,7 +53,7 @@ class TemplateFiles:
         Return a directory of templates. Links are entries of the kind "other", which no scaffold renders.
 
         Raises:
-            ExpressionError: The name leads outside, there is no such directory, or it is too large.
+            ExpressionError: The path is outside of the folder, there is no such directory, or it is too large.
         """
         workspace, path = self._find(name)
         try:
@@ -83,7 +82,9 @@ class TemplateFiles:
 
 
 def _entries(directory: int, above: str, room: list[int], source: str) -> Iterator[TreeEntry]:
-    """Yield the entries of an open directory, in the order of a walk. `room` has the remaining numbers of entries and bytes."""
+    """
+    Yield the entries of an open directory and its subdirectories. `room` contains the remaining numbers of entries and bytes.
+    """
     for name in sorted(os.listdir(directory)):
         path = f"{above}{name}"
         room[0] -= 1

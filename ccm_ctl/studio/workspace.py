@@ -1,8 +1,8 @@
 """
-The files that `ccmctl studio` opens: a folder, or one file in it.
+The files that `ccmctl studio` opens. These are the files in a folder, or one file in it.
 
-Paths come from a browser. Each part of a path is opened without following links, below the folder that was opened first.
-Neither `..` nor another user's new link can lead outside.
+Paths are from a browser. Each part of a path is opened without following links, starting at the open folder. Neither `..` nor a
+link that another user creates can lead outside of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ FILE_BYTES = 1 << 20
 FILES = 500
 """The maximum number of files that are listed."""
 LOOKED_AT = 5000
-"""The maximum number of folder entries that are checked, because the folder may be a home directory."""
+"""The maximum number of folder entries that are checked. The folder may be a home directory with many files."""
 DEPTH = 6
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class StudioFile(Struct, frozen=True, kw_only=True):
-    """A file: its text, and the digest that shows at a later save whether the file has changed."""
+    """
+    The text of a file, and its digest. When the file is saved later, the digest shows whether it has changed in the meantime.
+    """
 
     path: str
     text: str
@@ -45,7 +47,7 @@ class Workspace:
 
     Args:
         root: The folder.
-        only: The only file in it that may be read and written; "" for all YAML files below the folder.
+        only: The only file that may be read and written. "": all YAML files below the folder.
 
     Attributes:
         root: The folder's absolute path.
@@ -58,7 +60,7 @@ class Workspace:
     @classmethod
     def open(cls, path: Path) -> Workspace:
         """
-        Open a folder or a file. A missing file is created by the first save.
+        Open a folder or a file. A file that does not exist is created when it is first saved.
 
         Raises:
             InputError: The path is neither a folder nor the name of a YAML file.
@@ -99,7 +101,7 @@ class Workspace:
         Return a file.
 
         Raises:
-            InputError: The path leads outside, or the file is not text or too large.
+            InputError: The path is outside of the folder, or the file is not text or is too large.
             NotFoundError: There is no such file.
         """
         with self._folder_of(path, self._manifest_parts(path)) as (folder, name):
@@ -126,11 +128,11 @@ class Workspace:
         Args:
             path: The path below the folder.
             text: The new text.
-            digest: The digest of the file when it was opened; "" if it is new.
+            digest: The digest of the file when it was opened. "": it is new.
 
         Raises:
             RevisionError: The file on disk has changed since it was opened.
-            InputError: The path leads outside, or the file cannot be written.
+            InputError: The path is outside of the folder, or the file cannot be written.
         """
         content = text.encode(errors="surrogatepass")
         if len(content) > FILE_BYTES:
@@ -144,10 +146,10 @@ class Workspace:
 
     def read_bytes(self, path: str) -> bytes:
         """
-        Return the content of a file of any kind that a manifest names.
+        Return the content of any file to which a manifest refers.
 
         Raises:
-            InputError: The path leads outside, or the file is too large.
+            InputError: The path is outside of the folder, or the file is too large.
             NotFoundError: There is no such file.
         """
         with self._folder_of(path, self._beside(path)) as (folder, name):
@@ -156,10 +158,10 @@ class Workspace:
     @contextlib.contextmanager
     def opened_directory(self, path: str) -> Iterator[int]:
         """
-        Yield the descriptor of a directory that a manifest names.
+        Yield the descriptor of a directory to which a manifest refers.
 
         Raises:
-            InputError: The path leads outside, or is not a directory.
+            InputError: The path is outside of the folder, or is not a directory.
             NotFoundError: There is no such directory.
         """
         with self._folder_of(path, [*self._beside(path), "."]) as (folder, _):
@@ -169,7 +171,7 @@ class Workspace:
     def _folder_of(self, path: str, parts: list[str]) -> Iterator[tuple[int, str]]:
         """Yield the descriptor of a file's folder, and the file's name."""
         with contextlib.ExitStack() as stack:
-            folder = os.open(self.root, _FOLDER & ~os.O_NOFOLLOW)  # the operator may have named a link
+            folder = os.open(self.root, _FOLDER & ~os.O_NOFOLLOW)  # the operator may have specified a link
             stack.callback(os.close, folder)
             for part in parts[:-1]:
                 try:
@@ -230,7 +232,7 @@ def _replace(folder: int, name: str, path: str, content: bytes, digest: str) -> 
     """Replace the opened file with a new file, keeping its owner and mode."""
     temporary = f".{name[:100]}.{secrets.token_hex(6)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # a new file that replaces a private one is private from the start
+    # a file that replaces a private one must be private from the start
     number = os.open(temporary, flags, 0o600 if digest else 0o666, dir_fd=folder)
     try:
         with os.fdopen(number, "wb") as file:
@@ -265,7 +267,7 @@ def _take_over(number: int, folder: int, name: str, path: str, digest: str) -> N
         for owner in (
             found.st_uid,
             -1,
-        ):  # an ordinary user can change a file's group only to a group of which the user is a member
+        ):  # ordinary users can change a file's group only to groups of which they are members
             with contextlib.suppress(PermissionError):
                 os.fchown(number, owner, found.st_gid)
     mode = stat.S_IMODE(found.st_mode)

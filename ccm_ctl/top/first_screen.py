@@ -1,8 +1,8 @@
 """
 The first screen of `ccmctl top`, drawn without Textual.
 
-Importing Textual takes longer than reading a fleet of a thousand nodes. Until the import ends, this screen shows the data that
-was read, in Textual's layout. Key presses in the meantime wait for Textual.
+Importing Textual takes longer than reading a fleet of a thousand nodes. During the import, this screen shows the data that were
+already read, in the layout of the Textual view. Key presses are processed after the import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_ctl.top.lines import Part
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
-"""Sequences that switch to the terminal's second screen, without a cursor and with long lines cut off, and back."""
+"""Escape sequences that switch to the terminal's second screen (without a cursor, long lines are cut off) and back."""
 
 _LOOKS = {
     "bold": "1", "underline": "4", "reverse": "7",
@@ -32,15 +32,15 @@ _LOOKS = {
 }  # fmt: skip
 
 AROUND_TABLE = 4
-"""The lines of a screen that are not rows: counts, status, headings, keys."""
+"""The number of lines of a screen that are not rows: counts, status, headings and keys."""
 
 
 @contextlib.contextmanager
 def silent_second_screen(out: TextIO, keyboard: TextIO) -> Iterator[None]:
     """
-    Show the terminal's second screen until the work is done, and do not show key presses.
+    Show the terminal's second screen during the block, and do not echo key presses.
 
-    Work that succeeds must leave the second screen itself, as Textual does. After an error, this function leaves it.
+    The block must leave the second screen itself if it succeeds, as Textual does. After an error, this function leaves it.
     """
     device = keyboard.fileno()
     before = termios.tcgetattr(device)
@@ -57,13 +57,13 @@ def silent_second_screen(out: TextIO, keyboard: TextIO) -> Iterator[None]:
 
 
 def draw_first_screen(out: TextIO, watch: FleetWatch, now: datetime, *, color: bool) -> None:
-    """Draw the data that was read about the nodes."""
+    """Draw the data about nodes that were already read."""
     columns, lines = os.get_terminal_size(out.fileno())
     _write(out, "\x1b[2J\x1b[H" + "\r\n".join(first_screen(watch, now, columns, lines, color=color)))
 
 
 def first_screen(watch: FleetWatch, now: datetime, columns: int, lines: int, *, color: bool) -> list[str]:
-    """Return the lines of the screen, none of them longer than the screen's width."""
+    """Return the lines of the screen, limited to the screen's width."""
     view = VIEWS[0]
     rows = rows_of(view, watch, now)
     titles = COLUMNS[view]
@@ -86,7 +86,7 @@ def _in_columns(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _painted(parts: list[Part], columns: int, *, color: bool) -> str:
-    """Return parts as one line. Without color, only bold, underlined and reversed text is styled."""
+    """Return parts as one styled line. Without color, only bold, underline and reverse are used."""
     painted, left = "", columns
     for text, look in parts:
         cut = text[:left]

@@ -1,4 +1,4 @@
-"""The fleet for the terminal view. It is read repeatedly, with a limit on all stored data."""
+"""Read the fleet repeatedly for the terminal view. All stored data are limited in size."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ KEPT_EVENTS = 2000
 """The maximum number of events that are kept. They are also used to find failing resources."""
 
 RUNS_READ = 50
-"""The number of recent runs that are read."""
+"""The maximum number of recent runs that are read."""
 
 LOOK_AGAIN_S = 2.0
-"""Seconds between two readings of the fleet. A large fleet is read less often, see SHARE."""
+"""Seconds between two readings of the fleet. A large fleet is read less often (see SHARE)."""
 
 SHARE = 6
-"""Reading takes at most 1/SHARE of the time."""
+"""At most 1/SHARE of the time is spent on reading."""
 
 RATE_S = 60
-"""The period of the event rate: the last minute."""
+"""The period, in seconds, over which the event rate is measured."""
 
 
 class FleetWatch:
@@ -44,14 +44,14 @@ class FleetWatch:
     The fleet as it was last read.
 
     Attributes:
-        overview: Nodes and assignments with their states; None before the first reading.
-        events: The newest events, the oldest first.
-        runs: The newest runs; None before they were read.
-        rollouts: The rollouts that are not over. They are read after the first screen, because they would delay it.
-        selector: The filter in the selector language; "" for none.
-        shown: The nodes that the filter selects; None for all.
-        filter_problem: Why the filter selects no nodes; "" if it selects some.
-        problem: Why the fleet or the list of runs could not be read; "" after a successful reading.
+        overview: Nodes and assignments with their states. None: the fleet has not been read yet.
+        events: The most recent events, in the order of the stream.
+        runs: The newest runs. None: they have not been read yet.
+        rollouts: The rollouts that have not ended. They are read after the first screen, because reading them would delay it.
+        selector: The filter, in the selector language. "": no filter.
+        shown: The nodes that match the filter. None: all nodes.
+        filter_problem: The reason why the filter matches no nodes. "": it matches some.
+        problem: The reason why the fleet or the list of runs could not be read. "": the last reading was successful.
         is_stream_current: Whether the stream of events was read recently.
         wants_runs: Whether runs are on the screen and must be read.
         version: A number that grows with each change.
@@ -77,11 +77,13 @@ class FleetWatch:
 
     @property
     def is_away(self) -> bool:
-        """Whether the broker is unavailable, so that the data may be old."""
+        """Whether the broker is unavailable. The data may then be old."""
         return self._is_broker_away or not self.is_stream_current
 
     async def run(self) -> None:
-        """Read events and the fleet until cancelled. A fleet that was already read is read again after the usual pause."""
+        """
+        Read events and the fleet until cancelled. If the fleet has already been read, the next reading is after the usual pause.
+        """
         live = LiveEvents(
             self._fleet, on_events=self._take, on_restart=self._forget, on_state=self._on_stream_state
         )
@@ -91,10 +93,10 @@ class FleetWatch:
 
     def filter_nodes(self, selector: str) -> None:
         """
-        Show only the nodes that a selector matches, from the next reading on; "" shows all.
+        Show only the nodes that match a selector, starting with the next reading. "" shows all nodes.
 
         Raises:
-            SelectorError: The selector cannot be parsed. The previous filter stays.
+            SelectorError: The selector cannot be parsed. The previous filter is kept.
         """
         from ccm_agent.templates.selector import parse_selector
 
@@ -146,7 +148,7 @@ class FleetWatch:
                 continue
 
     async def refresh(self) -> None:
-        """Read the fleet now. If the broker does not reply, the previous data is kept."""
+        """Read the fleet now. If the broker does not reply, the previous data are kept."""
         await self._read(with_fleet=True)
 
     async def read_first(self) -> None:

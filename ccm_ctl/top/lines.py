@@ -1,4 +1,4 @@
-"""The lines above and below the table, as parts: each is a safe text with a style in rich's format."""
+"""The lines above and below the table. Each line consists of parts: safe texts, each with a style in rich's format."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SUBJECTS = {
     "events": "events of {nodes}",
     "failing": "failing resources of {nodes}",
 }
-"""The subject of each table, for the second line."""
+"""The name of each table's subject, for the second line."""
 
 
 def counts_line(watch: FleetWatch, now: datetime) -> list[Part]:
-    """Return the number of nodes, the number of nodes and rollouts per state, and the rate of events."""
+    """Return the line with the number of nodes, the number of nodes and rollouts per state, and the event rate."""
     if watch.overview is None:
         return [("reading the fleet …", "")]
     counts = count_states(watch)
@@ -44,7 +44,7 @@ def counts_line(watch: FleetWatch, now: datetime) -> list[Part]:
 
 
 def status_line(watch: FleetWatch, view: str) -> list[Part]:
-    """Describe the content of the table, or a problem."""
+    """Return the line that describes the content of the table, or a problem."""
     reason = one_line(watch.problem)
     if watch.is_away:
         return [(f"broker unavailable, trying again{f': {reason}' if reason else ''}", COLORS["bad"])]
@@ -57,7 +57,7 @@ def status_line(watch: FleetWatch, view: str) -> list[Part]:
 
 
 def keys_line(view: str) -> list[Part]:
-    """Return the most important keys, with the current table emphasized."""
+    """Return the line with the most important keys. The key of the current table is emphasized."""
     parts: list[Part] = []
     for place, name in enumerate(VIEWS, 1):
         parts += [(f"{place} {name}", "bold reverse" if name == view else ""), ("  ", "")]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_ctl.top.fleet_watch import FleetWatch
 
 VIEWS = ("nodes", "runs", "events", "failing")
-"""The tables, in the order of their keys 1 to 4."""
+"""The tables, in the order of the keys 1 to 4 that show them."""
 
 COLUMNS = {
     "nodes": ("NODE", "STATE", "LAST RUN", "NOTE"),
@@ -38,12 +38,12 @@ COLUMNS = {
 }
 
 ROWS_SHOWN = 500
-"""The maximum number of rows of a table. A filter selects others."""
+"""The maximum number of rows of a table. Others can be shown with a filter."""
 
 CELL_CHARACTERS = 200
 
 FIRST = (*ORDER, *(state for state in MEANINGS if state not in ORDER))
-"""States of nodes and rollouts. Those that need attention come first."""
+"""States of nodes and rollouts, first those that need attention."""
 
 
 class TableRow(Struct, frozen=True):
@@ -51,10 +51,10 @@ class TableRow(Struct, frozen=True):
     A row of a table.
 
     Attributes:
-        key: A key for the row's subject, which stays the same when the cells change.
+        key: Identifies the row's subject, even if the cells change.
         cells: Safe texts of one line each.
         meaning: A key of COLORS.
-        node, run: The node and the run that the row opens.
+        node, run: The node and the run whose pages the row opens.
     """
 
     key: str
@@ -71,12 +71,15 @@ def rows_of(view: str, watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 
 def count_states(watch: FleetWatch) -> Counter[str]:
-    """Return the number of shown nodes per state."""
+    """Return the number of displayed nodes per state."""
     return Counter(found.state for _, found, _ in _shown(watch))
 
 
 def node_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """Return nodes, and rollouts that wait for an operator. Those that need attention come first, starting with the worst."""
+    """
+    Return the rows of nodes, and of rollouts that need an operator. Those that need attention come first, starting with the
+    worst.
+    """
     found = [
         (_rank(one, now), natural(node.name), _node_row(node, one, standings, now))
         for node, one, standings in _shown(watch)
@@ -97,12 +100,14 @@ def node_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 
 def rollout_items(watch: FleetWatch, now: datetime) -> list[AttentionLine]:
-    """Return the rollouts that wait for an operator."""
+    """Return the rollouts that need an operator."""
     return find_rollout_items(watch.rollouts, now)
 
 
 def _rank(found: NodeCondition, now: datetime) -> float:
-    """Return a node's rank. A node that was only briefly offline comes directly after those that need attention."""
+    """
+    Return a node's rank in the table. A node that has been offline only briefly comes directly after those that need attention.
+    """
     if found.state in ORDER and not needs_attention(found, now):
         return len(ORDER) - 0.5
     return FIRST.index(found.state)
@@ -119,7 +124,7 @@ def _node_row(
 
 
 def _note(found: NodeCondition, standings: Mapping[str, NodeStanding], now: datetime) -> str:
-    """Describe the problem, its age, and the state of each assignment."""
+    """Return the text about the problem, its age, and the state of each assignment."""
     lagging = [f"{name} {one.state}" for name, one in sorted(standings.items()) if not one.is_converged]
     converged = len(standings) - len(lagging)
     heard = f"heard {ago(found.heard, now)}" if found.is_late or found.state == OFFLINE else ""
@@ -129,7 +134,7 @@ def _note(found: NodeCondition, standings: Mapping[str, NodeStanding], now: date
 
 
 def run_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """Return the runs: rollouts that wait for an operator first, then the newest."""
+    """Return the rows of runs: first rollouts that need an operator, then the newest runs."""
     waves = {state.run: rollout_line(state) for state in watch.rollouts}
     waiting = {item.run for item in rollout_items(watch, now)}
     rows = [_run_row(one, waves.get(one.record.run, ""), now) for one in watch.runs or []]
@@ -158,7 +163,7 @@ def _run_row(one: ListedRun, wave: str, now: datetime) -> TableRow:
 
 
 def event_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """Return the events of the shown nodes, the newest first."""
+    """Return the rows of the displayed nodes' events, newest first."""
     del now
     return [
         TableRow(
@@ -173,7 +178,9 @@ def event_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 
 def failing_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """Return the resources whose last stored event on a node is a failure. Those that fail on the most nodes come first."""
+    """
+    Return the rows of resources whose last stored event on a node is a failure. Those that fail on the most nodes come first.
+    """
     newest: dict[tuple[str, str], EventFrame] = {}
     for frame in _shown_events(watch):
         if frame.kind == "resource":
@@ -203,7 +210,7 @@ def _shown(watch: FleetWatch) -> list[tuple[Node, NodeCondition, dict[str, NodeS
 
 
 def _shown_events(watch: FleetWatch) -> list[EventFrame]:
-    """Return the events of the shown nodes, the newest first."""
+    """Return the events of the displayed nodes, newest first."""
     shown = watch.shown
     return [frame for frame in reversed(watch.events) if shown is None or frame.node in shown]
 

@@ -1,4 +1,4 @@
-"""The terminal view: one table at a time, and pages that open from its rows."""
+"""The terminal view. It shows one table at a time, and pages that are opened from its rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DRAW_S = 0.5
 """Seconds between two updates of the screen."""
 
 PAGE_CHARACTERS = 100_000
-"""The maximum number of characters of a page that are shown."""
+"""The maximum number of displayed characters of a page."""
 
 KEYS = """\
 1 2 3 4, Tab   nodes, runs, events, failing resources
@@ -52,14 +52,14 @@ among the last 2,000 events of the last hour and since the start.
 
 
 class TopPages(Struct, frozen=True):
-    """Makes the pages of a node and of a run as plain text for a width in columns. Raises CcmError."""
+    """Functions that return the pages of a node and of a run as plain text for a width in columns. They raise CcmError."""
 
     node: Callable[[str, int], Awaitable[str]]
     run: Callable[[str, int], Awaitable[str]]
 
 
 class _PageScreen(ModalScreen[None]):
-    """A scrollable text over the table."""
+    """A scrollable text on top of the table."""
 
     BINDINGS: ClassVar[list[Any]] = [
         Binding("escape,q,enter", "app.pop_screen", "close"),
@@ -113,8 +113,8 @@ class TopApp(App[None]):
 
     Args:
         fleet: The fleet.
-        pages: Makes the pages that open from a row.
-        watch: Reads the fleet. Data that it has already read is shown immediately.
+        pages: Returns the pages that are opened from a row.
+        watch: Reads the fleet. Data that it has already read are shown immediately.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -163,14 +163,14 @@ class TopApp(App[None]):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
-        """Start reading, and draw changes."""
+        """Start reading the fleet and drawing changes."""
         self.run_worker(self.watch_fleet.run(), name="top:watch")
         self.set_interval(DRAW_S, self.draw)
         self._show_view(VIEWS[0])
         self.query_one(DataTable).focus()
 
     def draw(self) -> None:
-        """Draw changes."""
+        """Draw the screen again if something has changed."""
         watch = self.watch_fleet
         now = self._fleet.clock.now()
         state = (watch.version, self._view, int(now.timestamp()) // 5, self.size)
@@ -185,7 +185,7 @@ class TopApp(App[None]):
         self.screen_stack[0].query_one(name, Static).update(text)
 
     def _fill(self, rows: list[TableRow]) -> None:
-        """Show rows. The cursor stays on its row, or at the top if it was there."""
+        """Show rows. The cursor stays on its row, or at the top if it is there."""
         if rows == self._rows:
             return
         table = self.screen_stack[0].query_one(DataTable)
@@ -286,7 +286,7 @@ class TopApp(App[None]):
             self.open_page(what, row.node, row.run)
 
     def open_page(self, what: str, node: str, run: str) -> None:
-        """Open the page of a node or of a run. Do nothing if both are ""."""
+        """Open the page of a node or of a run. Does nothing if both are ""."""
         if name := node if what == "node" else run:
             make = self._pages.node if what == "node" else self._pages.run
             self.push_screen(_PageScreen(f"{what} {name}", lambda width: make(name, width)))
@@ -312,5 +312,5 @@ def assemble(parts: list[Part]) -> Text:
 
 
 def _cells(row: TableRow) -> list[Text]:
-    """Return the cells of a row in the color of its state. A word also shows the state."""
+    """Return the cells of a row in the color of its state. The state is also shown as a word."""
     return [Text(cell, COLORS[row.meaning], no_wrap=True) for cell in row.cells]

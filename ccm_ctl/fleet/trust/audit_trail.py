@@ -1,8 +1,8 @@
 """
-Read the audit trail and check it: the author of each entry, and missing entries.
+Read the audit trail, check the author of each entry, and find missing entries.
 
-An entry is verified if a known key of its author signed it, or if a later verified entry names its link. So entries of a
-removed key stay verified if the operator continues with another key. The numbers of verified entries are consecutive, and a
+An entry is verified if a known key of its author signed it, or if a later verified entry contains its link. Entries of a removed
+key therefore stay verified if the operator continues with another key. The numbers of verified entries are consecutive, and a
 missing number between two of them is a gap. Missing entries after the newest one cannot be detected.
 """
 
@@ -63,7 +63,7 @@ class AuditRecord(Struct, kw_only=True):
         stored: When the broker stored it.
         time: When it was written, by the author's clock.
         number, previous, link: The place in the author's chain. Number 0: it has no place.
-        status, reason: Whether it is from the author, and why not.
+        status, reason: Whether it is from the author, and the reason if it is not.
         kind: The kind of signed object. "decision": a node's decision.
         action: The kind of request, such as `manifest.apply`. "": it is not about a request.
         target: The scope of a request, or the bucket and key of a document.
@@ -108,8 +108,8 @@ class AuditAuthor(Struct, kw_only=True):
         first, last: The numbers of the first and the last verified entry. 0: there is none. Older entries have expired.
         gaps: Ranges of missing numbers, both ends inclusive. At most GAPS_LIMIT.
         missing: The total of missing numbers.
-        changed: Numbers of entries that do not match the previous entry, which was therefore changed or replaced.
-        restarts: How often the numbering restarted.
+        changed: Numbers of entries that do not match the previous entry. The previous entry was changed or replaced.
+        restarts: The number of times that the numbering restarted.
     """
 
     kind: str
@@ -128,8 +128,8 @@ class AuditAuthor(Struct, kw_only=True):
         """
         Whether entries are missing, changed or forged.
 
-        A node that lost its state restarts the numbering and signs this. An operator continues after the newest entry that is
-        in the trail. So a restart by an operator means that this entry was missing at that time.
+        A node that lost its state restarts the numbering, and signs the restart. An operator continues after the newest entry in
+        the trail. A restart by an operator therefore means that this entry was missing at that time.
         """
         restarted = self.kind == OPERATOR and self.restarts
         return bool(self.missing or self.changed or restarted or self.counts.get(AuditStatus.FORGED))
@@ -192,7 +192,7 @@ async def _read_nodes(
 ) -> list[AuditRecord]:
     authors = await read_authors(fleet)
     pattern = event_subject(AGENT_DECISION, node) if node else f"{AGENT_DECISION}.>"
-    # read certificates first: they are in events about the node's key
+    # read certificates first, which are in events about the node's key
     if authors is not None:
         for protocol in (AGENT_STARTUP, AGENT_KEY):
             async for each in read_all(connection, AUDIT_NODES_STREAM, f"{protocol}.>"):
@@ -205,7 +205,7 @@ async def _read_nodes(
 
 
 def judge_operator(stored: Stored, signers: SignersList | None) -> AuditRecord:
-    """Judge an operator's entry by its own signature."""
+    """Judge an operator's entry by its signature."""
     author = decode_token(stored.subject.rpartition(".")[2]) or stored.subject
     record = AuditRecord(author_kind=OPERATOR, author=author, stored=stored.time)
     try:
@@ -244,7 +244,7 @@ def describe_subject(subject: str) -> tuple[str, str]:
 
 
 def judge_node(stored: Stored, authors: Authors | None) -> AuditRecord:
-    """Judge a node's decision by its own signature."""
+    """Judge a node's decision by its signature."""
     event = build_event(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)
     node = parse_event(stored.subject).node
     record = AuditRecord(author_kind=NODE, author=node, stored=stored.time, kind="decision")
@@ -298,7 +298,7 @@ def check_author(records: Sequence[AuditRecord]) -> AuditAuthor:
 
 
 def _vouch(records: Sequence[AuditRecord]) -> None:
-    """Mark an entry as verified if a verified entry follows it, even if its key is unknown."""
+    """Mark entries as verified if a verified entry contains their link, even if their key is unknown."""
     wanted = NONE
     for one in reversed(records):
         if one.status is AuditStatus.UNKNOWN_KEY and one.link == wanted != NONE:
@@ -308,7 +308,7 @@ def _vouch(records: Sequence[AuditRecord]) -> None:
 
 
 def _once(records: Sequence[AuditRecord]) -> Iterable[AuditRecord]:
-    """Return the verified entries with a place, without duplicates."""
+    """Yield the verified entries with a place, without duplicates."""
     seen = set[str]()
     for one in records:
         if one.status is AuditStatus.VERIFIED and one.number and one.link not in seen:

@@ -1,16 +1,17 @@
 """
-Decide which events of a node are genuine. No I/O: the input is the events of one node in the order of the stream.
+Decide which events of a node are genuine. This module does no I/O: its input is the events of one node in the order of the
+stream.
 
 An event is verified if a valid signature covers it: its own, or that of a later event whose links lead back to it (see
-`ccm_agent.bus.chain`). So the links are followed backward from each signed event. Events that are not reached wait, and are
-judged at the end by the information about their place:
+`ccm_agent.bus.chain`). The links are followed backward from each signed event. Events that are not reached wait, and are judged
+at the end by the information about their places:
 
     verified      A signature covers it, made with a key that the root certified for this node.
     provisional   No signature covers it, but nothing contradicts it: the newest events of a run in progress, events that the
                   node forgot in a power failure, or events before a gap that the node admits.
     unsigned      It has no place in a chain, or its node does not sign: an older agent, or one without a certificate.
     gap           A later event is missing or was changed, or this event was changed.
-    forged        Its signature is not the node's, its place is taken by a verified event, or its chain is unknown.
+    forged        Its signature is not from the node, its place is taken by a verified event, or its chain is unknown.
 
 Only verified events prove anything. An attacker who controls the broker can remove and add events. The attacker cannot create a
 verified event, or change the verdict on a verified event.
@@ -41,7 +42,7 @@ from ccm_ctl.fleet.events.places import Places
 from ccm_ctl.fleet.trust.authors import Authors, SignatureStatus
 
 WAITING_LIMIT = 20_000
-"""The maximum number of events that wait for a signature, per chain, and in all chains without verified events."""
+"""The maximum number of events that wait for a signature in one chain, or in all chains without verified events together."""
 
 CHAINS_LIMIT = 1000
 """The maximum number of chains stored per node, separately for verified and unverified ones."""
@@ -56,8 +57,8 @@ _ADMITTED = re.compile(r"([1-9][0-9]{0,14})(?:-([1-9][0-9]{0,14}))?")
 
 class _Waiting(Struct):
     """
-    An event that no signature covers yet. `at` counts the node's events. `lacks_signature`: agents with a key would have signed
-    an event of this kind.
+    An event that no signature covers yet. `at` is its position among the node's events. `lacks_signature`: it has no signature,
+    although agents with a key sign events of this kind.
     """
 
     at: int
@@ -133,7 +134,7 @@ class NodeEvents:
         self._take_placed(at, event, place, link, chain)
 
     def finish(self) -> NodeReport:
-        """Judge the waiting events and return the report. No event can follow."""
+        """Judge the waiting events and return the report. No further events are accepted."""
         chains = sorted([*self._proven.values(), *self._others.values()], key=lambda one: one.first_at)
         earliest = next((one.id for one in chains if one.verified), "")
         for chain in chains:
@@ -186,13 +187,14 @@ class NodeEvents:
 
     def _is_allowed(self, signature: SignatureStatus) -> bool:
         """
-        Whether an uncertified key is treated like a missing signature and allowed. It is not if the node has a certified key.
+        Whether a signature with an uncertified key is accepted like a missing signature. It is not if the node has a certified
+        key.
         """
         is_uncertified = signature is SignatureStatus.UNKNOWN_KEY and self._authors.accepts_unsigned
         return is_uncertified and not self._authors.certified(self._report.node)
 
     def _prove(self, chain: _Chain, link: str, one: _Waiting) -> None:
-        """Mark an event as genuine, with all events to which its links lead back, including those in earlier chains."""
+        """Mark an event as genuine, as well as all events to which its links lead back, including those in earlier chains."""
         self._verify(chain, link, one)
         while True:
             anchor = read_anchor(one.previous)
@@ -265,7 +267,7 @@ class NodeEvents:
                     chain.admitted.add(int(found[1]), max(int(found[1]), int(found[2] or found[1])))
 
     def _finish_proven(self, chain: _Chain, *, is_earliest: bool) -> None:
-        """Judge a chain with verified events: its missing places, and the events that no signature covers."""
+        """Judge the missing places of a chain with verified events, and its events that no signature covers."""
         here = {one.number for one in chain.waiting.values() if not self._find_problem(one)}
         lowest = min(here | {chain.verified.lowest}) if is_earliest else 1
         named = set(chain.wanted.values())
@@ -298,7 +300,9 @@ class NodeEvents:
     def _find_missing(
         self, chain: _Chain, here: set[int], lowest: int, highest: int
     ) -> Callable[[int], bool]:
-        """Report missing places. Returns a function: whether the node admits the first missing place above a number."""
+        """
+        Report missing places. Returns a function that reports whether the node admits the first missing place above a number.
+        """
         present = chain.verified.copy()
         for number in here:
             present.add(number)
@@ -344,7 +348,7 @@ class NodeEvents:
                 self._judge(one.at, Verdict.FORGED, "it is in a chain that the node never signed")
 
     def _following_anchor(self, chain: _Chain) -> set[int]:
-        """Return the events that follow, link by link, the verified place that the chain's first event names."""
+        """Return the events that follow, link by link, the verified place to which the chain's first event refers."""
         for link, one in chain.waiting.items():
             anchor = read_anchor(one.previous)
             earlier = self._proven.get(anchor.chain) if anchor else None
@@ -370,7 +374,7 @@ def _collect_tail(chain: _Chain) -> set[int]:
 
 def _followers(chain: _Chain, link: str) -> Iterator[int]:
     """
-    Return positions of the waiting events that continue from a link. If two follow the same event, only the first is returned.
+    Yield the positions of the waiting events that continue from a link. If two follow the same event, only the first is yielded.
     """
     following: dict[str, tuple[str, _Waiting]] = {}
     for own, one in chain.waiting.items():

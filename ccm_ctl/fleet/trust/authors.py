@@ -1,8 +1,8 @@
 """
 The keys that sign for each node, as certified by the fleet's root.
 
-The root's public key is part of the operator's own credentials, so the broker cannot replace it. A certificate can have any
-source (the node's record, an event about its key). It is valid if the root signed it for this node and this key.
+The root's public key is part of the operator's own credentials, so the broker cannot replace it. A certificate can be from any
+source, such as the node's record or an event about its key. It is valid if the root signed it for this node and this key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEY_EVENTS_READ = 1000
 """The maximum number of events about a node's keys that are searched for a certificate."""
 
 RECORDS_AT_ONCE = 500
-"""Node records that are read with one request to the broker."""
+"""The maximum number of node records that are read with one request to the broker."""
 
 
 class SignatureStatus(StrEnum):
@@ -53,7 +53,7 @@ class SignatureCheck(Struct, frozen=True):
 
     Attributes:
         signature: The result.
-        reason: Why it proves nothing. "": the signature is valid or missing.
+        reason: The reason why it proves nothing. "": the signature is valid or missing.
         key: The signer's public nkey. "": the signature is missing or broken.
     """
 
@@ -67,7 +67,7 @@ class Authors:
     The keys of a fleet's nodes.
 
     Attributes:
-        accepts_unsigned: Whether events without a signature are also valid, because the signers list currently allows it.
+        accepts_unsigned: Whether the signers list currently allows events without a signature.
     """
 
     def __init__(self, root: str, signers: SignersList | None, now_ms: int) -> None:
@@ -115,7 +115,7 @@ class Authors:
         return (node, key) in self._certified
 
     def certified(self, node: str) -> bool:
-        """Whether a certificate of any key for this node is known, so that the node signs its events."""
+        """Whether a certificate of any key for this node is known. Such a node signs its events."""
         return node in self._nodes
 
     def check(self, node: str, event: StoredEvent) -> SignatureCheck:
@@ -143,7 +143,7 @@ class Authors:
 
     def judge(self, node: str, event: StoredEvent) -> Verdict:
         """
-        Read the certificate in a new event of a node, and return the verdict by its own signature.
+        Read the certificate in a new event of a node, and return the verdict based on the event's signature.
 
         An event without a signature or with an unknown certificate is PROVISIONAL, because a later event of the node may prove
         it.
@@ -158,8 +158,8 @@ class Authors:
         """
         Whether an event of a kind that nodes sign is accepted as the node's own.
 
-        It is accepted if its signature is valid. While the signers list allows unsigned events, an event that proves nothing is
-        also accepted, if no certificate of the node is known. Call `find_certificates` first.
+        It is accepted if its signature is valid. While the signers list allows unsigned events, an event without a valid
+        signature is also accepted if no certificate of the node is known. Call `find_certificates` first.
         """
         signature = self.check(node, event).signature
         proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
@@ -182,12 +182,12 @@ async def read_authors(fleet: Fleet) -> Authors | None:
 
 async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:
     """
-    Find the certificates of keys: in the nodes' records, then in the events about their keys.
+    Find the certificates of keys, first in the nodes' records, then in the events about their keys.
 
     Args:
         fleet: The bus.
         authors: Receives the certificates.
-        wanted: Node and key of each. If the key is "", only the node's record is read.
+        wanted: The node and the key of each certificate. If the key is "", only the node's record is read.
     """
     missing = {pair for pair in wanted if not authors.knows(*pair)}
     await learn_records(fleet, authors, sorted({node for node, _ in missing}))

@@ -2,8 +2,8 @@
 The newest signers list that a controller knows, and whether it is reliable.
 
 It is never older than a list that this operator has seen on this machine (`seen_signers`). If the list has a maximum age, the
-root or a timestamp must have confirmed it within that age. Otherwise a broker that withholds a revocation could make the
-controller sign documents of a revoked operator again.
+root or a timestamp must have confirmed it within that age. Otherwise, a broker that withholds a revocation could cause the
+controller to sign documents of a revoked operator again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 _ANY_TIME_MS = MAX_TIME_MS - 1
-"""Lists do not expire, and a list that was signed a minute ago is valid regardless of this machine's clock."""
+"""
+The time for verifying lists. Lists do not expire, and a list that was just signed is valid even if this machine's clock is slow.
+"""
 
 NO_TRUST = (
     "these credentials have no trust block, and the signers list has their key, so nothing can be verified before it is "
     "signed with them; "
     "an administrator issues new ones: `ccmctl operator add`"
 )
-"""Why nothing that was read with such credentials is verified."""
+"""The reason why data that were read with such credentials are not verified."""
 
 _NOT_THERE = (BusDeniedError, BusSetupError, NotFoundError)
 
@@ -52,7 +54,7 @@ class NewestSigners(Struct, frozen=True, kw_only=True):
 
     Attributes:
         signers: The list, or None.
-        doubt: Why nothing that it verifies is reliable. "": it is reliable.
+        doubt: The reason why data verified with the list are not reliable. "": they are reliable.
     """
 
     signers: SignersList | None = None
@@ -82,7 +84,7 @@ async def find_newest(fleet: Fleet) -> NewestSigners:
 
 
 async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
-    """Return the list with the highest number: from the credentials, published, or seen before. None: there is none."""
+    """Return the list with the highest number, from the credentials, from the broker, or seen before. None: there is no list."""
     seen = await asyncio.to_thread(fleet.seen.of, trust.root) if fleet.seen is not None else None
     published = await _published(fleet)
     own = _list_in(trust)
@@ -110,7 +112,7 @@ def keys_of(trust: Trust, name: str) -> frozenset[str]:
 
 
 async def _doubt(fleet: Fleet, trust: Trust, signers: SignersList) -> str:
-    """Return why a list is not reliable, or ""."""
+    """Return why a list is not reliable, or "" if it is."""
     number = signers.number
     seen = await asyncio.to_thread(fleet.seen.of, trust.root) if fleet.seen is not None else None
     if seen is not None and seen.signers > number:
@@ -140,7 +142,7 @@ def _withheld(newest: int, number: int) -> str:
 
 
 def _may_confirm(fleet: Fleet, signers: SignersList) -> bool:
-    """Whether these credentials belong to an administrator, whose commands confirm the list."""
+    """Whether these credentials belong to an administrator. Commands of administrators confirm the list."""
     if fleet.signatory is None:
         return False
     signer = signers.by_key(fleet.signatory.public_key, int(fleet.clock.now().timestamp() * 1000))
@@ -152,7 +154,7 @@ async def _lacks_trust(fleet: Fleet) -> bool:
     try:
         published = await _published(fleet) if fleet.signatory is not None else None
     except NoRespondersError:
-        return False  # the broker of an earlier version lacks the bucket
+        return False  # a broker that was set up by an earlier version lacks the bucket
     if fleet.signatory is None or published is None:
         return False
     try:
@@ -197,7 +199,7 @@ async def _read_timestamp(fleet: Fleet, signers: SignersList, now_ms: int) -> Ti
 
 
 async def _stored(fleet: Fleet, key: str) -> SignedText | None:
-    """Return the entry of CCM_TRUST with a key. None also if it cannot be read."""
+    """Return the entry of CCM_TRUST with a key. None: there is no such entry, or it cannot be read."""
     try:
         entry = await fleet.signers.get(key) if fleet.signers is not None else None
     except _NOT_THERE:

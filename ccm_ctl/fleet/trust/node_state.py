@@ -2,12 +2,12 @@
 Verify entries of nodes: presence, record and facts, and the services that nodes registered (ADR 115).
 
 Lists show everything. Decisions, such as targets, gates and `plan --impact`, use only the data that `verify_nodes` and
-`VerifiedServices` accept: an entry that its node did not sign is left out, and the operator is warned. An entry without any
-signature is used, because it may be from an agent of an earlier version. Exceptions are that the signers list requires
-signatures, or that the node signed another of its entries.
+`VerifiedServices` accept. An entry that its node did not sign is left out, and the operator is warned. An entry without any
+signature may be from an agent of an earlier version. It is used unless the signers list requires signatures or the node signed
+another of its entries.
 
-Assigned facts also select nodes. They are valid if an operator with the right to write them signed them, by the same signers
-list.
+Assigned facts also select nodes. They are valid if they are signed by an operator with the right to write them. The rights are in
+the same signers list.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet, ServiceRegistry
 
 NAMED = 3
-"""The number of entries that a warning names."""
+"""The maximum number of entries named in a warning."""
 
 LIST_VERIFIED = 1_000
 """The maximum number of nodes whose signatures a list verifies. Each takes 0.4 ms."""
@@ -67,13 +67,13 @@ class NodeVerifier(Struct, frozen=True, kw_only=True):
     own_signer: Signer | None = None
 
     def judge_facts(self, entry: KeyValueEntry) -> str:
-        """Return why assigned facts are not valid, or ""."""
+        """Return why assigned facts are not valid, or "" if they are."""
         return self.facts.document(FACTS, entry).reason
 
 
 class LeftOutReasons(Struct, kw_only=True):
     """
-    The data that a decision does not use, as text.
+    The data that a decision does not use, as texts.
 
     Attributes:
         entries: Entries that were not signed by their node.
@@ -103,7 +103,7 @@ class LeftOutReasons(Struct, kw_only=True):
 
 
 async def make_state_reader(fleet: Fleet) -> StateReader | None:
-    """Return a verifier for entries of nodes. None: the credentials contain no root key, as in unsigned operation."""
+    """Return a verifier for entries of nodes. None: the credentials contain no root key, for example in unsigned operation."""
     verifier = await make_node_verifier(fleet)
     return verifier.state if verifier is not None else None
 
@@ -123,7 +123,7 @@ async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
 
 async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
     """
-    Set `unverified` of nodes that are shown. No data are removed.
+    Set `unverified` of nodes for display. No data are removed.
 
     For more than LIST_VERIFIED nodes, only the presence of signatures is checked, so that the list does not take longer.
     """
@@ -131,7 +131,7 @@ async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
 
 
 async def judge_listed(verifier: NodeVerifier | None, nodes: Sequence[Node], total: int) -> None:
-    """Mark some nodes of a list of `total` nodes, as in `mark_unverified`. Without a verifier, no node is marked."""
+    """Mark some nodes of a list of `total` nodes. See `mark_unverified`. Without a verifier, no node is marked."""
     if verifier is not None:
         for place, node in enumerate(nodes, 1):
             if place % AT_ONCE == 0:
@@ -140,7 +140,7 @@ async def judge_listed(verifier: NodeVerifier | None, nodes: Sequence[Node], tot
 
 
 def warn_of_length(fleet: Fleet, count: int) -> None:
-    """Warn that `mark_unverified` did not verify the signatures of so many nodes, if that is the case."""
+    """Warn if the number of nodes is so high that `mark_unverified` does not verify their signatures."""
     if fleet.trust is not None and count > LIST_VERIFIED:
         fleet.warn(
             f"more than {LIST_VERIFIED:,} nodes: ccmctl did not verify their signatures, only that they are there; "
@@ -152,8 +152,8 @@ def judge_node(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) ->
     """
     Set `unverified` and `is_mistimed` of a node from its entries. `is_quick`: any signature is accepted.
 
-    A node whose clock is wrong signs for another time. Its record and facts are genuine. Its presence may be a replayed old
-    one, so it is not used as a heartbeat, but requests are still sent to the node.
+    The signatures of a node with a wrong clock are for another time. Its record and facts are genuine. Its presence may be an old
+    one that was replayed, so it is not used as a heartbeat, but requests are still sent to the node.
     """
     judge_assigned(verifier, node, is_quick=is_quick)
     _judge_own(verifier.state, node, is_quick=is_quick)
@@ -210,7 +210,9 @@ def _read_signer(
 
 
 def leave_out(node: Node) -> tuple[list[str], list[str]]:
-    """Remove the unverified data from a node before a decision. Returns its entries and assigned facts, each with the reason."""
+    """
+    Remove the unverified data from a node before a decision. Returns the removed entries and assigned facts, with the reasons.
+    """
     found = sorted(node.unverified.items())
     taken = [f"{kind} of {node.name} ({reason})" for kind, reason in found if kind != ASSIGNED]
     assigned = [f"{node.name} ({reason})" for kind, reason in found if kind == ASSIGNED]
@@ -234,7 +236,7 @@ async def verify_nodes(
     verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOutReasons
 ) -> bool:
     """
-    Remove the unverified data of these nodes, and record them. Returns whether there were any.
+    Remove the unverified data of these nodes, and record the data as left out. Returns whether there were any.
 
     Verified entries are not verified again. Unsigned entries are kept, because an entry that is read later may show that the
     node signs.
@@ -258,13 +260,16 @@ def _judge_nodes(verifier: NodeVerifier, nodes: Sequence[Node]) -> None:
 
 
 def format_left_out(found: Sequence[str], what: str, by: str = "their node") -> str:
-    """Format the warning: the number of entries, and the first of them."""
+    """Return the text of the warning, with the number of entries and the first of them."""
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return f"left out {len(found)} {what} not signed by {by}: {'; '.join(found[:NAMED])}{more}"
 
 
 async def judge_services(fleet: Fleet, entries: Iterable[StreamEntry]) -> list[tuple[StreamEntry, str]]:
-    """Return each registration with the reason why no node signed it. "": a node signed it, or nothing is verified."""
+    """
+    Return each registration with the reason why it is not verified. "": a node signed it, or these credentials do not verify
+    registrations.
+    """
     verifier = await make_state_reader(fleet)
     return [(one, find_forgery(verifier, one) if verifier is not None else "") for one in entries]
 
@@ -284,11 +289,11 @@ class VerifiedServices:
         return sorted((one.entry for one in found if one.entry is not None), key=sort_key)
 
     async def stored(self) -> list[StreamEntry]:
-        """Return the verified entries, and marks of removed ones."""
+        """Return the verified entries, and the marks for expired and removed services."""
         return await self._verified(await self._registry().stored())
 
     async def kv_get(self, bucket: str, key: str) -> bytes | None:
-        """Not used by gates, which have no `kvGet`."""
+        """Refuse the read. Gates have no `kvGet`."""
         raise NotImplementedError(f"a gate cannot read {key} of {bucket}")
 
     def _registry(self) -> ServiceRegistry:

@@ -1,7 +1,7 @@
 """
 The newest signers lists, timestamps and snapshots that this operator has seen on this machine.
 
-With these, a broker that was restored from a backup cannot present earlier ones.
+With this information, a controller detects earlier ones from a broker that was restored from a backup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class KnownList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         looked: When the timestamp was last checked, in seconds since 1970.
         newest: The list with the highest number whose text was seen. The root's signature is checked again at each use.
         timestamp: The number of the newest verified timestamp, or 0.
-        timestamp_digest: Its SHA-256 (hex). It remains known if the key of its signer is removed from the list.
+        timestamp_digest: Its SHA-256 (hex). With it, the timestamp can be recognized after the key of its signer was removed from
+            the list.
     """
 
     signers: int = 0
@@ -56,10 +57,12 @@ class KnownSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class SeenSigners:
-    """The stored information, by root key. Blocking: it is one small file, and a second one with the numbers of snapshots."""
+    """
+    The stored information, by root key. Blocking: it is in one small file, and the numbers of snapshots are in a second one.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Store the path of the file. `None`: the file in the user's state directory."""
+        """Store the path of the file. None: the file in the user's state directory."""
         self._path = path or Path(state_directory()) / "seen-signers.json"
         self._numbers_path = self._path.with_name("seen-numbers.json")
 
@@ -68,7 +71,7 @@ class SeenSigners:
         return self._all().get(root, KnownList())
 
     def note(self, root: str, signers: int, looked: float) -> None:
-        """Store the number of a list and the time of the check. Errors in writing the file are ignored."""
+        """Store the number of a list and the time of the check. Errors when writing the file are ignored."""
         known = self.of(root)
         self._keep(root, replace(known, signers=max(signers, known.signers), looked=looked))
 

@@ -1,10 +1,10 @@
 """
-The current numbers of a fleet's documents, for the snapshot that a timestamp names (`ccm_agent.bus.signatures.snapshot`).
+The current numbers of a fleet's documents, for the snapshot of a timestamp (`ccm_agent.bus.signatures.snapshot`).
 
 Only documents and deletions with a verified signature are included, together with the numbers of the previous snapshot. A
-document that is missing on the broker keeps its number in the snapshot, so an old revision of it cannot be restored. So no
-snapshot names a lower number than the previous one, unless an administrator accepts that. Numbers more than a day ahead of the
-clock are left out.
+document that is missing on the broker keeps its number in the snapshot, so an old revision of it cannot be restored. No snapshot
+contains a lower number than the previous one, unless an administrator accepts that. Numbers more than a day ahead of the clock
+are left out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def write_snapshot(
 
     Raises:
         ProtocolError: A part of the previous snapshot is missing, or has a lower number than `known`.
-        BusError: The broker is away or refuses.
+        BusError: The broker is unreachable or refuses the write.
     """
     assert fleet.signers is not None
     had = before.pieces if before is not None else ()
@@ -82,7 +82,7 @@ async def write_snapshot(
     pieces = split(numbers)
     headers = {"Nats-Expected-Stream": f"KV_{TRUST_BUCKET}"}
     for place, piece in enumerate(pieces):
-        # an interrupted renewal may have stored another piece since the timestamp
+        # an interrupted renewal may have stored another piece after the timestamp
         newest = await fleet.signers.get(piece_key(place))
         if newest is None or newest.value != piece:
             await store(connection, key_subject(TRUST_BUCKET, piece_key(place)), piece, headers)
@@ -92,7 +92,7 @@ async def write_snapshot(
 async def _stored_numbers(
     fleet: Fleet, trust: DocumentBucket, signers: SignersList
 ) -> tuple[dict[str, int], list[Verified[KeyValueEntry]]]:
-    """Return the numbers of verified documents and deletions, and these documents and deletions."""
+    """Return the verified documents and deletions, and their numbers."""
     reader = VerifiedReader(signers, fleet.clock, is_demanded=True)
     numbers: dict[str, int] = {}
     bases: list[Verified[KeyValueEntry]] = []
@@ -101,7 +101,7 @@ async def _stored_numbers(
         ("CCM_ASSIGNMENTS", fleet.assignments, [">"]),
         ("CCM_DATA", fleet.data, [">"]),
         (TRUST_BUCKET, trust, [f"{GROUP_PREFIX}*"]),
-        # data keys are left out because they are many; the deletion of an old value is sufficient
+        # data keys are left out because there are too many; the deletion of an old value is sufficient
         (SECRETS, fleet.secrets, [SEALING_KEY, "head.*", "value.>"]),
     ):
         if bucket is None:
@@ -111,7 +111,7 @@ async def _stored_numbers(
         except BusError:
             if name != SECRETS:
                 raise
-            # the broker of an earlier version lacks the bucket; numbers of the previous snapshot are kept
+            # a broker that was set up by an earlier version lacks the bucket; its numbers in the previous snapshot are kept
             continue
         for judged in await asyncio.to_thread(_verified, reader, name, entries):
             numbers[f"{name}/{judged.value.key}"] = number_of(judged.value)
@@ -132,6 +132,6 @@ def _check_none_lower(numbers: Mapping[str, int], known: Mapping[str, int]) -> N
 def _verified(
     reader: VerifiedReader, bucket: str, entries: Iterable[KeyValueEntry]
 ) -> list[Verified[KeyValueEntry]]:
-    """Return the documents and deletions signed by an operator with the right to write them."""
+    """Return the documents and deletions that are signed by an operator with the right to write them."""
     judged = [reader.document(bucket, entry) for entry in entries]
     return [one for one in judged if isinstance(one, Verified) and one.signer]

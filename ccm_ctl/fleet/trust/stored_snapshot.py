@@ -1,8 +1,8 @@
 """
-The stored snapshot: the numbers of documents when an administrator last confirmed the signers list.
+The stored snapshot. It contains the numbers of documents at the time when an administrator last confirmed the signers list.
 
-The broker can withhold the snapshot or return an earlier one. So it is compared with the data that this operator has seen on
-this machine, and its parts are compared with the digests in the timestamp. If an interrupted renewal replaced a part without a
+The broker can withhold the snapshot or return an earlier one. Therefore it is compared with the data that this operator has seen
+on this machine, and its parts are compared with the digests in the timestamp. If an interrupted renewal replaced a part without a
 new timestamp, the old part is found in the history of its key. The snapshot makes it possible to detect a truncated history.
 """
 
@@ -37,7 +37,7 @@ WAY_OUT = (
     "was the broker restored from a backup? Compare the stored documents with your own files, then accept them with "
     "`ccmctl signers renew --force`"
 )
-"""The advice if the broker has less than was seen before."""
+"""The advice if the broker's data are older than data seen before."""
 
 _NOT_THERE = (BusDeniedError, BusSetupError, NotFoundError)
 
@@ -76,7 +76,7 @@ async def read_pieces(
     Return the numbers in parts of the snapshot, by `bucket/key`.
 
     Raises:
-        ProtocolError: The broker no longer has a part that the timestamp names.
+        ProtocolError: The broker no longer has a part that is listed in the timestamp.
     """
     numbers: dict[str, int] = {}
     for place in places:
@@ -85,7 +85,7 @@ async def read_pieces(
 
 
 async def signed_here(fleet: Fleet, before: Timestamp | None) -> KnownSnapshot:
-    """Return the newest snapshot that was signed on this machine. Empty if an administrator has started a new one since."""
+    """Return the newest snapshot that was signed on this machine. Empty if an administrator has started a new one since then."""
     if fleet.seen is None or fleet.trust is None:
         return KnownSnapshot()
     known = await asyncio.to_thread(fleet.seen.snapshot, fleet.trust.root)
@@ -94,7 +94,7 @@ async def signed_here(fleet: Fleet, before: Timestamp | None) -> KnownSnapshot:
 
 
 class StoredSnapshot:
-    """Judges histories with the snapshot, which is read once. Create a new object for each task."""
+    """Judges histories using the snapshot, which is read once. Create a new object for each task."""
 
     def __init__(self, fleet: Fleet, reader: VerifiedReader) -> None:
         self._fleet = fleet
@@ -109,10 +109,10 @@ class StoredSnapshot:
         """
         Judge the revisions of a key, oldest first, and check whether newer ones are missing.
 
-        The newest verified revision becomes unverified if the snapshot names a newer one.
+        The newest verified revision is treated as unverified if the snapshot contains a newer number.
 
         Returns:
-            The revisions, and why newer ones are missing. "": none are missing.
+            The revisions, and the reason if newer ones are missing. "": none are missing.
         """
         judged = self._reader.history(bucket, entries)
         gap = await self._find_gap(f"{bucket}/{key}", judged)
@@ -123,7 +123,7 @@ class StoredSnapshot:
         return judged, gap
 
     async def _find_gap(self, name: str, judged: list[Judged]) -> str:
-        """Return why the newest revisions of a document are missing. "": none are missing."""
+        """Return why the newest revisions of a document are missing, or "" if none are missing."""
         verifier = self._reader.verifier
         is_used = verifier.is_demanded and not verifier.accepts_unsigned and self._fleet.trust is not None
         signers = verifier.signers
@@ -133,7 +133,7 @@ class StoredSnapshot:
             least = await self._least_number(self._fleet.signers, signers, name)
         except ProtocolError as err:
             return err.message
-        # the newest revision may be from an operator whose key was removed since: it exists, but is not verified
+        # the newest revision may be from an operator whose key was removed later; it exists but is not verified
         counted = [one for one in judged if isinstance(one, Verified)] + judged[-1:]
         newest = max((number_of(one.value) for one in counted), default=0)
         if newest >= least:

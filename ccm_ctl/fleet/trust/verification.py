@@ -15,14 +15,14 @@ from ccm_ctl.fleet.trust.authenticity import NodeEvents
 from ccm_ctl.fleet.trust.authors import Authors, learn_records
 
 ONE_BY_ONE = 10
-"""Above this many nodes, the whole stream is read once, instead of the events of each node."""
+"""For more than this many nodes, the whole stream is read once, instead of the events of each node."""
 
 
 async def verify_nodes(
     fleet: Fleet, authors: Authors, nodes: Collection[str], since: datetime | None = None
 ) -> list[NodeReport]:
     """
-    Judge the stored events of nodes, by name. Memory does not grow with the number of events.
+    Judge the stored events of nodes, and return one report per node. The memory use does not grow with the number of events.
 
     Args:
         fleet: The bus.
@@ -56,7 +56,7 @@ def judge_events(node: str, authors: Authors, events: Collection[StoredEvent]) -
 
 
 async def read_events(fleet: Fleet, node: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
-    """Return all stored events of one node, in the order of the stream."""
+    """Yield all stored events of one node, in the order of the stream."""
     runs = fleet.events.scan(f"{PROTOCOL}.*.*.*.{node}", since=since)
     agent = fleet.events.scan(f"{PROTOCOL}.agent.*.{node}", since=since)
     async for event in _merged(runs, agent):

@@ -1,5 +1,5 @@
 """
-Judge data from the broker with the fleet's newest signers list: `Verified`, or `Unverified` with the reason.
+Judge data from the broker using the fleet's newest signers list. The result is `Verified`, or `Unverified` with the reason.
 
 Create a reader for each task, because it stores the list. In unsigned operation, everything is treated as verified.
 """
@@ -35,7 +35,7 @@ Judged = Verified[KeyValueEntry] | Unverified[KeyValueEntry]
 """An entry of a bucket, with the result of checking its signature."""
 
 AHEAD = "its number is more than a day ahead of the clock"
-"""Why a document is not verified. The solution is in `docs/operate/troubleshooting.md`."""
+"""The reason why such a document is not verified. The solution is in `docs/operate/troubleshooting.md`."""
 
 
 class _Stamp(Struct, frozen=True):
@@ -64,13 +64,13 @@ class VerifiedReader:
             signers: The newest list, or None.
             clock: The clock.
             is_demanded: Whether the fleet uses signatures.
-            doubt: Why nothing is verified, as in `NewestSigners`.
+            doubt: The reason why nothing can be verified. See `NewestSigners`.
         """
         self._clock = clock
         self.verifier = Verifier(signers, self._now_ms, is_demanded=is_demanded, doubt=doubt)
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Judged:
-        """Judge a document or a deletion by its signer, its key and its number."""
+        """Judge a document or a deletion by its signer, key and number."""
 
         def refusal(signer: Signer, claims: Claims) -> str:
             if not signer.may_write(bucket, entry.key):
@@ -85,8 +85,8 @@ class VerifiedReader:
         """
         Judge the revisions of a key, oldest first.
 
-        A revision is not verified if its number is lower than that of an earlier verified revision, because a program other
-        than `ccmctl` has then written it again.
+        A revision is not verified if its number is lower than that of an earlier verified revision. In this case, a program other
+        than `ccmctl` has written it again.
         """
         judged: list[Judged] = []
         newest = 0
@@ -105,13 +105,13 @@ class VerifiedReader:
         self, stored: Stored | None, target: str, name: str, times: tuple[str, str] | None
     ) -> Verified[Stored | None] | Unverified[Stored | None]:
         """
-        Judge a schedule: a signer who may add schedules must have signed its request, its name and its times.
+        Judge a schedule. Its request, name and times must be signed by a signer who may add schedules.
 
         Args:
-            stored: The message. None: it is unknown, and so not signed.
-            target: The subject of its requests, which is signed.
+            stored: The message. None: it is unknown, so the schedule is not verified.
+            target: The subject of its requests, which the signature covers.
             name: Its name.
-            times: Its times and their zone. None: only its due message is left.
+            times: Its times and their zone. None: only its due message still exists.
         """
 
         def refusal(signer: Signer, claims: Claims) -> str:
@@ -127,13 +127,13 @@ class VerifiedReader:
         return self.verifier.read(stored, SignatureKind.SCHEDULE, target, body, signature, refusal)
 
     def judged(self, schedule: Schedule) -> Schedule:
-        """Return the schedule with its proof."""
+        """Return the schedule with the result of checking its signature."""
         times = (schedule.when, schedule.zone) if schedule.when else None
         proof = self.schedule(schedule.message, schedule.target, schedule.name, times)
         return msgspec.structs.replace(schedule, proof=proof.derive(lambda _: schedule.request))
 
     def due_rollout(self, due: DueRollout) -> Verified[ManifestRequest] | Unverified[ManifestRequest]:
-        """Judge a due start of a scheduled rollout. The caller judges its time, which is in the details."""
+        """Judge a due start of a scheduled rollout. The caller must check its time, which is in the details."""
         return self.verifier.read(
             due.rollout.request,
             SignatureKind.SCHEDULE,
@@ -146,7 +146,7 @@ class VerifiedReader:
         )
 
     def object(self, subject: str, digest: str, signature: str) -> Verified[str] | Unverified[str]:
-        """Judge the signature of an object, which covers its digest (SHA-256, hex)."""
+        """Judge the signature of an object. The signature covers the object's digest (SHA-256, hex)."""
         return self.verifier.read(
             digest,
             SignatureKind.OBJECT,
@@ -157,7 +157,7 @@ class VerifiedReader:
         )
 
     def _fault(self, bucket: str, entry: KeyValueEntry, claims: Claims) -> str:
-        """Return why the number or the key in a document does not match, or ""."""
+        """Return why the number or the key in a document does not match, or "" if both do."""
         if not entry.value:
             return AHEAD if claims.number > self._now_ms() + DAY_MS else ""
         stamp = _decode_stamp(entry)
