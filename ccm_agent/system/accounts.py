@@ -1,18 +1,18 @@
-"""Names and IDs of users and groups."""
+"""Looks up names and IDs of users and groups."""
 
 from __future__ import annotations
 
 from ccm_agent.model.errors import FileError
 
 LARGEST_ID = (1 << 32) - 2
-"""The largest valid ID. The next number makes chown(2) leave the owner unchanged."""
+"""The largest valid ID. The next larger number is -1 as an unsigned integer, with which chown(2) does not change the owner."""
 
 
 class AccountNames:
     """
-    Maps user and group IDs to names, with one lookup per ID.
+    Maps user and group IDs to names. Each ID is looked up only once.
 
-    Create a new object for each inspection, because name services can be slow but new users must be found.
+    Create a new object for each inspection, so that new users are found. Lookups are cached because name services can be slow.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class AccountNames:
 
 def user_id(owner: str) -> int:
     """
-    Return the ID of a user. Digits are treated as the ID itself; "" gives -1.
+    Return the ID of a user. A string of digits is the ID itself; for "", return -1.
 
     Raises:
         FileError: There is no such user, or the ID is not valid.
@@ -64,7 +64,7 @@ def user_id(owner: str) -> int:
 
 
 def group_id(group: str) -> int:
-    """Return the ID of a group, as `user_id` does for users."""
+    """Return the ID of a group; see `user_id`."""
     if (number := _number(group, "group")) is not None:
         return number
     import grp

@@ -1,4 +1,4 @@
-"""Write files atomically."""
+"""Writes files atomically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COPY_BYTES = 1 << 20
 COPY_LIMIT_BYTES = 1 << 50
 """The maximum size to copy. Free space is checked first."""
 LARGE_BYTES = 16 << 20
-"""Smaller files are written without checking free space."""
+"""Free space is only checked for files that are larger than this."""
 NO_SIZE_BYTES = 64 << 20
 """The maximum size to copy from a source without a size, such as files under /proc."""
 _NAMELESS = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
@@ -38,14 +38,14 @@ Fill = Callable[[int], None]
 def write_atomically(
     path: str, content: bytes | ContentRef, owner: str, group: str, mode: int, stop: CancelFlag
 ) -> None:
-    """Write a file completely or not at all; see `Files.write`."""
+    """Write a file either completely or not at all; see `Files.write`."""
     uid, gid = user_id(owner), group_id(group)
     with _filling(content, stop) as fill, open_parent(path) as place:
         write_in(place, fill, uid, gid, mode)
 
 
 def write_in(place: Directory, fill: Fill, uid: int, gid: int, mode: int) -> None:
-    """Write a file in an open directory completely or not at all. A uid or gid of -1 is that of this process."""
+    """Write a file in an open directory, either completely or not at all. A uid or gid of -1 is that of this process."""
     with reported(place.path, "cannot be written"):
         _refuse_to_replace(place)
         with new_file(place) as new:
@@ -99,7 +99,7 @@ def link_atomically(path: str, target: str, owner: str, group: str, force: bool)
 
 
 def _give_link_away(place: Directory, name: str, uid: int, gid: int) -> None:
-    """Set the owner of our new symlink through its descriptor, because another user may have replaced it with a hardlink."""
+    """Set the owner of a new symlink through a descriptor, because another user may have replaced the symlink with a hardlink."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         seen = os.fstat(fd)
@@ -122,7 +122,7 @@ def reported(path: str, what: str) -> Iterator[None]:
 
 
 class NewFile:
-    """A new file that will replace another. Until then it has no name, or a temporary name. An unused file is removed."""
+    """A new file that will replace another. Until then it has no name, or a temporary name. It is removed if it is not used."""
 
     def __init__(self, fd: int, name: str, place: Directory) -> None:
         self.fd = fd
@@ -148,7 +148,7 @@ class NewFile:
         self.name = ""
 
     def take(self) -> None:
-        """Give the file its final name, which must not exist yet."""
+        """Give the file its final name. An existing file of that name is an error."""
         place = self._place
         if self.name:
             os.rename(self.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
@@ -157,7 +157,7 @@ class NewFile:
             os.link(f"/proc/self/fd/{self.fd}", place.name, dst_dir_fd=place.fd)
 
     def give_name(self) -> None:
-        """Give the file a temporary name, which the rename needs."""
+        """Give the file a temporary name, because a rename needs one."""
         if not self.name:
             name = temporary_name()
             os.link(f"/proc/self/fd/{self.fd}", name, dst_dir_fd=self._place.fd)
@@ -185,7 +185,8 @@ def new_file(place: Directory) -> NewFile:
 
 def temporary_name() -> str:
     """Return a temporary file name."""
-    # hidden, so that programs that read the whole directory skip the file; random, so that an attacker cannot create it first
+    # The name is hidden, because programs that read a whole directory skip hidden files. It is random, so that an attacker cannot
+    # create it first.
     return f".ccm-{os.urandom(8).hex()}"
 
 
@@ -198,7 +199,7 @@ def _put_in_place(new: NewFile, place: Directory, uid: int, gid: int, mode: int)
 
 
 def _refuse_to_replace(place: Directory) -> None:
-    """Refuse to replace a FIFO or a device, which a rename would do. A symlink is replaced, but not its target."""
+    """Refuse to replace a FIFO or a device, because a rename would do so. A symlink is replaced, but not its target."""
     old = place.look()
     if old is not None and not stat.S_ISLNK(old.st_mode):
         refuse_other(place.path, old.st_mode)
@@ -207,8 +208,7 @@ def _refuse_to_replace(place: Directory) -> None:
 @contextmanager
 def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
     """
-    Return the function that writes the content to a descriptor. A source is opened first, so that a missing source is reported
-    early.
+    Yield the function that writes the content to a descriptor. A source file is opened first, to report a missing source early.
     """
     if isinstance(content, bytes):
         yield lambda fd: write_all(fd, content)
@@ -225,9 +225,9 @@ def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
 
 
 def copy_content(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
-    """Copy a file up to its size when it was opened, because a growing file could fill the disk."""
+    """Copy a file up to the size that it had when it was opened, because a growing file could fill the disk."""
     make_sure_of_room(fd, size_bytes)
-    left = size_bytes or NO_SIZE_BYTES  # files under /proc have no size
+    left = size_bytes or NO_SIZE_BYTES  # files under /proc have the size 0
     while left and (data := os.read(source, min(left, COPY_BYTES))):
         stop.check()
         write_all(fd, data)
@@ -235,7 +235,7 @@ def copy_content(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> Non
 
 
 def make_sure_of_room(fd: int, more_bytes: int) -> None:
-    """Raise OSError if a file's file system lacks this much free space, before the disk is full."""
+    """Raise OSError if the file's file system has less free space than this, so that the disk does not fill up."""
     if more_bytes <= LARGE_BYTES:
         return
     space = os.fstatvfs(fd)

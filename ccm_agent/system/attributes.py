@@ -1,4 +1,4 @@
-"""Owner, mode and extended attributes of an open file."""
+"""Sets the owner, mode and extended attributes of an open file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.system.trees.directory import Directory
 
 NOT_CARRIED_OVER = frozenset({"security.capability", "security.ima", "security.evm"})
-"""Attributes that depend on the content. On other content they would be wrong or dangerous."""
+"""Attributes that are not copied, because they belong to the old content and would be wrong or dangerous for new content."""
 ACL = "system.posix_acl_access"
 RELIED_ON = ("security.selinux", ACL, "user.")
-"""Attributes that must be copied; otherwise the change fails. Others are copied if the file system allows it."""
+"""Attributes that must be copied, otherwise the change fails. Other attributes are copied if possible."""
 
 
 def set_owner_and_mode(fd: int, uid: int, gid: int, mode: int) -> None:
-    """Set the owner before the mode, because a change of owner clears bits of the mode."""
+    """Set owner and mode. The owner is set first, because changing it clears bits of the mode."""
     seen = os.fstat(fd)
     if uid not in (-1, seen.st_uid) or gid not in (-1, seen.st_gid):
         os.fchown(fd, uid, gid)
@@ -29,8 +29,8 @@ def carry_over(place: Directory, fd: int, uid: int) -> None:
     """
     Copy the SELinux label, ACL and extended attributes of a regular file to the new file that will replace it.
 
-    The ACL is copied only if both files have the same owner. Another user may have planted the old file so that its ACL gives
-    access to the new content.
+    The ACL is copied only if both files have the same owner. Otherwise another user could plant a file whose ACL gives access to
+    the new content.
 
     Args:
         uid: The owner of the new file; -1 for the user of this process.
@@ -39,7 +39,7 @@ def carry_over(place: Directory, fd: int, uid: int) -> None:
         FileError: An attribute in RELIED_ON cannot be set.
     """
     try:
-        # an O_PATH descriptor: the file cannot be swapped, and need not be readable
+        # with an O_PATH descriptor, the file cannot be swapped, and it need not be readable
         old = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     except FileNotFoundError:
         return
@@ -55,7 +55,7 @@ def _carry_all(place: Directory, old: int, fd: int, *, is_trusted: bool) -> None
     path = f"/proc/self/fd/{old}"
     try:
         names = os.listxattr(path)
-    except OSError:  # the file system has no extended attributes
+    except OSError:  # the file system does not support extended attributes
         return
     for name in names:
         if name not in NOT_CARRIED_OVER and (is_trusted or name != ACL):

@@ -1,4 +1,4 @@
-"""Run one program from start to end, in a thread that waits in poll(2) for output, the program's end, or a request to stop."""
+"""Runs one program from start to end. A thread waits in poll(2) for output, the program's end, or a request to stop."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ BASE_ENVIRONMENT = {
     "LANG": "C",
     "LC_ALL": "C",
 }
-"""The environment of every child. This process's own environment is not passed on, because it may hold credentials."""
+"""The environment of every child. This process's own environment is not passed on, because it may contain credentials."""
 
 OUTPUT_GRACE_S = 0.25
-"""Seconds to read output after the program has ended, because its own children may still write."""
+"""The time for reading output after the program has ended, in seconds. Children of the program may still write."""
 STRAGGLER_GRACE_S = 0.3
-"""In seconds. Short, because a zombie that has not been reaped yet looks like a running process."""
+"""
+The time in which other processes of the group may end, in seconds. It is short, because an unreaped zombie looks like a running
+process.
+"""
 KILL_GRACE_S = 5.0
-"""Seconds to wait after SIGKILL. Only a process that hangs in the kernel takes longer."""
+"""The time to wait after SIGKILL, in seconds. Only a process that hangs in the kernel takes longer."""
 LOOK_AGAIN_S = 0.02
 LONGEST_WAIT_S = 86_400.0
-"""In seconds. The timeout of poll(2) is a 32-bit number of milliseconds, but a time limit may be a year."""
+"""
+The maximum timeout of one poll(2) call, in seconds. Its argument is a 32-bit number of milliseconds, but a time limit may be a
+year.
+"""
 READ_BYTES = 1 << 16
 
 
@@ -57,7 +63,7 @@ class ChildProcess:
         self._kill_at = inf
 
     def stop(self) -> None:
-        """Request the end of the process group. `run` returns after it has ended."""
+        """Request that the process group ends. `run` returns when it has ended."""
         with self._lock:
             self._is_unwanted = True
             if self._wake >= 0:
@@ -162,7 +168,7 @@ class ChildProcess:
             self._input = self._input[os.write(stream.fileno(), self._input) :]
         except BlockingIOError:
             return
-        except BrokenPipeError:  # the program does not read its input, which is allowed
+        except BrokenPipeError:  # a program need not read its input
             self._input = self._input[:0]
         if not self._input:
             self._close(stream)
@@ -194,7 +200,7 @@ class ChildProcess:
                     due = self._signal(process.pid, signal.SIGTERM)
             elif time.monotonic() >= due:
                 if self._signalled == signal.SIGKILL or (has_ended and not self._signalled):
-                    return  # it cannot be ended, or it has ended and a child keeps its output open
+                    return  # the program cannot be killed, or it has ended but a child keeps the output open
                 self._timed_out |= not self._signalled
                 due = self._signal(process.pid, signal.SIGKILL if self._signalled else signal.SIGTERM)
 
@@ -202,11 +208,11 @@ class ChildProcess:
         wait_s = min(max(0.0, due - time.monotonic()), LONGEST_WAIT_S)
         if is_blind:  # an older kernel has no pidfd
             wait_s = min(wait_s, LOOK_AGAIN_S)
-        # rounded up, because poll counts whole milliseconds and would wake too early repeatedly
+        # round up to whole milliseconds, because otherwise poll would repeatedly return too early
         return [fd for fd, _ in self._poll.poll(int(wait_s * 1000) + 1)]
 
     def _signal(self, group: int, number: signal.Signals) -> float:
-        """Signal the group, and return the time at which to send the next signal."""
+        """Send the signal to the group. Return the time at which to send the next signal."""
         _signal_group(group, number)
         self._signalled = number
         if number == signal.SIGKILL:
@@ -215,7 +221,9 @@ class ChildProcess:
         return self._kill_at
 
     def _end_stragglers(self, group: int) -> None:
-        """Give the rest of the group a moment to end after its leader. The whole group received the signal."""
+        """
+        Wait briefly for the other processes of the group, because the whole group received the signal. Kill those that remain.
+        """
         kill_at = min(self._kill_at, time.monotonic() + STRAGGLER_GRACE_S)
         while self._signalled != signal.SIGKILL and _signal_group(group, 0):
             if time.monotonic() >= kill_at:
@@ -224,7 +232,7 @@ class ChildProcess:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Signal the group; False if it has no processes."""
+    """Send the signal to the group. Return False if it has no processes."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

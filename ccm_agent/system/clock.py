@@ -1,4 +1,4 @@
-"""The real time, as the `Clock` port."""
+"""Implements the `Clock` port with the real time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Write the marker that shows that an archive was unpacked completely. It is written last.
+Writes the marker for a completely unpacked archive. It is written last.
 
-The manifest's `creates` names the path of the marker. It is written under a temporary name, and renamed once all other entries
-exist. If unpacking fails or is killed, there is no marker, and the next run unpacks again.
+The manifest's `creates` is the path of the marker. The marker is written under a temporary name, and renamed when all other
+entries exist. If unpacking fails or is killed, there is no marker, and the next run unpacks again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ def marker_written_last(
     tree: OpenTree, entries: Sequence[ArchiveEntry], path: str
 ) -> Iterator[list[ArchiveEntry]]:
     """
-    Return the entries to write. Those at and below `path` have a temporary name and are renamed when the block succeeds.
+    Yield the entries to write. Entries at and below `path` have a temporary name and are renamed when the block succeeds.
 
-    After an error they are removed. An existing entry at `path` is replaced.
+    If the block fails, they are removed. An existing entry at `path` is replaced.
 
     Args:
-        path: Relative to the tree; "" for no marker.
+        path: The marker's path, relative to the tree; "" for no marker.
     """
     if not path or tree.has(path):
         yield list(entries)
         return
-    # always the same name, so that leftovers of a killed process can be found
+    # derive the name from the path, so that leftovers of a killed process can be found
     digest = sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
     hidden = posixpath.join(posixpath.dirname(path), f".ccm-{digest}")
     if tree.has(hidden):

@@ -1,8 +1,8 @@
 """
-Keep reading the output of programs that outlive this process.
+Continues reading the output of programs that outlive this process.
 
-A program that writes to a pipe without a reader is killed by SIGPIPE. If a package manager is killed halfway, its database is
-inconsistent. So a `cat` process reads each pipe until the program ends, and discards the output.
+A program that writes to a pipe without a reader is killed by SIGPIPE. If this kills a package manager, its database may become
+inconsistent. Therefore a `cat` process reads each pipe until the program ends, and discards the output.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 def hand_over_output() -> int:
     """
-    Start a reader for the output of each running program, and return the number of streams.
+    Start a reader for each output stream of running programs. Return the number of streams.
 
-    Call this just before the process exits without waiting for its programs. The process must not read from them afterwards.
+    Call this just before this process exits without waiting for its programs. It must not read their output afterwards.
     """
     pipes = [fd for fd in _descriptors() if fd > 2 and _is_read_end(fd)]
     for fd in pipes:
@@ -52,5 +52,7 @@ def _is_read_end(fd: int) -> bool:
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
         return is_pipe and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    except OSError:  # closed in the meantime, such as the descriptor of the listing itself
+    except (
+        OSError
+    ):  # the descriptor was closed in the meantime, such as the descriptor for listing this directory
         return False

@@ -1,4 +1,4 @@
-"""Set attributes of files and directories, and remove files."""
+"""Sets attributes of files and directories, and removes files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def set_attributes_in(
     Set attributes of a file or directory in an open directory. A uid or gid of -1 leaves the owner or group unchanged.
 
     Args:
-        expected: Device and inode of the inspected file. If another file is there now, an error is raised.
+        expected: Device and inode of the inspected file. It is an error if the path now refers to a different file.
     """
     path = place.path
     with reported(path, "its owner and mode cannot be set"):
@@ -62,12 +62,15 @@ def make_directory(path: str, owner: str, group: str, mode: int) -> None:
             seen = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
         if not stat.S_ISDIR(seen.st_mode):
             raise FileError(f"{path}: exists and is not a directory", errno=errno.ENOTDIR)
-        # looked up after the directory exists, as in Choria CCM: an unknown user is an error afterwards
+        # as in Choria CCM, users are looked up after the directory is created, so an unknown user is an error only then
         _set(place, seen, user_id(owner), group_id(group), mode)
 
 
 def _give_way(place: Directory) -> None:
-    """Remove a symlink at the path of a directory, unless it leads to a directory whose content would become unreachable."""
+    """
+    Remove a symlink at the path of a desired directory. Fails if the symlink refers to a directory, because its content would
+    become unreachable.
+    """
     try:
         target = os.stat(place.name, dir_fd=place.fd)
     except OSError:
@@ -93,7 +96,7 @@ def _set(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) 
 
 
 def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
-    """Set the mode of our own file without read permission. Uses /proc and an O_PATH descriptor."""
+    """Set attributes of an own file that is not readable, using /proc and an O_PATH descriptor."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         _refuse_swapped(place, fd, seen)
@@ -113,7 +116,8 @@ def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
 
 def refuse_planted(place: Directory, seen: os.stat_result) -> None:
     """
-    Refuse a hardlinked file in a directory where other users can create names, because it may be another user's trap.
+    Refuse a hardlinked file in a directory in which other users can create entries, because another user may have planted the
+    link.
 
     (If enabled, fs.protected_hardlinks prevents users from creating such links.)
     """
@@ -125,20 +129,20 @@ def refuse_planted(place: Directory, seen: os.stat_result) -> None:
 
 
 def _others_make_names(place: Directory, seen: os.stat_result) -> bool:
-    """Whether a user other than root, this user and the file's owner may have created its name in this directory."""
+    """Whether someone other than root, this process's user and the file's owner may have created the entry in this directory."""
     here = os.fstat(place.fd)
     if here.st_mode & stat.S_IWOTH or here.st_uid not in (0, os.geteuid(), seen.st_uid):
         return True
     if not here.st_mode & stat.S_IWGRP:
         return False
-    # with an ACL, these bits are the maximum permissions of any user or group
+    # with an ACL, these bits are the maximum permissions of all other users and groups in it
     return here.st_gid not in (0, os.getegid()) or _has_acl(place)
 
 
 def _has_acl(place: Directory) -> bool:
     try:
         return ACL in os.listxattr(f"/proc/self/fd/{place.fd}")
-    except OSError:  # the file system has no ACLs
+    except OSError:  # the file system does not support ACLs
         return False
 
 

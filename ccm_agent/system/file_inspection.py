@@ -1,4 +1,4 @@
-"""Inspect files. An inspection never blocks on special files and never changes anything."""
+"""Inspects files. An inspection never blocks on special files and never changes anything."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ READ_BYTES = 1 << 20
 HONEST_BYTES = 1 << 30
 HONEST_RATIO = 32
 """
-The maximum ratio of size to disk usage of files that are read, beyond HONEST_BYTES. Compressing file systems store 128 KiB in at
-least 4 KiB. Any user can quickly create a sparse file of terabytes, and reading its holes takes hours.
+The maximum ratio of size to disk usage for reading a file that is larger than HONEST_BYTES. Compressing file systems need at
+least 4 KiB for 128 KiB. Larger ratios indicate sparse files. Any user can quickly create a sparse file of terabytes, and reading
+it takes hours.
 """
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""Without O_NONBLOCK, opening a FIFO that replaced the file after the inspection would block."""
+"""The flags for opening a file. Without O_NONBLOCK, opening would block if a FIFO has replaced the file since the inspection."""
 
 
 def stat_file(
@@ -37,7 +38,7 @@ def stat_file(
 
 
 def _limit(digest: bool | DigestLimits, path: str) -> int:
-    """Return the number of bytes of a file that may be read for its digest; -1 if no digest is requested."""
+    """Return the maximum size of a file that is read for its digest; -1 if no digest is requested."""
     if isinstance(digest, bool):
         return DIGEST_BYTES if digest else -1
     limits = [_common_size(path, one) if isinstance(one, str) else one for one in digest.get(path, ())]
@@ -45,7 +46,7 @@ def _limit(digest: bool | DigestLimits, path: str) -> int:
 
 
 def _common_size(path: str, other: str) -> int:
-    """Return the size of two files; 0 if their sizes differ or a file cannot be inspected."""
+    """Return the size of two files if it is equal; 0 if it differs or a file cannot be inspected."""
     try:
         size = os.stat(path).st_size  # noqa: PTH116 - a Path costs more than the call
         return size if size == os.stat(other).st_size else 0  # noqa: PTH116
@@ -137,12 +138,12 @@ def refuse_other(path: str, mode: int) -> None:
 
 
 def name_of_kind(mode: int) -> str:
-    """Return the kind of a file with this mode, for errors."""
+    """Return the kind of a file with this mode, as worded in errors."""
     return _KINDS.get(stat.S_IFMT(mode), "special file")
 
 
 def refuse_misled(path: str, fd: int) -> None:
-    """Raise FileError if another user's symlink led to this open file and that user may not read it."""
+    """Raise FileError if the path leads to this open file through a symlink of another user who may not read the file."""
     if why := why_misled(path, fd):
         raise FileError(f"{path}: is not read: {why}")
 
@@ -160,11 +161,11 @@ _KINDS = {
 
 def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_result, str, str]:
     """
-    Return the stat result of a regular file, the SHA-256 of its content in hex, and the reason if there is no digest.
+    Return the stat result of a regular file, the SHA-256 of its content in hex, and the reason if the digest is missing.
 
     Args:
         path: The file.
-        limit_bytes: A larger file is not read. If a file grows, reading stops at this size.
+        limit_bytes: A larger file is not read. If the file grows meanwhile, reading stops at this size.
         stop: Checked between blocks.
 
     Raises:
@@ -177,7 +178,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
         refuse_other(path, seen.st_mode)
         if why := why_unread(seen, limit_bytes):
             return seen, "", why
-        # os.read() allocates the requested size, so a small file gets a small request
+        # os.read() allocates the requested size, so request only the file's size if it is small
         data = os.read(fd, min(seen.st_size, READ_BYTES - 1) + 1)
         digest, count = sha256(data), len(data)
         while data and len(data) != seen.st_size:  # files under /proc have no size
@@ -193,7 +194,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
 
 
 def why_unread(seen: os.stat_result, limit_bytes: int) -> str:
-    """Return why a regular file must not be read completely; "" if it may be."""
+    """Return the reason why a regular file must not be read completely; "" if it may be."""
     if seen.st_size > limit_bytes:
         return f"it has {seen.st_size} bytes, more than {limit_bytes}"
     if seen.st_size > HONEST_BYTES and seen.st_size > HONEST_RATIO * 512 * seen.st_blocks:

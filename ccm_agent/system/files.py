@@ -1,8 +1,8 @@
 """
-Files on this host: the `Files` port.
+Implements the `Files` port for this host.
 
-Plain functions in `file_inspection.py`, `atomic_write.py` and `file_attributes.py` do the work, each in one thread hop.
-Modules that make changes are imported with the first change.
+Plain functions in `file_inspection.py`, `atomic_write.py` and `file_attributes.py` do the work, each in a single call of a
+thread. Modules that make changes are imported at the first change.
 """
 
 from __future__ import annotations

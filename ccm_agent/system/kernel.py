@@ -1,5 +1,5 @@
 """
-The `Kernel` of this host: files below /proc/sys.
+Implements the `Kernel` port for this host, with files below /proc/sys.
 
 Source: proc_sys(5).
 """
@@ -75,7 +75,7 @@ class SystemKernel:
         try:
             fd = self._open(path, _WRITE)
             try:
-                # in one call, because each write(2) sets a complete value
+                # use a single call, because each write(2) sets a complete value
                 os.write(fd, f"{value}\n".encode())
             finally:
                 os.close(fd)

@@ -1,9 +1,9 @@
 """
-SSH keys of users: ~/.ssh/authorized_keys.
+Reads and writes SSH keys of users: ~/.ssh/authorized_keys.
 
-The user controls the home directory while root works in it. So everything below it is opened by descriptor, without following
-symlinks, and its owner is checked on the descriptor. A hardlink must not make root copy another user's file into a file that the
-user can read.
+The user controls the home directory while root works in it. Therefore everything below it is opened relative to a descriptor,
+without following symlinks, and its owner is checked through the descriptor. Otherwise a hardlink could make root copy another
+user's file to a file that this user can read.
 
 Source: sshd(8), "FILES"; sshd_config(5), `StrictModes`.
 """
@@ -88,7 +88,7 @@ def _ssh_directory(home: KeyPlace, *, create: bool = False) -> Iterator[Director
         _refuse_owner(os.fstat(place.fd), home, home.path)
         seen = place.look()
         if seen is None and create:
-            # a root user's home may be a system directory: the home of `sync` is /bin
+            # root must not own this home directory, because it may be a system directory: the home of `sync` is /bin
             _refuse_owner(os.fstat(place.fd), home, home.path, may_be_root=False)
             os.mkdir(SSH, DIRECTORY_MODE, dir_fd=place.fd)
             place.sync()
@@ -99,7 +99,8 @@ def _ssh_directory(home: KeyPlace, *, create: bool = False) -> Iterator[Director
             raise _not_a(path, "a directory", seen.st_mode)
         fd = os.open(SSH, _OPEN | os.O_DIRECTORY, dir_fd=place.fd)
         try:
-            # root's home may contain root's ~/.ssh even for another user: /root is also the home of `operator` (Fedora)
+            # root may own ~/.ssh only if this user owns the home directory: in Fedora, /root is also the home of `operator`, but it
+            # has root's keys
             is_own = os.fstat(place.fd).st_uid == home.uid
             _refuse_owner(os.fstat(fd), home, path, may_be_root=is_own)
             yield Directory(fd, KEYS, f"{path}/{KEYS}")
@@ -144,7 +145,9 @@ def _fault(home: KeyPlace, directory: os.stat_result, file: os.stat_result) -> s
 
 
 def _refuse_owner(seen: os.stat_result, home: KeyPlace, path: str, *, may_be_root: bool = True) -> None:
-    """Refuse a path that another user owns: either it is not this user's home, or the user put a hardlink there."""
+    """
+    Refuse a path that another user owns. Either it is not in this user's home directory, or this user created a hardlink there.
+    """
     if seen.st_uid == home.uid or (may_be_root and seen.st_uid in (0, os.geteuid())):
         return
     names = AccountNames()

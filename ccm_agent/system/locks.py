@@ -1,7 +1,8 @@
 """
-Locks that the processes of this host share. Each is a file locked with flock(2), which is unlocked when a process dies.
+Locks between processes of this host. Each lock is a file that is locked with flock(2). The kernel releases it when the process
+ends.
 
-Within a process, an asyncio lock is taken first, because its waiters are queued in order and use no thread.
+Within a process, an asyncio lock is acquired first, because its waiters are queued in order and do not occupy a thread.
 """
 
 from __future__ import annotations
@@ -19,17 +20,25 @@ from ccm_agent.model.errors import LockError
 from ccm_agent.system.threads import Threads
 
 PATIENCE_S = 600.0
-"""In seconds. A package manager may run for minutes, and waiting is correct. If it takes longer than this, it hangs."""
+"""
+The maximum time to wait for a lock, in seconds. A package manager may run for minutes. If it takes longer than this, it probably
+hangs.
+"""
 ASK_AGAIN_S = 0.1
 LOCKS_AT_ONCE = 4
 HOLDER_BYTES = 200
 _MODE = 0o600
-"""Only the owner may open the file. Any user who can open it could lock it, and so block root's package manager."""
+"""
+The mode of a lock file. Only the owner may open it, because any user who can open the file could lock it and block root's package
+manager.
+"""
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def lock_directory() -> str:
-    """Return the directory of the locks. Only this user can write to it, and if possible it is cleared at boot."""
+    """
+    Return the directory of the locks. Only this user can write to it. If possible, it is a directory that is cleared at boot.
+    """
     if os.geteuid() == 0:
         return "/run/ccm"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -44,11 +53,11 @@ class SystemLocks:
 
     Args:
         directory: The directory of the lock files, which is created if missing.
-        program: The name of this program that other waiting processes show, such as "ccm apply".
-        patience_s: How long to wait for another process.
+        program: The name of this program, such as "ccm apply". Other processes that wait for a lock show it.
+        patience_s: The maximum time to wait for another process, in seconds.
 
     Attributes:
-        waits_for: Names of the locks that tasks of this process wait for, with each holder's description of itself.
+        waits_for: The locks for which tasks of this process wait: each lock's name, and its holder as written in the lock file.
     """
 
     def __init__(self, directory: str, *, program: str = "", patience_s: float = PATIENCE_S) -> None:
@@ -85,7 +94,9 @@ class SystemLocks:
 
     async def _acquire(self, name: str, own: asyncio.Lock, file: _LockFile) -> None:
         try:
-            while not await self._threads.call(file.acquire):  # another process cannot notify this process
+            while not await self._threads.call(
+                file.acquire
+            ):  # poll, because another process cannot notify this process
                 self.waits_for[name] = await self._threads.call(file.holder)
                 await asyncio.sleep(ASK_AGAIN_S)
         except BaseException:
@@ -97,7 +108,7 @@ class SystemLocks:
 
 
 class _LockFile:
-    """A file and our lock on it. The methods block, so call them in a thread."""
+    """A lock file and this process's lock on it. The methods block, so they must be called in a thread."""
 
     def __init__(self, path: str, holder: str) -> None:
         self._path = path
@@ -105,7 +116,7 @@ class _LockFile:
         self._fd = -1
 
     def acquire(self) -> bool:
-        """Lock the file and write our name into it. Return False if another process holds the lock."""
+        """Lock the file and write the name of this process to it. Return False if another process holds the lock."""
         try:
             os.makedirs(os.path.dirname(self._path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120 - as above
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
@@ -120,7 +131,7 @@ class _LockFile:
             return False
         self._fd = fd
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with suppress(OSError):  # on a full disk the lock works, but without the holder's name
+        with suppress(OSError):  # on a full disk, the lock still works, but without the holder's name
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{self._text} since {since}".encode(), 0)
         return True
@@ -132,11 +143,11 @@ class _LockFile:
                 os.ftruncate(self._fd, 0)
             os.close(
                 self._fd
-            )  # this also unlocks it; the file stays, because another process may be waiting for the lock
+            )  # this also releases the lock; the file is kept, because another process may be waiting for it
             self._fd = -1
 
     def holder(self) -> str:
-        """Return the holder's description of itself."""
+        """Return the name of the holder, as written in the file."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

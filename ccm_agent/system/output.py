@@ -1,4 +1,4 @@
-"""The output of a program: keep its end, and pass its lines on as they arrive."""
+"""Handles the output of a program: keeps its end, and passes on its lines as they arrive."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 LINE_LIMIT_BYTES = 1 << 20
-"""A longer line is passed on in pieces, so that a program that writes no newline cannot fill the memory."""
+"""The maximum length of a line. Longer lines are passed on in pieces, so that output without newlines cannot fill the memory."""
 BATCHES_AHEAD = 8
-"""The maximum number of batches that may wait for the event loop. Beyond this the program blocks, as with a slow terminal."""
+"""The maximum number of batches that wait for the event loop. When it is reached, the program blocks, as with a slow terminal."""
 
 LineSink = Callable[[list[str]], None]
 
 
 class Tail:
-    """The last bytes of a stream."""
+    """Keeps the last bytes of a stream."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -33,12 +33,12 @@ class Tail:
             del self._kept[: len(self._kept) - self._limit]
 
     def value(self) -> bytes:
-        """Return the last bytes, up to the limit."""
+        """Return the kept bytes."""
         return bytes(self._kept[max(0, len(self._kept) - self._limit) :])
 
     @property
     def dropped_bytes(self) -> int:
-        """Return the number of bytes that were dropped before the last ones."""
+        """Return the number of bytes that were dropped before the kept bytes."""
         return max(0, self._seen - self._limit)
 
 
@@ -50,7 +50,7 @@ class Lines:
         self._rest = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Add data from the stream, and pass on complete lines."""
+        """Add data from the stream. Pass on complete lines."""
         first, newline, others = data.partition(b"\n")
         self._rest += first
         lines: list[bytes] = []
@@ -65,7 +65,7 @@ class Lines:
             self._sink([_text(line) for line in lines])
 
     def close(self) -> None:
-        """Pass on a last line that has no newline."""
+        """Pass on the last line if it does not end with a newline."""
         if self._rest:
             self._sink([_text(bytes(self._rest))])
 

@@ -1,4 +1,4 @@
-"""Resource usage of this process, as reported by the kernel. Only Linux reports all values."""
+"""Reads the resource usage of this process, as reported by the kernel. Only Linux reports all values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SELF = Path("/proc/self")
 
 
 def resident_bytes() -> int:
-    """Return resident memory in bytes, from /proc/self/statm; 0 if that file is missing."""
+    """Return the resident memory in bytes, from /proc/self/statm; 0 if this file does not exist."""
     try:
         pages = int((_SELF / "statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -19,7 +19,7 @@ def resident_bytes() -> int:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time used so far in seconds, user and system, without child processes."""
+    """Return the used CPU time in seconds (user and system), without child processes."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

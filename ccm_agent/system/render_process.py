@@ -1,8 +1,8 @@
 """
 The process that renders templates; see the `RenderWorker` port.
 
-It starts with the first template, renders later ones too, and exits when idle. It has no environment, open files or
-credentials. Jobs arrive over a socket. The kernel limits its CPU time and memory.
+The process starts when the first template is rendered, is reused for later templates, and exits when idle. It has no environment,
+open files or credentials. It receives jobs through a socket. The kernel limits its CPU time and memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from msgspec import Struct
 from ccm_agent.model.errors import TemplateError, TemplateLimitError
 
 WALL_S = 300.0
-"""Seconds for one template or directory, without the time for our replies. A process that takes longer is stuck."""
+"""
+The maximum time for one template or directory, in seconds, without the time in which the process waits for replies. A process
+that takes longer is stuck.
+"""
 
 IDLE_S = 60.0
-"""The process exits after this many seconds without a request."""
+"""The process exits when it has not received a request for this many seconds."""
 
 MESSAGE_LIMIT_BYTES = 96 << 20
-"""The maximum size of a message from the process. A longer message is not read."""
+"""The maximum size of a message from the process. Longer messages are not read."""
 
 _HEADER_BYTES = 4
 _END_S = 5.0
@@ -42,10 +45,10 @@ class RenderLimits(Struct, frozen=True, kw_only=True):
     Limits for one template or one directory of templates.
 
     Attributes:
-        cpu_s: CPU time in seconds.
-        grace_s: Additional CPU time. A template that has used its CPU time fails with the line number. If it is inside a call
-            into C, the kernel kills the process after this time.
-        memory_bytes: Memory in addition to the memory that the process uses at its start.
+        cpu_s: The CPU time in seconds.
+        grace_s: Additional CPU time in seconds. When a template has used its CPU time, it fails with an error that contains the
+            line number. If this is impossible because C code is running, the kernel kills the process after the additional time.
+        memory_bytes: The memory in addition to the memory that the process uses at its start.
     """
 
     cpu_s: int = 10
@@ -55,7 +58,7 @@ class RenderLimits(Struct, frozen=True, kw_only=True):
 
 class RenderProcess:
     """
-    The `RenderWorker` of this host. It does one job at a time, and other callers wait.
+    The `RenderWorker` of this host. It does one job at a time, while other callers wait.
 
     Args:
         limits: The limits of a job.
@@ -83,12 +86,12 @@ class RenderProcess:
     def close(self) -> None:
         process = self._process
         if process is not None:
-            process.kill()  # does not wait for a render in progress
+            process.kill()  # do not wait for a job in progress
         with self._lock:
             self._end()
 
     def _converse(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> bool:
-        """Do the job. Return False if the idle process exited just as the job arrived."""
+        """Do the job. Return False if the idle process exited before it received the job."""
         channel, is_new = self._start()
         left_s = self._wall_s
         is_first = True
@@ -138,12 +141,12 @@ class RenderProcess:
                 f"the process that renders templates cannot be started: {err.strerror or err}"
             ) from err
         self._socket = ours
-        # If this object is never closed, the process still ends with it.
+        # End the process together with this object, even if the object is never closed.
         self._ending = weakref.finalize(self, _end, self._process, ours)
         return ours, True
 
     def _why_gone(self) -> TemplateError | None:
-        """Return the error if the process ended during a job; None if it exited because it was idle."""
+        """Return an error if the process ended during a job; None if it exited because it was idle."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
@@ -172,7 +175,7 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
 
 
 def _command(limits: RenderLimits) -> list[str]:
-    """Return the command of an isolated interpreter that uses the same module paths as this process."""
+    """Return the command for an isolated interpreter with the same module paths as this process."""
     found = [path for path in sys.path if Path(path).is_absolute()]
     ours = str(Path(__file__).parents[2])
     if ours not in found:
@@ -187,7 +190,7 @@ def _command(limits: RenderLimits) -> list[str]:
     return [sys.executable, "-I", "-S", "-X", "utf8", *options, "-c", code, *found]
 
 
-# ---- both sides
+# ---- used by both processes
 
 
 def send(channel: socket.socket, message: bytes) -> None:
@@ -198,10 +201,10 @@ def send(channel: socket.socket, message: bytes) -> None:
 
 def receive(channel: socket.socket, limit_bytes: int = 1 << 32) -> bytes:
     """
-    Return the next message; b"" if the peer is gone or the message is too long.
+    Return the next message; b"" if the peer has closed the connection or the message is too long.
 
     Raises:
-        OSError: The connection is broken. TimeoutError if no message arrived in time.
+        OSError: The connection failed. TimeoutError if no message arrived in time.
     """
     header = _exactly(channel, _HEADER_BYTES)
     if len(header) < _HEADER_BYTES:
@@ -224,7 +227,7 @@ def _exactly(channel: socket.socket, length: int) -> bytes:
     return b"".join(parts)
 
 
-# ---- in the process
+# ---- used only by the render process
 
 
 class CpuLimit:
@@ -232,8 +235,8 @@ class CpuLimit:
     Limits the CPU time of one job of this process, as a context manager.
 
     Args:
-        seconds: The CPU time.
-        grace_s: Additional CPU time before the kernel kills the process.
+        seconds: The CPU time in seconds.
+        grace_s: Additional CPU time in seconds before the kernel kills the process.
     """
 
     def __init__(self, seconds: int, grace_s: int) -> None:
@@ -258,10 +261,10 @@ class CpuLimit:
 
 def confine(memory_bytes: int) -> None:
     """
-    Limit the additional memory of this process, and make it the first to be killed when the host runs out of memory.
+    Limit the additional memory of this process, and make the kernel kill it first when the host runs out of memory.
 
-    The process ignores signals that are sent to all processes of a service or terminal, because an agent that is stopped
-    finishes its resource first. It ends with its parent, at the parent's request, or at its limits.
+    The process ignores signals that are sent to all processes of a service or terminal, because a stopped agent first finishes
+    the current resource. The process ends when its parent ends or requests it, or when it reaches a limit.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     address_space = pages * resource.getpagesize() + memory_bytes

@@ -1,4 +1,4 @@
-"""Persistent state: documents by key, one file each, in a folder of the current user."""
+"""Stores persistent state: documents by key, each in a file, in a folder of the current user."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ccm_agent.system.threads import CancelFlag, Threads
 
 DOCUMENT_BYTES = 64 << 20
 NAME_LENGTH = 40
-"""The number of characters of a file's name."""
+"""The number of characters in a file name."""
 FILES_LIMIT = 1000
-"""The maximum number of records of one kind. More are kept only if all of them were used within the last day."""
+"""The maximum number of records of one kind. It is exceeded only if all records were used within IN_USE_S."""
 IN_USE_S = 86_400.0
-"""In seconds. A record that was used within this time may belong to a run that has not ended."""
+"""In seconds. A record that was used within this time may belong to a run in progress."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def record_directory() -> str:
     """
-    Return the folder of the records. All programs of a user share it because they manage one host.
+    Return the folder of the records. All programs of a user share it, because they manage the same host.
 
-    For users other than root, earlier versions stored records next to the facts. Existing records are still used there.
+    For users other than root, earlier versions stored records next to the facts. If that folder exists, it is still used.
     """
     directory = f"{state_directory()}/records"
     if os.geteuid() == 0 or os.environ.get("XDG_STATE_HOME", "").startswith("/"):
@@ -73,7 +73,7 @@ def _recall(path: str) -> bytes | None:
     try:
         found = read_regular(path, DOCUMENT_BYTES, CancelFlag())
         with suppress(OSError):
-            os.utime(path)  # recently used records are kept
+            os.utime(path)  # mark the record as recently used, so that it is kept
         return found
     except FileError as err:
         if err.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -82,7 +82,7 @@ def _recall(path: str) -> bytes | None:
 
 
 def _refuse_shared(folder: str) -> None:
-    """Refuse a folder that other users can write to, because the records determine what is removed."""
+    """Refuse a folder that other users can write to, because records determine which files are removed."""
     try:
         seen = os.stat(folder)  # noqa: PTH116 - a Path costs more than the call
     except OSError:

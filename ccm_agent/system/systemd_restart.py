@@ -1,7 +1,7 @@
 """
-Determine whether systemd is restarting or stopping this process. Both begin with SIGTERM.
+Determines whether systemd is restarting or stopping this process. Both begin with SIGTERM.
 
-Source: systemctl(1), `list-jobs`. A job of the type `restart` is listed from before the stop until after the start (checked with
+Source: systemctl(1), `list-jobs`. A job of the type `restart` is listed from before the stop until after the start (verified with
 systemd 252, Debian 12).
 """
 
@@ -18,13 +18,13 @@ from ccm_agent.model.ports import Command, Runner
 log = logging.getLogger(__name__)
 
 ASK_LIMIT_S = 5.0
-"""Seconds to wait for the service manager. The stop does not depend on the reply."""
+"""The maximum time to wait for the reply of systemctl, in seconds. This process stops even without a reply."""
 
 _UNIT = re.compile(r"/([^/]+\.service)$", re.MULTILINE)
 
 
 async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup")) -> bool:
-    """Whether this process belongs to a unit with a pending restart job."""
+    """Return whether this process belongs to a unit with a pending restart job."""
     try:
         unit = find_unit(await asyncio.to_thread(cgroups.read_text, encoding="utf-8"))
         if not unit:
@@ -39,10 +39,10 @@ async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup"
 
 def find_unit(cgroups: str) -> str:
     """
-    Return the service that a process belongs to; "" if it does not belong to one.
+    Return the service of a process; "" if it does not belong to a service.
 
     Args:
-        cgroups: The content of /proc/PID/cgroup: one line, or one line per hierarchy, of which systemd's own is `name=systemd`.
+        cgroups: The content of /proc/PID/cgroup: one line, or one line per hierarchy. systemd's own hierarchy is `name=systemd`.
     """
     own = [line for line in cgroups.splitlines() if line.startswith("0::/") or ":name=systemd:/" in line]
     found = _UNIT.search("\n".join(own))
@@ -50,6 +50,6 @@ def find_unit(cgroups: str) -> str:
 
 
 def is_restart(line: str, unit: str) -> bool:
-    """Whether a line of `systemctl list-jobs` (number, unit, type, state) is a restart of a unit."""
+    """Whether a line of `systemctl list-jobs` (number, unit, type, state) is about a restart of the unit."""
     words = line.split()
     return len(words) >= 3 and words[1] == unit and words[2] in ("restart", "try-restart")

@@ -1,7 +1,8 @@
 """
-Run blocking work in threads.
+Runs blocking work in threads.
 
-A thread hop costs about 0.1 ms, more than most single calls, so a whole operation is one hop.
+Switching to a thread costs about 0.1 ms, which is longer than most single system calls. Therefore a whole operation runs in a
+single call of a thread.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """The threads for one kind of work. Separate threads keep one kind of work from blocking another."""
+    """The threads for one kind of work. They are separate, so that one kind of work does not block another."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -26,15 +27,15 @@ class Threads:
         self, function: Callable[..., T], *args: Any, on_cancel: Callable[[], None] | None = None
     ) -> T:
         """
-        Run the function in a thread, and return its result or raise its error.
+        Run the function in a thread. Return its result or raise its error.
 
-        A cancelled caller still waits until the function has ended. Otherwise the thread could keep writing to a file that the
+        A cancelled caller waits until the function has ended. Otherwise the thread could continue to write to a file that the
         next step already uses.
 
         Args:
-            on_cancel: Called on the loop to request an early end of the function.
+            on_cancel: Called on the loop when the caller is cancelled, to request an early end of the function.
         """
-        # run_in_executor with a shield would take half as much CPU time again, and one more turn of the loop
+        # run_in_executor with a shield would need 50% more CPU time and an additional iteration of the loop
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         future = self._threads().submit(function, *args)
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
@@ -54,7 +55,7 @@ class Threads:
 
 
 class CancelFlag:
-    """A request to end early, which a thread checks between steps."""
+    """A flag that requests an early end. A thread checks it between steps."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -74,4 +75,4 @@ async def _wait_through(ended: asyncio.Event) -> None:
         try:
             await ended.wait()
         except asyncio.CancelledError:
-            continue  # the caller raises the first cancellation again when the thread has ended
+            continue  # the first cancellation is raised again when the thread has ended

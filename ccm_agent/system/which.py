@@ -1,4 +1,4 @@
-"""Find programs."""
+"""Finds programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ccm_agent.model.errors import CommandError
 
 def find_program(name: str, search_path: str = "") -> str:
     """
-    Return the path to execute for a name.
+    Return the path of a program.
 
-    This is the name itself if it contains a slash, or the first executable file in the search path.
+    If the name contains a slash, return it unchanged. Otherwise return the first executable file in the search path.
 
     Args:
-        search_path: Directories, separated by colons; "" uses this process's PATH. Relative directories are skipped, because
+        search_path: Directories, separated by colons; "" for the PATH of this process. Relative directories are skipped, because
             the result must not depend on the current directory.
 
     Raises:

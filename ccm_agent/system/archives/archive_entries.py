@@ -1,4 +1,4 @@
-"""Entries of archives, in one form for tar and zip."""
+"""A common form for archive entries of tar and zip."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ArchiveEntry(Struct, frozen=True, kw_only=True):
     One entry of an archive.
 
     Attributes:
-        name: The path, without a slash at the end.
+        name: The path, without a trailing slash.
         kind: "file", "directory", "symlink", "hardlink" or "other".
-        mode: Permission bits with setuid, setgid and sticky; -1 if the archive has none.
+        mode: Permission bits, including setuid, setgid and sticky; -1 if the archive does not contain them.
         mtime: Modification time in seconds since 1970.
-        size_bytes: Size of a file's content.
+        size_bytes: The size of a file's content.
         link: The target of a link. For a hardlink, a path in the archive.
-        user, group, uid, gid: The owner, names first; "" and -1 if the archive has none.
-        raw: The library's own entry, for the reader.
+        user, group, uid, gid: The owner and group, as names and as IDs; "" and -1 if the archive does not contain them.
+        raw: The library's object for the entry, which the reader needs.
     """
 
     name: str
@@ -41,11 +41,11 @@ class ArchiveEntry(Struct, frozen=True, kw_only=True):
 
 
 Reader = Callable[[ArchiveEntry], IO[bytes]]
-"""Opens the content of a file entry."""
+"""A function that opens the content of a file entry."""
 
 
 def tar_entry(member: tarfile.TarInfo) -> ArchiveEntry:
-    """Convert an entry of a tar."""
+    """Convert a tar entry."""
     if member.isreg():
         kind = "file"
     elif member.isdir():
@@ -71,7 +71,7 @@ def tar_entry(member: tarfile.TarInfo) -> ArchiveEntry:
 
 def zip_entry(info: zipfile.ZipInfo) -> ArchiveEntry:
     """
-    Convert an entry of a zip. It has no owner, and has a mode only if it was made on Unix. Drops setuid and setgid, like unzip.
+    Convert a zip entry. It has no owner, and it has a mode only if it was created on Unix. Removes setuid and setgid, like unzip.
     """
     mode = info.external_attr >> 16
     kind = "file"
@@ -90,7 +90,7 @@ def zip_entry(info: zipfile.ZipInfo) -> ArchiveEntry:
 
 
 def _clean(name: str) -> str:
-    """Remove a leading `./` and trailing slashes. A leading `/` and `..` are kept so that they can be refused."""
+    """Remove a leading `./` and trailing slashes. Keep a leading `/` and `..`, so that such names can be refused."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name.rstrip("/") if name.strip("/") else name[:1]

@@ -1,8 +1,9 @@
 """
-Unpack untrusted archives as root.
+Unpacks untrusted archives as root.
 
 The first pass reads the whole archive, verifies its checksums, and refuses forbidden entries before anything is written. The
-second pass writes below an open directory through descriptors. Symlinks of the archive or of the target cannot lead outside.
+second pass writes below an open directory through descriptors. Symlinks in the archive or in the target directory cannot lead
+outside.
 """
 
 from __future__ import annotations
@@ -37,24 +38,25 @@ from ccm_agent.system.trees.directory import Directory
 from ccm_agent.system.trees.tree import OpenTree, open_tree, replacing
 
 HONEST_RATIO = 200
-"""The largest ratio of unpacked to packed size, beyond HONEST_BYTES."""
+"""The maximum ratio of unpacked to packed size if the unpacked size exceeds HONEST_BYTES."""
 HONEST_BYTES = 1 << 30
 HONEST_ENTRIES = 20_000
 ENTRY_BYTES = 32
 """
-Beyond HONEST_ENTRIES, the minimum bytes per entry of a compressed archive, because names, sizes, times and checksums differ.
+The minimum compressed size of each entry beyond the first HONEST_ENTRIES. Names, sizes, times and checksums of real entries
+differ, so they need this space.
 """
 HEADER_BYTES = 1 << 20
-"""The maximum bytes of names and attributes per entry. tarfile would read any size that a header claims into memory."""
+"""The maximum size of an entry's name and attributes. tarfile would read any size that a header claims into memory."""
 COPY_BYTES = 1 << 20
 PACKED_BYTES = 1 << 40
 """The maximum size of an archive."""
 
 PATH_MAX = 4096
 LEVELS_MAX = 500
-"""The maximum depth of a path. Each level is an open directory during a write, and a process may open 1,024 files."""
+"""The maximum depth of a path. Each level is an open directory while an entry is written, and a process may open 1,024 files."""
 YEARS_S = 1 << 40
-"""35,000 years. File systems round times that they cannot store; times beyond this are refused."""
+"""The maximum absolute time: about 35,000 years. Later times are refused. File systems round times that they cannot store."""
 
 BROKEN = (
     *TAR_ERRORS,
@@ -65,7 +67,7 @@ BROKEN = (
     NotImplementedError,
     RuntimeError,
 )
-"""Errors of the standard library for a damaged or unusual archive."""
+"""Errors that the standard library raises for a damaged or unusual archive."""
 
 
 class Unpacker:
@@ -90,14 +92,14 @@ def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
                 with _reported(packed, f"entry {entry.name!r}"):
                     _write(tree, entry, source, stop)
             for entry in reversed(written):
-                # directories get their mode and time last: filling needs write permission and changes the time
+                # set mode and time of directories last, because writing into them needs write permission and changes the time
                 if entry.kind == "directory":
                     tree.set_directory(entry.name, entry)
     return len(entries)
 
 
 class _Source:
-    """An open archive of any format. `finish` must be called after all entries, to check that the archive is complete."""
+    """An open archive of any format. Call `finish` after reading all entries, to check that the archive is complete."""
 
     def __init__(
         self, entries: Callable[[], Iterator[ArchiveEntry]], read: Reader, finish: Callable[[], None]
@@ -109,7 +111,7 @@ class _Source:
 
 @contextmanager
 def _opened(packed: Packed, tree: OpenTree, stop: CancelFlag) -> Iterator[tuple[_Source, int]]:
-    """Yield the open archive and the size of its file."""
+    """Yield the open archive and its file size."""
     with _reported(packed, "archive"):
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as opened, _vouched(packed, opened, tree, stop) as file:
@@ -120,7 +122,7 @@ def _opened(packed: Packed, tree: OpenTree, stop: CancelFlag) -> Iterator[tuple[
 
 @contextmanager
 def _vouched(packed: Packed, file: IO[bytes], tree: OpenTree, stop: CancelFlag) -> Iterator[IO[bytes]]:
-    """Yield the file if it matches its checksum; a private copy if other users may write to the original."""
+    """Verify the file's checksum and yield the file, or a private copy if other users may write to the original."""
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode):
         raise FileError(f"{packed.path}: is not a regular file")
@@ -162,7 +164,7 @@ def _changed(packed: Packed) -> FileError:
 
 
 def _zip(packed: Packed, file: IO[bytes]) -> _Source:
-    # ZipFile reads the whole central directory at once, and uses ten times its size in memory
+    # ZipFile loads the whole central directory, and needs ten times its size in memory
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     if end and end[zipfile._ECD_SIZE] > packed.limit_entries * zipfile.sizeCentralDir:  # type: ignore[attr-defined]
         raise FileError(f"contains more than {packed.limit_entries} entries")
@@ -176,11 +178,11 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
     size_bytes = os.fstat(file.fileno()).st_size
     headers = HEADERS_OF_ENTRY * _limit_entries(packed, size_bytes)
     stream = _Bounded(_inflating(packed.kind, file), _limit(packed, size_bytes) + headers * tarfile.BLOCKSIZE)
-    # not in a `with`: the stream must live as long as the source, whose file `_opened` closes
+    # no `with`, because the stream must stay open with the source; `_opened` closes the file
     archive = Tar(stream, headers)
 
     def finish() -> None:
-        # tarfile treats an unreadable header as the end
+        # tarfile treats an unreadable header as the end of the archive
         stream.seek(archive.offset)
         if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
             raise tarfile.ReadError("a header is damaged")
@@ -190,7 +192,7 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
 
 
 def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
-    """Return the decompressed tar. A `.tar.gz` must be gzip; a `.tar` may be compressed, as for tar(1)."""
+    """Return a stream of the decompressed tar. A `.tar.gz` must be gzip. A `.tar` may also be compressed, as for tar(1)."""
     head = file.read(6)
     file.seek(0)
     if kind == "tar.gz" or head.startswith(b"\x1f\x8b"):
@@ -210,7 +212,7 @@ def _member(archive: tarfile.TarFile, entry: ArchiveEntry) -> IO[bytes]:
 
 
 class _Bounded:
-    """The decompressed stream of a tar, with limits on its size and on the size of headers."""
+    """The decompressed stream of a tar, which limits its size and the size of headers."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
         self._stream = stream
@@ -233,7 +235,7 @@ class _Bounded:
         return self._stream.tell()
 
     def drain(self) -> None:
-        """Read to the end, where a compressed stream has its checksum."""
+        """Read to the end, because a compressed stream ends with its checksum."""
         while self.read(COPY_BYTES):
             pass
 
@@ -247,7 +249,7 @@ def _limit_entries(packed: Packed, size_bytes: int) -> int:
 
 
 def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: int) -> list[ArchiveEntry]:
-    """Return every entry, after reading all of them and refusing forbidden ones."""
+    """Read and check all entries, and return them. A forbidden entry is an error."""
     limit, limit_entries = _limit(packed, source_bytes), _limit_entries(packed, source_bytes)
     entries: list[ArchiveEntry] = []
     total = 0
@@ -257,7 +259,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
             if number >= limit_entries:
                 raise FileError(f"contains more than {limit_entries} entries")
             if entry.name in ("", "."):
-                continue  # the top directory, as in archives of `tar -C dir .`
+                continue  # the entry of the top directory, as in archives of `tar -C dir .`
             refuse(entry)
             total += entry.size_bytes
             if total > limit:
@@ -275,7 +277,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
 
 
 def _with_target(source: _Source, entry: ArchiveEntry) -> ArchiveEntry:
-    """Set a symlink's target, which a zip stores as the entry's content."""
+    """Set a symlink's target. In a zip, it is the content of the entry."""
     with source.read(entry) as content:
         target = content.read(os.pathconf("/", "PC_PATH_MAX")).decode(errors="surrogateescape")
     return replace(entry, link=target)
@@ -326,7 +328,7 @@ def refuse(entry: ArchiveEntry) -> None:
 
 
 def is_within(path: str) -> bool:
-    """Whether a path, without resolving symlinks, stays below the root of the archive."""
+    """Whether a path stays below the root of the archive. Symlinks are not resolved."""
     clean = posixpath.normpath(path)
     return not clean.startswith("/") and clean != ".." and not clean.startswith("../")
 
@@ -363,7 +365,7 @@ def _write(tree: OpenTree, entry: ArchiveEntry, source: _Source, stop: CancelFla
 
 @contextmanager
 def _reported(packed: Packed, what: str) -> Iterator[None]:
-    """Convert errors of the archive to FileError with the archive's path."""
+    """Convert errors about the archive to FileError with the archive's path."""
     try:
         yield
     except FileError as err:

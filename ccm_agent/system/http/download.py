@@ -1,4 +1,4 @@
-"""Downloads: the `Download` port of this host."""
+"""Implements the `Download` port for this host."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 STALL_S = 60.0
 """A transfer fails after this many seconds without data. The total time is not limited."""
 ATTEMPTS = 5
-"""A transfer fails after this many interruptions in a row without new data."""
+"""A transfer fails after this many consecutive interruptions without new data."""
 PAUSE_S = 2.0
 CHUNK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
 LARGE_BYTES = 64 << 20
-"""Larger files are downloaded only if there is enough free space."""
+"""Free space is checked before larger files are downloaded."""
 FILES_AT_ONCE = 4
 _OK, _PARTIAL, _UNCHANGED, _SERVER_ERROR = 200, 206, 304, 500
 
@@ -41,8 +41,8 @@ class SystemDownload:
 
     Args:
         user_agent: The User-Agent header, which appears in server logs.
-        stall_s: How long a transfer may be without data.
-        pause_s: How long to wait before an interrupted transfer is resumed.
+        stall_s: The maximum time without data, in seconds.
+        pause_s: The pause before an interrupted transfer is resumed, in seconds.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SystemDownload:
     async def _receive(
         self, transfer: Transfer, received: DownloadedFile, on_progress: OnProgress | None
     ) -> Transferred:
-        """Receive the whole content. Resume as long as attempts make progress."""
+        """Receive the whole content. Resume after interruptions, while attempts make progress."""
         idle, validator = 0, ""
         while True:
             had = received.size_bytes
@@ -137,12 +137,12 @@ class SystemDownload:
 
     @asynccontextmanager
     async def _response(self, transfer: Transfer, had: int, validator: str) -> AsyncIterator[ClientResponse]:
-        """Yield a response that has content or is "not modified"."""
+        """Yield a response with content, or a "not modified" response."""
         request = ClientRequest(
             url=transfer.url,
             headers=_headers(transfer, had, validator),
             own_headers=tuple(transfer.headers.items()),
-            # sent only to the original URL, as in Go's client
+            # as in Go's client, these are sent only to the original URL
             username=transfer.username,
             password=transfer.password,
             proxy=_environment_proxy,
@@ -153,7 +153,7 @@ class SystemDownload:
 
 
 def _headers(transfer: Transfer, had: int, validator: str) -> list[tuple[str, str]]:
-    # compressed content could be neither verified against a digest nor resumed
+    # refuse compression, because compressed content cannot be verified against a digest or resumed
     headers = [("Accept-Encoding", "identity")]
     if had and validator:
         headers += [("Range", f"bytes={had}-"), ("If-Range", validator)]
@@ -197,7 +197,10 @@ def _refuse_larger(transfer: Transfer, size_bytes: int) -> None:
 
 
 def _environment_proxy(url: URL) -> str | None:
-    """Return the proxy for a URL from the environment, like curl and Go. aiohttp's own lookup would also read ~/.netrc."""
+    """
+    Return the proxy for a URL from the environment, like curl and Go. aiohttp's own lookup is not used, because it also reads
+    ~/.netrc.
+    """
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()

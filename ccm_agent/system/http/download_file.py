@@ -1,4 +1,4 @@
-"""The target file of a download."""
+"""Writes the target file of a download."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ccm_agent.system.trees.directory import Directory, open_parent
 
 class DownloadedFile:
     """
-    A new file with mode 0600, and the digest of its content. The methods block, so call them in a thread.
+    A new file with mode 0600, and the digest of its content. The methods block, so they must be called in a thread.
 
-    If the file system allows it, the file has no name until the end, so that a killed process leaves no partial download.
+    If the file system supports it, the file has no name until it is complete, so a killed process does not leave a partial
+    download.
 
-    aiofiles is not suitable: if a task is cancelled during a write, the thread keeps writing to a file that is being closed or
+    aiofiles is not suitable: if a task is cancelled during a write, the thread continues to write while the file is closed or
     renamed. `Threads.call` waits for the thread first.
 
     Raises:
@@ -30,7 +31,7 @@ class DownloadedFile:
         self.size_bytes = 0
         try:
             with open_parent(path) as place:
-                # a duplicate, because the descriptor of the walk is closed when the walk ends
+                # duplicate the descriptor, because the walk closes its own descriptor when it ends
                 self._place = Directory(os.dup(place.fd), place.name, path)
         except OSError as err:
             raise self._error(err) from err
@@ -49,7 +50,7 @@ class DownloadedFile:
         return self._digest.hexdigest()
 
     def make_sure_of_room(self, more_bytes: int) -> None:
-        """Raise FileError if the file system lacks this much free space, before the disk is full."""
+        """Raise FileError if the file system has less free space than this, so that the disk does not fill up."""
         try:
             make_sure_of_room(self._file.fd, more_bytes)
         except OSError as err:
@@ -65,14 +66,14 @@ class DownloadedFile:
         self.size_bytes += len(data)
 
     def restart(self) -> None:
-        """Truncate the file and start again."""
+        """Truncate the file, to start again."""
         os.ftruncate(self._file.fd, 0)
         os.lseek(self._file.fd, 0, os.SEEK_SET)
         self._digest = sha256()
         self.size_bytes = 0
 
     def finish(self) -> None:
-        """Give the file its name, and close it."""
+        """Give the file its final name, and close it."""
         self._close(is_wanted=True)
 
     def discard(self) -> None:

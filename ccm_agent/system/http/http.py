@@ -1,7 +1,7 @@
 """
-The HTTP client of downloads and health checks, over aiohttp.
+The HTTP client for downloads and health checks, based on aiohttp.
 
-Redirects are followed here and not by the library, so that no secret is sent to another host.
+This module follows redirects instead of the library, so that secrets are not sent to another host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONNECT_S = 30.0
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BECOMES_GET = frozenset({301, 302, 303})
 _SENDABLE = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
-"""The characters that a URL may contain when it is sent: RFC 3986, section 2."""
+"""Matches a URL that can be sent unchanged: it has only the characters of RFC 3986, section 2."""
 
 
 class TransferInterruptedError(DownloadError):
@@ -42,18 +42,18 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     An HTTP request.
 
     Attributes:
-        url: An http or https URL. Its user name and password are used if no others are given.
-        method: The method, in capitals.
+        url: An http or https URL. Its user name and password are used if `username` and `password` are not given.
+        method: The method, in uppercase.
         headers: Headers that are sent with every request.
         own_headers: Headers that are sent only to the URL's own host and port, because they may be secret.
-        username, password: Basic authentication. It is sent only with the first request, and not if a header already
-            authenticates.
-        keeps_credentials: Whether to send Basic authentication instead of such a header, also after a redirect to the same host
+        username, password: Basic authentication. It is only sent with the first request, and only if no header contains
+            authentication.
+        keeps_credentials: Whether Basic authentication replaces such a header, and is also sent after a redirect to the same host
             and port.
         body: The request body.
-        follows_redirects: Whether to follow up to ten redirects. If not, the redirect is returned.
+        follows_redirects: Whether to follow up to ten redirects. If not, the redirect itself is returned.
         proxy: Returns the proxy for a URL.
-        tls: Creates the TLS context, and may block. None for the library's default.
+        tls: Creates the TLS context. It may block. None for the library's default.
     """
 
     url: str
@@ -75,7 +75,7 @@ class HttpClient:
 
     Args:
         user_agent: The User-Agent header, which appears in server logs.
-        stall_s: How long a server may be silent; None for no limit.
+        stall_s: The maximum time without data from the server, in seconds; None for no limit.
         decompresses: Whether to decompress the response.
     """
 
@@ -87,7 +87,7 @@ class HttpClient:
     @asynccontextmanager
     async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         """
-        Yield the first response that is not a redirect. The same errors can be raised while its content is read.
+        Yield the first response that is not a redirect. Reading its content can raise the same errors.
 
         Raises:
             DownloadError: The URL cannot be requested, or a redirect is not allowed.
@@ -100,7 +100,7 @@ class HttpClient:
             async with self._session() as session, await self._follow(session, request) as response:
                 yield response
         except ClientError as err:
-            # the library's message may show the URL with its secrets
+            # the library's message may contain the URL with its secrets
             raise TransferInterruptedError(f"{shown}: {self._reason(err)}") from None
 
     @asynccontextmanager
@@ -138,7 +138,7 @@ class HttpClient:
                     ssl=tls,
                     proxy=request.proxy(url),
                 )
-            except ValueError:  # for example a line feed in a header, which may be secret
+            except ValueError:  # for example, a line feed in a header; the message is omitted because the header may be secret
                 raise DownloadError(f"{shown}: this URL or its headers cannot be sent") from None
             location = response.headers.get("Location", "")
             if not request.follows_redirects or response.status not in _MOVED or not location:
@@ -194,12 +194,12 @@ def redirected(shown: str, url: URL, location: str) -> URL:
     Return the target of a redirect.
 
     Args:
-        shown: The first URL, in the form that errors may show.
+        shown: The first URL, without secrets, for errors.
         url: The URL that redirects.
         location: The target of the redirect.
 
     Raises:
-        DownloadError: The redirect is not followed: its target is not an http or https URL, or it is from https to http.
+        DownloadError: The redirect must not be followed: its target is not an http or https URL, or it leads from https to http.
     """
     try:
         following = url.join(_as_url(location))
@@ -215,10 +215,10 @@ def redirected(shown: str, url: URL, location: str) -> URL:
 
 def _as_url(text: str) -> URL:
     """
-    Build a URL that is sent without normalization.
+    Create a URL that is sent without normalization.
 
-    The library would normalize it, but a server may distinguish `%2f`, `%2F` and `/`, or the URL may be signed. Only characters
-    that cannot be sent, such as a space, are encoded.
+    The library would normalize the URL. However, a server may distinguish `%2f`, `%2F` and `/`, or the URL may be signed. Only
+    characters that cannot be sent, such as spaces, are encoded.
     """
     from yarl import URL
 
@@ -231,7 +231,10 @@ def _refuse_scheme(shown: str, url: URL) -> None:
 
 
 def is_own(first: URL, url: URL) -> bool:
-    """Whether a secret may be sent to `url`: the same host and port, or from port 80 to the same host with https on port 443."""
+    """
+    Whether secrets for `first` may be sent to `url`: it has the same host and port, or it changes from port 80 to https on port
+    443 of the same host.
+    """
     if url.host != first.host:
         return False
     there, here = (url.scheme, url.port), (first.scheme, first.port)

@@ -1,7 +1,7 @@
 """
-Query a name server that a health check names. Other queries use the host's own resolver.
+Queries a name server that is given in a health check. Other queries use the host's own resolver.
 
-Imported only for such a check, because importing dnspython takes longer than most health checks.
+This module is imported only for such a check, because importing dnspython takes longer than most health checks.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ async def records(server: str, port: int, name: str, record: str) -> list[str]:
     Return the sorted records of a name; [] if the name does not exist. The caller sets the timeout.
 
     Args:
-        server, port: The name server, by name or address.
-        name: The name. For PTR records, an address.
-        record: A type of record, which is a key of `_TEXTS`.
+        server, port: The name or address of the name server, and its port.
+        name: The queried name. For PTR records, an address.
+        record: The type of record, a key of `_TEXTS`.
 
     Raises:
-        ValueError: The name is not valid, or the reply cannot be used. The message gives the reason.
+        ValueError: The name is not valid, or the reply is unusable. The message contains the reason.
         OSError: The server cannot be reached.
     """
     try:
         question = dns.message.make_query(_name(name, record), record, use_edns=False)
         (family, *_, address), *_ = await asyncio.get_running_loop().getaddrinfo(server, port)
-        # a connected socket reports a port without a server immediately
+        # use a connected socket, because it immediately reports a port without a server
         backend: Any = get_backend("asyncio")
         async with await backend.make_socket(family, socket.SOCK_DGRAM, destination=address[:2]) as connected:
-            # replies that do not match the query are ignored, because anyone can send one
+            # ignore replies that do not match the query, because anyone can send them
             answer, _ = await dns.asyncquery.udp_with_fallback(
                 question, str(address[0]), port=port, ignore_errors=True, udp_sock=connected
             )
@@ -51,10 +51,10 @@ async def records(server: str, port: int, name: str, record: str) -> list[str]:
 
 def texts(answer: dns.message.Message, record: str) -> list[str]:
     """
-    Return the sorted records of one type in a reply.
+    Return the sorted records of the given type in a reply.
 
     Raises:
-        ValueError: The server refused to answer.
+        ValueError: The reply contains an error code other than NXDOMAIN.
     """
     status = answer.rcode()
     if status == dns.rcode.NXDOMAIN:

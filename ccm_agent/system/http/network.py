@@ -1,4 +1,4 @@
-"""The network of this host: the `Network` port, over the HTTP client and asyncio."""
+"""Implements the `Network` port for this host, with the HTTP client and asyncio."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SystemNetwork:
 
 
 def _name_servers() -> Callable[[str, int, str, str], Awaitable[list[str]]]:
-    """Import the module that queries name servers. Call this in a thread, because it imports a large library."""
+    """Import the module that queries name servers. This must be called in a thread, because it imports a large library."""
     from ccm_agent.system.http.name_servers import records
 
     return records
@@ -98,7 +98,7 @@ async def _answer(response: ClientResponse, limit_bytes: int) -> HttpResponse:
 
 
 def _tls(ask: HttpRequest) -> ssl.SSLContext:
-    """Build the TLS context of a request. Call this in a thread, because it reads files."""
+    """Create the TLS context of a request. This must be called in a thread, because it reads files."""
     try:
         context = ssl.create_default_context(cafile=ask.ca_file or None)
         if not ask.verifies:

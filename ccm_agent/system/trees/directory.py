@@ -1,10 +1,10 @@
 """
-Safely open the directory in which to make a change, so that other users' symlinks cannot redirect the change.
+Opens the directory in which to make a change, such that other users' symlinks cannot redirect the change.
 
-The open directory is used through its descriptor, so later changes to the path have no effect. A symlink in the path is
-followed only if root or this process's user owns it, or if it leads to a directory of the link's owner. So a link that another
-user creates cannot redirect a write by root to root's own files. (If fs.protected_symlinks is on, the kernel enforces part of
-this rule in sticky directories.)
+The open directory is used through its descriptor, so later changes to the path have no effect. A symlink in the path is followed
+only if root or this process's user owns it, or if it leads to a directory that the symlink's owner also owns. Therefore another
+user's symlink cannot redirect a write by root to root's own files. (If fs.protected_symlinks is enabled, the kernel enforces part
+of this rule in sticky directories.)
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Directory:
     An open directory and the name of one entry in it.
 
     Attributes:
-        fd: A descriptor for the `*at` calls; it may have been opened with O_PATH.
+        fd: The descriptor for the `*at` calls, possibly opened with O_PATH.
         name: The name of the entry; "." for the root directory itself.
-        path: The whole path, for errors.
+        path: The full path, for errors.
     """
 
     def __init__(self, fd: int, name: str, path: str) -> None:
@@ -38,14 +38,14 @@ class Directory:
         self.path = path
 
     def look(self) -> os.stat_result | None:
-        """Return lstat of the entry; None if it does not exist."""
+        """Return the lstat result of the entry; None if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def sync(self) -> None:
-        """Flush changes of entries to disk; ignored if the file system does not support it."""
+        """Flush changes of entries to disk. Does nothing if the file system does not support it."""
         try:
             fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         except PermissionError:  # a directory may be writable but not readable
@@ -64,10 +64,10 @@ def open_parent(path: str, *, make_mode: int | None = None) -> Iterator[Director
     Open the directory that contains `path`, to change something in it.
 
     Args:
-        make_mode: The mode for creating missing directories of the path; None not to create any.
+        make_mode: The mode for creating missing directories of the path. With None, missing directories are an error.
 
     Raises:
-        FileError: The directory is missing, is not a directory, may not be entered, or the path has an untrusted symlink.
+        FileError: The directory is missing, is not a directory or may not be entered, or the path contains an untrusted symlink.
     """
     if not path.startswith("/") or "\0" in path:
         raise FileError(f"{path!r}: this is not an absolute path")

@@ -1,4 +1,4 @@
-"""The mount points of this host. A file can also be a mount point, on the same file system as its directory."""
+"""Reads the mount points of this host. A file can also be a mount point, even on the same file system as its directory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 class MountPoints:
     """
-    The mount points at one moment, read on first use.
+    The mount points at the time of the first use.
 
-    The kernel refuses to rename or remove a mount point that was added later.
+    Mount points that are added later are safe, because the kernel refuses to rename or remove them.
 
     Source: proc_pid_mountinfo(5).
     """
@@ -24,7 +24,7 @@ class MountPoints:
         self._paths: list[str] | None = None
 
     def below(self, fd: int) -> frozenset[str]:
-        """Return the mount points below an open directory, relative to it; empty if they cannot be read."""
+        """Return the mount points below an open directory, relative to it. Empty if they cannot be read."""
         if self._paths is None:
             self._paths = _read_paths()
         try:

@@ -1,9 +1,9 @@
 """
-Walk directory trees and access their entries through descriptors.
+Walks directory trees and accesses their entries through descriptors.
 
-Below the top, no symlink is followed and no other file system is entered, even if other processes change the tree. Device numbers
-do not show a bind mount of the same file system, so the kernel's mount IDs are also compared. For files that would take two more
-calls each, so files are looked up in the table of mounts.
+Below the top, symlinks are not followed and other file systems are not entered, even if other processes change the tree. Device
+numbers do not reveal a bind mount of the same file system, so the kernel's mount IDs of directories are also compared. For files
+this would need two more calls each, so they are looked up in the mount table instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OpenEntry:
     Attributes:
         path: The path relative to the top.
         place: The entry in its open directory; valid until the walk continues.
-        seen: The lstat result.
+        seen: The lstat result of the entry.
         is_mount: Whether the entry is a mount point. The walk does not enter it.
     """
 
@@ -52,7 +52,7 @@ class OpenEntry:
 
 
 class _Level:
-    """An open directory of a walk, and the names in it that remain to be visited, in reverse order."""
+    """An open directory of a walk, and the names in it that have not been visited yet, in reverse order."""
 
     __slots__ = ("fd", "names", "prefix")
 
@@ -66,7 +66,7 @@ def walk_open(
     top: int, shown: str, stop: CancelFlag, mounts: MountPoints, enters: Container[str] | None = None
 ) -> Iterator[OpenEntry]:
     """
-    Yield everything below an open directory, sorted, each directory before its content.
+    Yield everything below an open directory in sorted order, each directory before its content.
 
     Args:
         top: The descriptor of the directory, open for reading.
@@ -76,7 +76,7 @@ def walk_open(
         enters: Paths of the directories to enter; None for all.
 
     Raises:
-        FileError: A directory cannot be read, or there are too many entries or levels.
+        FileError: A directory cannot be read, or the tree has too many entries or levels.
     """
     device, mount, points = os.fstat(top).st_dev, mount_id(top), mounts.below(top)
     levels: list[_Level] = []
@@ -94,7 +94,7 @@ def walk_open(
             place = Directory(level.fd, name, f"{shown}/{path}")
             with reported(place.path, "cannot be inspected"):
                 seen = place.look()
-            if seen is None:  # removed in the meantime
+            if seen is None:  # the entry was removed in the meantime
                 continue
             count += 1
             if count > ENTRIES_MAX:
@@ -116,7 +116,7 @@ def walk_open(
 
 
 def _push(levels: list[_Level], fd: int, prefix: str, shown: str) -> None:
-    """Add an open directory to the levels of a walk, which closes it."""
+    """Add an open directory to the levels of a walk. The walk closes it later."""
     level = _Level(fd, prefix, [])
     levels.append(level)
     if len(levels) > DEPTH_MAX:
@@ -129,7 +129,7 @@ def _push(levels: list[_Level], fd: int, prefix: str, shown: str) -> None:
 
 
 def open_directory(place: Directory) -> int:
-    """Open a directory for reading, without following a symlink. FileError if the entry is no longer a directory."""
+    """Open a directory for reading, without following a symlink. Raises FileError if the entry is no longer a directory."""
     try:
         return os.open(place.name, _OPEN, dir_fd=place.fd)
     except OSError as err:
@@ -147,7 +147,7 @@ def open_file(place: Directory, what: str = "") -> Iterator[int]:
 
     Args:
         place: The file.
-        what: A word for the file in errors, such as "source ".
+        what: A prefix for the file in errors, such as "source ".
 
     Raises:
         FileError: The file cannot be read, or is not a regular file.
@@ -162,7 +162,7 @@ def open_file(place: Directory, what: str = "") -> Iterator[int]:
 
 
 def mount_id(fd: int) -> int:
-    """Return the kernel's ID of the mount that contains an open file; -1 if it is not known. Source: proc_pid_fdinfo(5)."""
+    """Return the kernel's ID of the mount that contains an open file; -1 if it is unknown. Source: proc_pid_fdinfo(5)."""
     try:
         info = os.open(f"/proc/self/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -184,7 +184,7 @@ def open_top(path: str, what: str = "") -> Iterator[int]:
 
     Args:
         path: The absolute path.
-        what: A word for the directory in errors, such as "source ".
+        what: A prefix for the directory in errors, such as "source ".
 
     Raises:
         FileError: The path does not exist (ENOENT), or is not a directory.
@@ -219,7 +219,7 @@ class OpenDirectory:
     """
     Accesses entries below an open directory by their relative paths.
 
-    The last directory stays open, because consecutive entries are often in the same directory.
+    The last used directory is kept open, because consecutive entries are often in the same directory.
 
     Args:
         top: The descriptor of the directory.
@@ -242,7 +242,7 @@ class OpenDirectory:
 
     def place(self, path: str) -> Directory:
         """
-        Return an entry in its open directory. It is valid until the next call.
+        Return an entry in its open directory. The result is valid until the next call.
 
         Raises:
             FileError: A directory in the path is missing, a symlink, or on another file system.
@@ -255,7 +255,7 @@ class OpenDirectory:
         return Directory(self._fd, name, f"{self._shown}/{path}")
 
     def note_change(self) -> None:
-        """Record a change in the directory of the last entry. The directory is flushed before the next one is opened."""
+        """Record that the directory of the last entry was changed. It is flushed before the next directory is opened."""
         self._is_changed = True
 
     def _open(self, head: str) -> int:

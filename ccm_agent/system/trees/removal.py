@@ -1,4 +1,4 @@
-"""Remove a directory tree of any depth. This is safe while other processes change the tree."""
+"""Removes a directory tree of any depth. This is safe even while other processes change the tree."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from ccm_agent.system.threads import CancelFlag
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 LISTED_MAX = 10_000
-"""The maximum number of subdirectories listed at a time. The others are listed after those are removed."""
+"""The maximum number of subdirectories that are listed at a time. The remaining ones are listed after these are removed."""
 ATTEMPTS = 20
-"""The maximum number of restarts after another process moved or filled a directory. More indicates deliberate interference."""
+"""
+The maximum number of restarts after another process has moved or filled a directory. More restarts would indicate deliberate
+interference.
+"""
 
 
 class _MovedError(Exception):
-    """A directory was moved, or is no longer empty."""
+    """A directory was moved, or another process has created an entry in it."""
 
 
 class _Level:
-    """A directory of the current path: its name, its stat result, and the subdirectories that remain to be removed."""
+    """A directory of the current path: its name, its stat result, and the subdirectories that have not been removed yet."""
 
     __slots__ = ("directories", "is_listed", "name", "seen")
 
@@ -35,8 +38,8 @@ def remove_tree(parent: int, name: str, path: str, stop: CancelFlag) -> None:
     """
     Remove a directory and everything below it.
 
-    Only one directory is open at a time, so the depth is not limited. Each directory is entered and left through its
-    descriptor. A symlink that replaces a directory is removed itself, and a directory that is moved away is not followed.
+    Only one directory is open at a time, so the depth is not limited. Each directory is entered and left through its descriptor.
+    If a symlink replaces a directory, the symlink itself is removed. A directory that is moved elsewhere is not followed.
 
     Args:
         parent: A descriptor of the parent directory.
@@ -97,13 +100,13 @@ def _is_unlinked(fd: int, name: str) -> bool:
         os.unlink(name, dir_fd=fd)
     except FileNotFoundError:
         pass
-    except IsADirectoryError:  # a directory has just replaced a file
+    except IsADirectoryError:  # a directory has replaced a file in the meantime
         return False
     return True
 
 
 def _enter(fd: int, name: str, levels: list[_Level]) -> int:
-    """Enter a directory if it still is one, and return the descriptor to continue with."""
+    """Enter a directory, unless it is no longer a directory. Return the descriptor of the current directory."""
     try:
         inner = os.open(name, _OPEN, dir_fd=fd)
     except FileNotFoundError:

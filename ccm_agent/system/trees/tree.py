@@ -1,8 +1,8 @@
 """
-A directory tree for writing. No path in it leads outside.
+Writes to a directory tree. No path in it can lead outside.
 
-Paths below the tree are walked by descriptors. A symlink in a path is followed only if it stays below the tree. A symlink that is
-absolute or leads outside is an error.
+Paths below the tree are opened part by part, through descriptors. A symlink in a path is followed only if it stays below the
+tree. A symlink that is absolute or leads outside is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OpenTree:
-    """The directory, accessed through its descriptor."""
+    """The top directory of the tree, accessed through its descriptor."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -43,7 +43,7 @@ class OpenTree:
         return space.f_bavail * space.f_frsize
 
     def has(self, path: str) -> bool:
-        """Whether a path exists. No directory is created."""
+        """Whether a path exists. This does not create directories."""
         try:
             os.stat(path, dir_fd=self._fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -51,7 +51,7 @@ class OpenTree:
         return True
 
     def nameless_file(self) -> IO[bytes]:
-        """Create an unnamed empty file in the directory's file system. It disappears when it is closed."""
+        """Create an empty file without a name in the directory's file system. It disappears when it is closed."""
         try:
             fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL, 0o600, dir_fd=self._fd)
         except OSError as err:  # the file system does not support it
@@ -64,12 +64,12 @@ class OpenTree:
         return os.fdopen(fd, "w+b")
 
     def rename(self, path: str, new: str) -> None:
-        """Rename an entry within its directory. The new name must be free."""
+        """Rename an entry within its directory. The new name must not exist."""
         with self.parent(path) as (parent, name):
             os.rename(name, posixpath.basename(new), src_dir_fd=parent, dst_dir_fd=parent)
 
     def remove(self, path: str) -> None:
-        """Remove a path: a directory with its content, or a symlink itself."""
+        """Remove a path. A directory is removed with its content; a symlink is not followed."""
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISDIR(found.st_mode):
@@ -105,7 +105,7 @@ class OpenTree:
             _replace(parent, temporary, own, path)
 
     def symlink(self, parent: int, name: str, entry: ArchiveEntry) -> None:
-        """Create a symlink, replacing an entry of the same name."""
+        """Create a symlink. An entry of the same name is replaced."""
         temporary = temporary_name()
         os.symlink(entry.link, temporary, dir_fd=parent)
         try:
@@ -116,7 +116,7 @@ class OpenTree:
         _replace(parent, temporary, name, entry.name)
 
     def own_symlink(self, parent: int, name: str, entry: ArchiveEntry) -> None:
-        """Set owner and time of a symlink that was just created."""
+        """Set owner and time of a new symlink."""
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:
             found = os.fstat(fd)
@@ -139,15 +139,15 @@ class OpenTree:
         """
         Set owner, mode and time of an open file or directory.
 
-        Uses the descriptor instead of the name. Otherwise the owner of the target directory could swap in another program,
-        which would become setuid root.
+        A descriptor is used instead of the name. Otherwise the owner of the target directory could replace the file with another
+        program, which would become setuid root.
         """
         self._own(fd, entry)
         default = 0o755 if entry.kind == "directory" else 0o644
         os.fchmod(fd, default if entry.mode < 0 else entry.mode)
 
     def _own(self, what: int | str, entry: ArchiveEntry) -> None:
-        """Set owner and time. A path must be in /proc and refer to a descriptor."""
+        """Set owner and time of a descriptor, or of a path in /proc that refers to a descriptor."""
         if self._is_root and entry.uid >= 0:
             owner = self._id(entry.user, entry.uid, is_group=False)
             group = self._id(entry.group, entry.gid, is_group=True)
@@ -155,7 +155,7 @@ class OpenTree:
         os.utime(what, (entry.mtime, entry.mtime))
 
     def _id(self, name: str, number: int, *, is_group: bool) -> int:
-        """Return the ID of a name if this system has it, or the archive's ID if not, as tar does."""
+        """Return the ID of a user or group name. If this system does not have the name, return the archive's ID, as tar does."""
         key = (name, number, is_group)
         if key not in self._ids:
             try:
@@ -166,7 +166,9 @@ class OpenTree:
 
     @contextmanager
     def parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """Open the parent directory of `path`, creating it if missing. Yields its descriptor and the last part of the path."""
+        """
+        Open the parent directory of `path`, and create it if it is missing. Yields its descriptor and the last part of the path.
+        """
         head, _, name = path.rpartition("/")
         walk = [os.dup(self._fd)]
         try:
@@ -209,7 +211,7 @@ def _replace(parent: int, temporary: str, name: str, path: str) -> None:
         with replacing(path):
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     finally:
-        # rename leaves both names if they are hardlinks of one file
+        # if both names are hardlinks of the same file, rename does nothing
         try:
             os.unlink(temporary, dir_fd=parent)
         except FileNotFoundError:
@@ -218,7 +220,7 @@ def _replace(parent: int, temporary: str, name: str, path: str) -> None:
 
 @contextmanager
 def replacing(path: str) -> Iterator[None]:
-    """Convert the error about replacing a directory to a FileError."""
+    """Convert the error about replacing a directory to FileError."""
     try:
         yield
     except IsADirectoryError as err:
@@ -232,9 +234,9 @@ def open_tree(path: str) -> Iterator[OpenTree]:
     """
     Open a directory to write below it. Missing directories of the path are created with mode 0755.
 
-    A symlink at the end of the path is followed, because the manifest names the directory.
+    A symlink at the end of the path is followed, because the path is given in the manifest.
     """
-    # created during the safe walk, so that another user's symlink cannot redirect it
+    # create the directory as part of the safe walk, so that another user's symlink cannot redirect this
     with open_parent(f"{path}/.", make_mode=0o755) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.fd)
         try:

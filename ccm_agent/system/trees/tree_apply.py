@@ -1,4 +1,4 @@
-"""Write and remove directory trees. Each change is made through directory descriptors; see `directory.py`."""
+"""Writes and removes directory trees. Each change is made through directory descriptors; see `directory.py`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _make(path: str, gave_way: list[str] | None) -> None:
     Create a directory unless it exists.
 
     Args:
-        gave_way: Receives the path of a symlink that was removed to make room. If None, symlinks to directories are kept.
+        gave_way: A list to which the path of a removed symlink is added. If None, symlinks to directories are kept.
     """
     with open_parent(path, make_mode=DIRECTORY_MODE) as place, reported(path, "the directory cannot be made"):
         seen = place.look()
@@ -113,11 +113,11 @@ def _parents(path: str) -> Iterable[str]:
 
 
 def _remove_if_empty(path: str) -> None:
-    """Remove an empty directory. A symlink to a directory stays."""
+    """Remove an empty directory. A symlink to a directory is kept."""
     try:
         with open_parent(path) as place:
             seen = place.look()
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 os.rmdir(place.name, dir_fd=place.fd)
     except (FileError, OSError):
-        return  # not empty, in use or gone: removal is best effort
+        return  # removal is best effort: the directory is not empty, is in use, or no longer exists

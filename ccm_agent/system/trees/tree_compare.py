@@ -1,4 +1,4 @@
-"""Inspect directory trees by path, without changing them."""
+"""Inspects directory trees by path, without changing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccm_agent.system.threads import CancelFlag
 ENTRIES_MAX = 1_000_000
 """The maximum number of entries below a directory. Larger directories are refused."""
 LISTED_MAX = 20_000
-"""The maximum number of additional entries that are listed if they do not affect the result."""
+"""The maximum number of additional entries to list if they do not affect the result."""
 
 
 class WalkedEntry:
@@ -26,7 +26,7 @@ class WalkedEntry:
 
     Attributes:
         path: The path relative to the top.
-        full: The whole path.
+        full: The full path.
         kind: See `TreeEntry`.
         seen: The lstat result.
     """
@@ -42,10 +42,10 @@ class WalkedEntry:
 
 def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntry]:
     """
-    Yield everything below a directory, sorted. Symlinks are not followed, and other file systems are not entered.
+    Yield everything below a directory in sorted order. Symlinks are not followed, and other file systems are not entered.
 
     Args:
-        must_enter: Whether an unreadable directory is an error. If not, it is skipped.
+        must_enter: Whether an unreadable directory is an error. If not, such directories are skipped.
     """
     with reported(top, "cannot be inspected"):
         device = os.lstat(top).st_dev
@@ -78,7 +78,7 @@ def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[WalkedEntry
         try:
             yield WalkedEntry(prefix + name, full, os.lstat(full))
         except OSError as err:
-            if must_enter and err.errno != errno.ENOENT:  # ENOENT: removed in the meantime
+            if must_enter and err.errno != errno.ENOENT:  # ENOENT: the directory was removed in the meantime
                 raise FileError(f"{full}: cannot be inspected: {err.strerror}", errno=err.errno or 0) from err
 
 
@@ -138,7 +138,7 @@ def compare(
 
 
 class _Inside:
-    """The paths below a directory: `others` with their kinds, and the directories. The lists may be truncated."""
+    """The paths below a directory: the directories, and `others` with their kinds. The lists may be truncated."""
 
     def __init__(self, top: str, stop: CancelFlag, *, is_whole: bool) -> None:
         self.others: dict[str, str] = {}
@@ -154,14 +154,14 @@ class _Inside:
                 self.others[found.path] = found.kind
 
     def lacks(self, path: str, *, is_whole: bool) -> bool:
-        """Whether a path certainly does not exist; False if this requires an inspection."""
+        """Whether a path is known not to exist. False if it exists or must be inspected."""
         way = self._way(path)
         if way:
             return way == "symlink" and is_whole
         return self._is_complete and path not in self.others and path not in self.directories
 
     def _way(self, path: str) -> str:
-        """Return the kind of the first parent of a path that is not a directory; "" if all parents are directories."""
+        """Return the kind of the first parent of a path that is not a directory; "" if there is no such parent."""
         at = path.find("/")
         while at >= 0:
             kind = self.others.get(path[:at])
@@ -194,7 +194,9 @@ def _state(full: str, content: bytes | Digest, stop: CancelFlag) -> str:
         finally:
             os.close(fd)
     except FileNotFoundError:
-        return "differs" if os.path.lexists(full) else "absent"  # a dangling symlink is replaced
+        return (
+            "differs" if os.path.lexists(full) else "absent"
+        )  # a dangling symlink differs and will be replaced
     except OSError as err:
         raise FileError(f"{full}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
 

@@ -1,4 +1,4 @@
-"""Compare a directory with its desired state; see `TreeEditor.look`."""
+"""Compares a directory with its desired state; see `TreeEditor.look`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ from ccm_agent.system.trees.open_walk import (
 )
 
 FILE_MODE, PROGRAM_MODE, DIRECTORY_MODE = 0o644, 0o755, 0o755
-"""Modes of new entries. A bundle stores only whether the owner may execute the file."""
+"""
+The modes of new entries. They are not taken from the source, because a bundle only stores whether the owner may execute a file.
+"""
 KERNEL = ("/proc", "/sys", "/dev")
-"""File systems of the kernel, whose entries must not be removed."""
+"""The kernel's own file systems, whose entries must not be removed."""
 UNKNOWN_ID = -2
-"""A user or group that does not exist yet. In a plan, an earlier resource may create it."""
+"""The ID for a user or group that does not exist yet. In a plan, an earlier resource may be the one that creates it."""
 COMPARED_BYTES = 1 << 20
 SOURCE_BYTES = 1 << 40
 """The maximum size of a file in a source."""
@@ -65,7 +67,7 @@ class _Comparison:
 
     Args:
         spec: The desired state.
-        names: Names of users and groups.
+        names: Looks up names of users and groups.
         mounts: The mount points.
         stop: Checked before each entry.
         stack: Closes the opened descriptors.
@@ -81,7 +83,7 @@ class _Comparison:
         self._stack = stack
         self._uid = _number(user_id, spec.owner)
         self._gid = _number(group_id, spec.group)
-        # otherwise only the directories of the source are entered, so that a few files can be added to a large tree
+        # if false, only the directories of the source are entered, so that a few files can be managed in a large tree
         self._is_whole = bool(
             spec.is_absent or spec.purge or spec.recurse or spec.max_age_s >= 0 or spec.max_size_bytes >= 0
         )
@@ -149,7 +151,7 @@ class _Comparison:
         return fd, os.fstat(fd)
 
     def _refuse_protected(self, fd: int) -> None:
-        """Refuse a system directory, which the path may reach by another name."""
+        """Refuse a system directory, even if the path refers to it by another name."""
         seen = os.fstat(fd)
         for path in self._spec.refused:
             there = _stat(path)
@@ -283,12 +285,12 @@ class _Comparison:
         else:
             uid, gid, mode = self._attributes(seen)
             if seen.st_uid not in (0, os.geteuid(), self._uid):
-                # its owner may have planted it, with a mode and group that give access to the new content
+                # replace owner, group and mode, because another user may have planted the file to get access to the new content
                 uid, gid, mode = new.new_uid, new.new_gid, new.new_mode
             self._made[entry.path] = _change(entry.path, seen, "write", (uid, gid, mode & 0o777))
 
     def _is_same(self, entry: OpenEntry, wanted: os.stat_result) -> bool:
-        """Whether a file has the content of the source."""
+        """Whether a file has the same content as in the source."""
         assert self._below is not None
         if entry.seen.st_size != wanted.st_size:
             return False
@@ -308,7 +310,7 @@ class _Comparison:
             refuse_planted(entry.place, entry.seen)
 
     def _differs(self, path: str, seen: os.stat_result) -> bool:
-        """Record a file or directory whose owner, group or mode must change."""
+        """Record a file or directory if its owner, group or mode must change. Return whether it must."""
         wanted = self._attributes(seen)
         if wanted == (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)):
             return False
@@ -326,13 +328,13 @@ class _Comparison:
         if spec.file_mode >= 0 and mode & 0o777 != spec.file_mode:
             mode = spec.file_mode
         if (uid, gid) != (seen.st_uid, seen.st_gid):
-            mode &= 0o777  # a program of another user must not become setuid root
+            mode &= 0o777  # remove setuid and setgid, because a program of another user must not become setuid root
         return uid, gid, mode
 
     # ---- limits ----
 
     def _tidy(self) -> None:
-        """Choose the files that are too old, then the oldest of the others until the rest fits."""
+        """Choose the files to remove: first the files that are too old, then the oldest of the others until the rest fits."""
         spec = self._spec
         left: list[tuple[int, TreeChange]] = []
         for size_bytes, one in self._limited:
@@ -345,7 +347,7 @@ class _Comparison:
             if total_bytes <= spec.max_size_bytes:
                 break
             if not size_bytes:
-                continue  # removing it frees no space
+                continue  # removing it would not free space
             total_bytes -= size_bytes
             self._removed[one.path] = replace(one, why="size")
         for path in self._removed:
@@ -401,7 +403,7 @@ def _link(entry: OpenEntry) -> str:
 
 
 def _matches(spec: TreeSpec, path: str) -> bool:
-    """Whether the limits apply to a file."""
+    """Whether the limits on age and size apply to a file."""
     if spec.max_age_s < 0 and spec.max_size_bytes < 0:
         return False
     name = path.rpartition("/")[2]
@@ -411,7 +413,10 @@ def _matches(spec: TreeSpec, path: str) -> bool:
 
 
 def _taken_bytes(seen: os.stat_result) -> int:
-    """Return the space that a file uses, at most its size. A sparse file of terabytes must not displace others."""
+    """
+    Return the disk usage of a file, at most its size. The size itself is not used, because a huge sparse file must not displace
+    other files.
+    """
     return min(seen.st_size, 512 * seen.st_blocks)
 
 

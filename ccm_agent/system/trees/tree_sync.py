@@ -1,4 +1,4 @@
-"""Change a directory to its desired state; see `TreeEditor.sync`. All entries are accessed through descriptors."""
+"""Changes a directory to its desired state; see `TreeEditor.sync`. All entries are accessed through descriptors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _GONE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 
 def sync(spec: TreeSpec, look: TreeDifference, stop: CancelFlag) -> None:
     """
-    Make the changes that a look found; see `TreeEditor.sync`. An unknown user or missing source is reported before any change.
+    Make the changes that `TreeEditor.look` determined; see `TreeEditor.sync`. An unknown user or a missing source is reported
+    before any change.
     """
     user_id(spec.owner), group_id(spec.group)
     with ExitStack() as stack:
@@ -82,7 +83,10 @@ def _set_attributes(place: Directory, change: TreeChange) -> None:
 
 
 def _make_directory(place: Directory, change: TreeChange) -> None:
-    """Create a directory. If it exists by now, that is an error: it may have been moved here to get other permissions."""
+    """
+    Create a directory. If it already exists, this is an error, because another user may have moved it here to change its
+    permissions.
+    """
     with reported(place.path, "the directory cannot be made"):
         os.mkdir(place.name, 0o700, dir_fd=place.fd)
         fd = open_directory(place)
@@ -121,7 +125,7 @@ def _remove(below: OpenDirectory, change: TreeChange) -> None:
 
 
 def _remove_entry(place: Directory, change: TreeChange) -> None:
-    """Remove an inspected entry. If it has been replaced in the meantime, it stays."""
+    """Remove an inspected entry, unless it has been replaced in the meantime."""
     with reported(place.path, "cannot be removed"):
         seen = place.look()
         if seen is None or not _is_as_seen(seen, change):

@@ -1,4 +1,4 @@
-"""Whole directories of this host: the ports `Trees` and `TreeEditor`. Each call is one thread hop."""
+"""Implements the ports `Trees` and `TreeEditor` for this host. Each method runs in a single call of a thread."""
 
 from __future__ import annotations
 
