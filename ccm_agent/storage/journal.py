@@ -1,11 +1,11 @@
 """
 Journals: append-only files of checksummed records. A journal stays usable if the process is killed at any byte.
 
-The spool and the request log consist of journals. A record consists of a magic word, the length and CRC-32 of
-its payload, and the payload. Bytes after the last whole record are a torn tail, which `open` truncates. Damaged
-bytes before it are skipped up to the next whole record. `append` writes to the page cache on the event loop (1
-µs; switching to a thread costs 100 µs; ADR 20), so a record survives if the process is killed. `flush` makes it
-survive a power loss; call it in a thread.
+The spool and the request log consist of journals. A record consists of a magic word, the length and CRC-32 of its payload, and
+the payload. Bytes after the last whole record are called a torn tail, which `open` truncates. Damaged bytes between records are
+skipped. `append` writes to the page cache on the event loop. This takes 1 µs, while switching to a thread takes 100 µs (ADR 20).
+The record survives if the process is killed. To survive a power loss, it must be flushed with `flush`, which must be called in a
+thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ccm_agent.model.errors import FileError
 MAGIC = b"\xc3\xc3J1"
 _HEAD = struct.Struct(">4sII")
 RECORD_LIMIT_BYTES = 4 << 20
-"""Limit of a record's length; a larger length means damage. The agent's records are far smaller."""
+"""The maximum length of a record. A larger length indicates damage, because the agent's records are far smaller."""
 
 
 class Read(Struct, frozen=True, kw_only=True):
@@ -32,11 +32,11 @@ class Read(Struct, frozen=True, kw_only=True):
     The content of a journal.
 
     Attributes:
-        records: Offset and payload of each whole record, in order.
+        records: The offset and payload of each whole record, in order.
         end: The end of the last whole record.
-        damaged_bytes: Bytes before `end` that do not belong to a whole record; without the torn tail.
-        damaged_to: The end of the last damaged byte range; -1 if there is none.
-        torn_bytes: Bytes after the last whole record.
+        damaged_bytes: The number of bytes before `end` that do not belong to a whole record. The torn tail is not included.
+        damaged_to: The end of the last damaged range of bytes; -1 if there is none.
+        torn_bytes: The number of bytes after the last whole record.
     """
 
     records: list[tuple[int, bytes]]
@@ -47,7 +47,7 @@ class Read(Struct, frozen=True, kw_only=True):
 
 
 def read_records(data: bytes) -> Read:
-    """Find the whole records in a file's bytes. Pure; takes linear time, even for a damaged file."""
+    """Find the whole records in the content of a file. No I/O. Takes linear time, even for a damaged file."""
     records: list[tuple[int, bytes]] = []
     at = end = damaged = 0
     damaged_to = -1
@@ -80,15 +80,15 @@ def encode_record(payload: bytes) -> bytes:
 
 class Journal:
     """
-    One file, open for appending.
+    A journal file that is open for appending.
 
     Attributes:
         path: The file.
-        size: The size of its whole records in bytes.
+        size: The total size of the whole records, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
-        """Call `open` before use, in a thread, because it blocks."""
+        """Store the path. Call `open` before use, in a thread, because it blocks."""
         self.path = path
         self.size = 0
         self._fd = -1
@@ -96,13 +96,14 @@ class Journal:
 
     def open(self) -> Read:
         """
-        Open the file (created with mode 0600 if it does not exist), truncate its torn tail and return its records. Blocking.
+        Open the file, truncate its torn tail and return its records. A missing file is created with mode 0600. Blocking.
 
         Raises:
             FileError: The file cannot be opened or read.
         """
         try:
-            # O_NOFOLLOW: only the agent writes to the folder, but a symlink in it would make root write elsewhere
+            # O_NOFOLLOW is a precaution, because root would write elsewhere through a symlink. Only the agent can write to the
+            # folder.
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self.path, flags, 0o600)
             read = read_records(_read_all(self._fd))
@@ -117,10 +118,10 @@ class Journal:
 
     def append(self, payload: bytes) -> int:
         """
-        Write one record and return its offset. The record survives if the process is killed, but not a power loss.
+        Write a record and return its offset. The record survives if the process is killed, but may not survive a power loss.
 
         Raises:
-            FileError: The disk is full or failing; the file is unchanged.
+            FileError: The disk is full or failing. The file is unchanged.
         """
         record = encode_record(payload)
         offset = self.size
@@ -137,7 +138,7 @@ class Journal:
 
     def flush(self) -> None:
         """
-        Make all appended records survive a power loss. Blocking.
+        Flush all appended records to disk, so that they survive a power loss. Blocking.
 
         Raises:
             FileError: The disk is failing.
@@ -178,11 +179,11 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _cut_back(self) -> None:
-        # half a record would be reported as damage; truncating works on a full disk
+        # a partial record would be reported as damage; truncating works even on a full disk
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
-            # readers skip the damage, and later records follow it
+            # leave the damage, which readers skip, and append later records after it
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
 
 
@@ -190,7 +191,7 @@ def make_private_folder(folder: Path) -> None:
     """
     Create a folder and its missing parents, accessible only to their owner. Blocking.
 
-    `Path.mkdir` creates parents with the default mode, with which other users can list them.
+    `Path.mkdir` would create parents with the default mode, so that other users could list them.
 
     Raises:
         OSError: A folder cannot be created.
@@ -202,10 +203,10 @@ def make_private_folder(folder: Path) -> None:
 
 def replace_file(path: Path, content: Iterable[bytes]) -> None:
     """
-    Replace a file atomically, mode 0600: after a power loss the old or the new content is complete. Blocking.
+    Replace a file atomically. Its mode is 0600. After a power loss, the file has either the old or the new content. Blocking.
 
     Raises:
-        OSError: Writing failed; the file is unchanged.
+        OSError: Writing failed. The file is unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -216,7 +217,7 @@ def replace_file(path: Path, content: Iterable[bytes]) -> None:
             file.flush()
             os.fdatasync(file.fileno())
         except OSError:
-            # the partial file would use up the space of a full disk
+            # remove the partial file, because it would occupy space on a full disk
             fresh.unlink(missing_ok=True)
             raise
     fresh.replace(path)
@@ -224,7 +225,7 @@ def replace_file(path: Path, content: Iterable[bytes]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss. Blocking."""
+    """Flush the entries of a folder to disk, so that file names survive a power loss. Blocking."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,10 +1,10 @@
 """
-The choice of events that a full spool drops, and the dropped events that are not reported yet.
+Chooses the events that a full spool drops, and records the dropped events that have not been reported yet.
 
-Dropped events have a count, and positions in the node's chain. With the positions, a reader can distinguish a
-reported gap from a gap that an attacker caused. Positions are stored as ranges. If there are too many ranges,
-neighbors are joined. A joined range includes positions that were not lost, so the count limits the number of
-missing events that it can explain.
+Dropped events are recorded with their number and their positions in the node's chain. The positions allow a reader to distinguish
+a reported gap from a gap that an attacker caused. They are stored as ranges. If there are too many ranges, neighboring ranges are
+joined. A joined range includes positions that were not lost. Therefore the recorded number limits how many missing events it can
+explain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from ccm_agent.storage.spool_segment import Entry
 
 RANGES_LIMIT = 500
-"""The maximum number of ranges in one event."""
+"""The maximum number of ranges that an event reports."""
 
 Ranges = list[tuple[int, int]]
 
@@ -24,8 +24,8 @@ class Losses:
     The events that one spool dropped.
 
     Attributes:
-        count: The number of events.
-        places: By chain, ranges of positions, sorted and disjoint.
+        count: The number of dropped events.
+        places: The positions by chain, as sorted and disjoint ranges.
     """
 
     def __init__(self, count: int = 0, places: dict[str, Ranges] | None = None) -> None:
@@ -33,7 +33,7 @@ class Losses:
         self.places = places or {}
 
     def add(self, places: Iterable[tuple[str, int]]) -> None:
-        """Add dropped events by chain and position; an event without a chain only increases the count."""
+        """Add dropped events by chain and position. An event without a chain only increases the count."""
         found: dict[str, Ranges] = {}
         for chain, place in places:
             self.count += 1
@@ -50,7 +50,7 @@ class Losses:
         }
 
     def reported(self, count: int) -> None:
-        """Record that this many events, and all positions, were reported."""
+        """Record that this many events and all positions have been reported."""
         self.count -= count
         self.places = {}
 
@@ -71,7 +71,10 @@ def _joined(ranges: Ranges) -> Ranges:
 
 
 def choose(entries: Sequence[Entry], excess: int) -> list[Entry]:
-    """Choose the events to drop: whole stable runs, oldest first, then the oldest events, until `excess` bytes are freed."""
+    """
+    Choose the events to drop until `excess` bytes are freed: first whole stable runs, starting with the oldest, then the oldest
+    events.
+    """
     stable: dict[str, list[Entry]] = {entry.run: [] for entry in entries if entry.is_stable}
     for entry in entries:
         if entry.run in stable:

@@ -1,8 +1,8 @@
 """
-Saved plans of this node. An apply of a saved plan refuses to run if the node has changed since.
+Stores saved plans of this node. An apply of a saved plan is refused if the node has changed since then.
 
-A saved plan has a digest for each of its resources: of its properties, its current state and the planned changes.
-These digests do not leave the node; the controller receives one digest of all of them.
+A saved plan contains a digest for each resource, which covers its properties, its current state and the planned changes. These
+digests do not leave the node. The controller receives only one digest of all of them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 KEPT = 20
-"""The maximum number of saved plans; the oldest are removed first."""
+"""The maximum number of saved plans. The oldest are removed first."""
 
 KEPT_FOR = timedelta(hours=24)
-"""The maximum age of a plan that can be applied."""
+"""The maximum age at which a plan can be applied."""
 
 _VOLATILE = {"timestamp", "mtime", "next_runs"}
-"""Fields of a state that can differ although nothing has changed."""
+"""Fields of a state that can differ although the resource has not changed."""
 
 
 class SavedPlan(Struct, kw_only=True):
@@ -42,11 +42,11 @@ class SavedPlan(Struct, kw_only=True):
     The findings of a plan.
 
     Attributes:
-        run: The plan's run.
-        saved: The time when it ended.
+        run: The run of the plan.
+        saved: The time at which the plan ended.
         digest: SHA-256 (hex) of the manifest or bundle.
-        data: URLs of hiera documents in the request.
-        data_revisions: The revision of each hiera document that was read, by URL.
+        data: The URLs of hiera documents in the request.
+        data_revisions: The revisions of the hiera documents that were read, by URL.
         resources: A digest for each resource, by its name in events.
     """
 
@@ -63,7 +63,7 @@ class SavedPlan(Struct, kw_only=True):
         return _digest([self.digest, self.data, self.data_revisions, self.resources])
 
     def moved(self, now: SavedPlan) -> list[str]:
-        """Return the differences to another plan: resources and URLs of data, sorted."""
+        """Return the differences to another plan as a sorted list of resources and URLs of data."""
         pairs = ((self.resources, now.resources), (self.data_revisions, now.data_revisions))
         return sorted(
             name
@@ -80,7 +80,7 @@ class PlanRecord:
         self._resources: dict[str, str] = {}
 
     def add(self, event: TransactionEvent) -> None:
-        """Add the event of a resource, masked and complete."""
+        """Add the complete, masked event of a resource."""
         name = f"{event.parent} > {event.type}#{event.name}" if event.parent else f"{event.type}#{event.name}"
         told = [
             self._resources.get(name, ""),
@@ -96,7 +96,7 @@ class PlanRecord:
         self._resources[name] = _digest(told)
 
     def finish(self, run: str, summary: SessionSummary, data: list[str], now: datetime) -> SavedPlan:
-        """Return the findings, at the end of the plan."""
+        """Return the findings at the end of the plan."""
         return SavedPlan(
             run=run,
             saved=now,
@@ -113,7 +113,7 @@ class PlanStore:
 
     Args:
         folder: The folder of the files.
-        clock: The clock for their age.
+        clock: Used to determine the age of plans.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -144,7 +144,7 @@ class PlanStore:
             return False
         try:
             self._file(plan.run).write(plan)
-            # an id begins with the time, so sorting names sorts by age
+            # IDs begin with the time, so sorting by name sorts by age
             for path in sorted(self._folder.glob("*.json"))[:-KEPT]:
                 path.unlink(missing_ok=True)
         except (FileError, OSError) as err:

@@ -1,10 +1,11 @@
 """
-The revision of each secret that this node uses, for its record. An operator purges an old value only when no node uses it.
+Tracks the revision of each secret that this node uses, for the node's record. Operators purge an old value only when no node uses
+it.
 
-The revisions that a run opened are recorded when the run has succeeded, because only then is the value in
-place. They are recorded for each source of desired state. The node's record shows the oldest revision, because
-a node uses a revision until its last source uses a newer one. Runs that operators request share one scope. It
-is shown only for secrets that no source reads, because no later run updates them.
+The revisions that a run opened are recorded when the run has succeeded, because the value has been deployed only then. They are
+recorded for each source of desired state. The node's record shows the oldest revision, because a node uses a revision until its
+last source uses a newer one. Runs that operators request share one scope. This scope is shown only for secrets that no source
+reads, because it is not updated regularly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class SecretUses:
     The secrets that one node uses.
 
     Args:
-        path: The file that stores the uses. They are not secret.
+        path: The file that stores the uses. It does not contain secrets.
         record: The node's record, which shows the uses.
         clock: Returns the current time.
         on_change: Called when the record changes.
@@ -65,19 +66,18 @@ class SecretUses:
         await self._take({**self._uses, scope: used})
 
     async def forget(self, scope: str) -> None:
-        """Remove a scope that no longer exists."""
+        """Remove the uses of a scope that no longer exists."""
         await self._take({one: used for one, used in self._uses.items() if one != scope})
 
     async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
-        """Remove the scopes that begin with a text, except for the given ones."""
+        """Remove the scopes that begin with `kind`, except the given ones."""
         await self._take(
             {one: used for one, used in self._uses.items() if not one.startswith(kind) or one in scopes}
         )
 
     async def _take(self, uses: Uses) -> None:
         self._uses = {scope: used for scope, used in uses.items() if used}
-        # on disk first: after a power loss, the node must not show an older revision again as if it had
-        # just begun to use it
+        # save first, because after a power loss the node must not show an older revision as if it had just begun to use it
         await self._file.save(self._uses)
         if (shown := self._shown()) != self._record.secrets:
             self._record.secrets = shown

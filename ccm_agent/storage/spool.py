@@ -1,14 +1,13 @@
 """
-The queue of events on disk that the stream has not acknowledged yet, in order.
+The queue on disk of the events that the stream has not acknowledged yet, in order.
 
-The spool is a folder of segments (`spool_files.py`), which are appended at the end and removed from the front.
-An event leaves the queue when the stream has acknowledged it. It is removed from disk when its run has also
-ended, so an agent that was killed can still report the results of an unfinished run. When the spool is full,
-stable runs are dropped first, then the oldest events. Dropped events are counted, and the count is reported in
-an event. When the disk is full, events wait in memory until there is space again.
+The spool is a folder of segments (`spool_files.py`). New segments are added at the end, and old ones are removed from the front.
+An event leaves the queue when the stream has acknowledged it. It is removed from disk when its run has also ended. Therefore an
+agent that was killed can still report the results of an unfinished run. When the spool is full, stable runs are dropped first,
+then the oldest events. The number of dropped events is reported in an event. When the disk is full, events wait in memory until
+there is space again.
 
-An event receives its position in the node's chain when it is appended. The position is the same in every
-attempt to send the event.
+An event receives its position in the node's chain when it is appended. The position does not change when sending is retried.
 """
 
 from __future__ import annotations
@@ -44,17 +43,14 @@ from ccm_agent.storage.spool_segment import (
 log = logging.getLogger(__name__)
 
 MEMORY_LIMIT_BYTES = 4 << 20
-"""Limit of the events in memory while the disk is full."""
+"""The maximum total size of events in memory while the disk is full."""
 
 BODY_CACHE_BYTES = 256 << 10
-"""
-The size of cached bodies next to the index. An event that is sent immediately is then not read back from
-disk.
-"""
+"""The maximum total size of cached bodies. An event that is sent immediately need not be read back from disk."""
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
-    """An unfinished run: its events so far, in order."""
+    """An unfinished run, with its previous events in order."""
 
     run: str
     events: list[Spooled]
@@ -62,18 +58,18 @@ class OpenRun(Struct, frozen=True, kw_only=True):
 
 class Spool:
     """
-    The event queue of one agent. Call `append` and `acknowledge` on the event loop; they do not block for long. `open` blocks.
+    The event queue of an agent. `append` and `acknowledge` are called on the event loop and do not block for long. `open` blocks.
 
     Attributes:
-        trouble: Why the newest event could not be written to disk; "" if it was written.
+        trouble: The reason why the newest event could not be written to disk; "" if it was written.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
         """
         Args:
-            folder: The folder of the spool; it must not contain anything else.
+            folder: The folder of the spool. It must not contain other files.
             limit_bytes: The maximum size of the spool on disk.
-            segment_bytes: The size at which the next file begins; at most an eighth of the limit.
+            segment_bytes: The size at which the next file begins, at most an eighth of `limit_bytes`.
         """
         self.folder = folder
         self._files = SpoolFiles(folder, min(segment_bytes, limit_bytes // 8))
@@ -130,7 +126,7 @@ class Spool:
             self._emptied.clear()
 
     def _resume(self, found: Found, boot: str) -> None:
-        """Continue the node's chain, or begin another one if some sent events may be missing on disk."""
+        """Continue the node's chain, or begin another one if sent events may be missing on disk."""
         self._chain.boot = boot
         resumed = judge_files(found, set(self._runs), self._files.load, boot)
         if resumed.is_safe and resumed.last is not None:
@@ -156,9 +152,9 @@ class Spool:
         is_stable: bool = False,
     ) -> None:
         """
-        Append an event to the queue. It then survives if the process is killed; see `settle` for power loss.
+        Append an event to the queue. It survives if the process is killed; see `settle` for power losses.
 
-        Never fails: an event that cannot be written waits in memory, and an event that does not fit there is counted as lost.
+        This never fails. An event that cannot be written waits in memory. If it does not fit there, it is counted as lost.
         """
         event = Spooled(
             seq=self._next_seq,
@@ -201,10 +197,7 @@ class Spool:
             self._runs.setdefault(entry.run, {})[entry.seq] = entry
 
     def _store_waiting(self) -> bool:
-        """
-        Write the events in memory to disk, oldest first. Return False if at least the newest event stays in
-        memory.
-        """
+        """Write the events in memory to disk, oldest first. Return False if some of them remain in memory."""
         while self._unstored:
             entry = self._entries.get(self._unstored[0])
             if entry is not None and entry.event is not None:
@@ -230,9 +223,10 @@ class Spool:
 
     async def settle(self, *, flush: bool) -> None:
         """
-        Free space if the spool exceeds its limit, and with `flush` make all appended events survive a power loss.
+        Free space if the spool exceeds its limit. With `flush`, also flush all appended events to disk, so that they survive a
+        power loss.
 
-        A failing disk is logged and does not delay convergence.
+        Errors of the disk are only logged, so that they do not delay convergence.
         """
         if flush:
             await self._files.flush()
@@ -243,7 +237,7 @@ class Spool:
     # -- reading
 
     async def first(self) -> Spooled:
-        """Return the next event to send; waits until there is one. The event stays in the queue until it is acknowledged."""
+        """Wait for the next event to send, and return it. The event stays in the queue until it is acknowledged."""
         while True:
             while self._queue:
                 entry = self._entries.get(self._queue[0])
@@ -253,7 +247,7 @@ class Spool:
                 if entry.event is not None:
                     return entry.event
                 try:
-                    # the lock is needed because a file that is being rewritten changes under the reader
+                    # the lock prevents a file from being rewritten while it is read
                     async with self._room:
                         return await asyncio.to_thread(self._files.load, entry)
                 except FileError as err:
@@ -263,7 +257,7 @@ class Spool:
             await self._arrived.wait()
 
     def is_carried_over(self, seq: int) -> bool:
-        """Whether an earlier process appended the event and so may have sent it."""
+        """Whether an earlier process appended the event, and therefore may have sent it."""
         return seq < self._own_from
 
     def acknowledge(self, seq: int) -> None:
@@ -283,22 +277,19 @@ class Spool:
             self._chain.is_on_disk |= self._files.note_head(self._head(), segment)
 
     def give_up(self, seq: int) -> None:
-        """Drop the event that `first` returned, because it can never be sent. It is counted as lost."""
+        """Drop the event that `first` returned, because it cannot be sent. It is counted as lost."""
         entry = self._entries.get(seq)
         if entry is not None:
             self._drop([entry])
 
     def load_summary(self, run: str) -> Spooled | None:
-        """
-        Return the summary of a run with events that are still in the spool. Blocking: it may read from
-        disk.
-        """
+        """Return the summary of a run whose events are still in the spool. Blocking, because it may read from disk."""
         ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
         entry = next(ends, None)
         return self._files.load(entry) if entry is not None else None
 
     def reported(self, count: int) -> None:
-        """Record that an appended event reports this many lost events and all their positions."""
+        """Record that an appended event reports this many lost events, and all positions."""
         self._losses.reported(count)
         self._note_lost()
 
@@ -309,7 +300,7 @@ class Spool:
 
     @property
     def last_link(self) -> str:
-        """Return the link of the newest event."""
+        """Return the chain link of the newest event."""
         return self._chain.last.link
 
     @property
@@ -327,7 +318,7 @@ class Spool:
         return len(self._queue)
 
     def waiting_runs(self, limit: int) -> list[str]:
-        """Return the runs of the oldest waiting events, up to this number of events."""
+        """Return the runs of the oldest waiting events. Only this number of events is considered."""
         oldest = (self._entries.get(seq) for seq in itertools.islice(self._queue, limit))
         return list(dict.fromkeys(entry.run for entry in oldest if entry is not None and entry.run))
 
@@ -337,14 +328,14 @@ class Spool:
         return self._files.size_bytes
 
     def close(self) -> None:
-        """Close the files. Only events that could not be written to disk are lost."""
+        """Close the files. Events that could not be written to disk are lost."""
         if self._files.is_open:
             self._drop([self._entries[seq] for seq in self._unstored if seq in self._entries])
             self._files.note(msgspec.structs.replace(self._head(), is_stopped=True))
         self._files.close()
 
     async def tidy(self) -> None:
-        """Remove files from the front that no longer contain events."""
+        """Remove the oldest files that no longer contain events."""
         async with self._room:
             await self._remove_empty()
 
@@ -356,7 +347,10 @@ class Spool:
     # -- room
 
     async def _make_room(self) -> None:
-        """Drop the least important events until an eighth of the limit is free, then rewrite the sealed files without them."""
+        """
+        Drop the least important events, so that an eighth of the limit is free. Then rewrite the sealed files without these
+        events.
+        """
         target = self._limit_bytes - self._limit_bytes // 8
         live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
         if live > target:
@@ -370,7 +364,7 @@ class Spool:
         if not self.wants_tidying:
             return
         if self.lost:
-            # the last count may be in a file that is removed
+            # write the count again, because its last record may be in a removed file
             self._note_lost()
         await self._files.remove_empty()
 

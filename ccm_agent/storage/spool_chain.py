@@ -1,10 +1,10 @@
 """
 The chain of one node's events in the spool (`bus.chain`).
 
-Each event has a position in the chain. A position is never used for another event, because the broker may
-already have stored the first one. A chain therefore continues after a restart only if its last event is known
-to be on disk. The node begins another chain after a power loss, or if events stayed in memory because the disk
-was full. The first event of the new chain contains the last position that the node knows.
+Each event has a position in the chain. A position is never reused, because the broker may already have stored an event with it.
+Therefore a chain continues after a restart only if its last event is certain to be on disk. The node begins another chain after a
+power loss, or if events remained in memory because the disk was full. The first event of the new chain contains the last known
+position of the old one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccm_agent.bus.chain import NONE, ChainPosition, anchor_text, link_of, new_c
 from ccm_agent.storage.spool_segment import Entry, Found, Head, Kind, Position, Spooled
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""A text that changes with each boot of the host; see random(4)."""
+"""The file with an ID that changes with each boot of the host; see random(4)."""
 
 
 class Chain:
@@ -26,14 +26,14 @@ class Chain:
     The chain of one node.
 
     Attributes:
-        last: The position that the next event follows.
+        last: The last used position, which the next event follows.
         tails: The link of the last event of each run that has not ended.
-        is_on_disk: Whether the last position is on disk. If so, the next process continues after it.
-        boot: The current boot of the host (`boot_id`).
+        is_on_disk: Whether the last position is on disk. If so, the next process continues the chain after it.
+        boot: The ID of the host's current boot (`boot_id`).
     """
 
     def __init__(self) -> None:
-        """Begin without events."""
+        """Start a chain without events."""
         self.last = Position(new_chain_id())
         self.tails: dict[str, str] = {}
         self.is_on_disk = False
@@ -45,7 +45,7 @@ class Chain:
         self.is_on_disk = True
 
     def begin(self, after: Position | None, tails: dict[str, str]) -> None:
-        """Begin another chain. Its first event contains the last position that the node knows."""
+        """Begin another chain. Its first event contains the last known position of the old one."""
         anchor = NONE
         if after is not None:
             anchor = anchor_text(after.chain, after.number, after.link) if after.number else after.link
@@ -68,20 +68,20 @@ class Chain:
 
     def retake(self, event: Spooled) -> ChainPosition:
         """
-        Move the newest event, which could not be written, to the beginning of another chain.
+        Move the newest event to the beginning of another chain, because it could not be written to disk.
 
-        If the process is killed, the event is lost although the broker may have stored it. The next process
+        If the process is killed, the event is lost although the broker may have stored it. In the old chain, the next process
         would then reuse its position.
         """
         self.begin(*self._before(event))
         return self.take(event)
 
     def head(self, seq: int) -> Head:
-        """Return the current head; `seq` is the last event of the spool."""
+        """Return the current head. `seq` is the number of the last event in the spool."""
         return Head(seq=seq, last=self.last, tails=self.tails, boot=self.boot)
 
     def head_before(self, event: Spooled) -> Head:
-        """Return the head before the position of an event was assigned."""
+        """Return the head as it was before the event's position was assigned."""
         last, tails = self._before(event)
         return Head(seq=event.seq - 1, last=last, tails=tails, boot=self.boot, is_followed=event.is_followed)
 
@@ -94,7 +94,7 @@ class Chain:
 
 
 def boot_id(path: Path | None = None) -> str:
-    """Return an id that changes with each boot of the host; "" if the host has none. Blocking."""
+    """Return an ID that changes with each boot of the host; "" if the host has none. Blocking."""
     try:
         return (path or BOOT_ID).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -107,12 +107,10 @@ class Resumed(Struct, frozen=True, kw_only=True):
 
     Attributes:
         last: The last event of the chain on disk; None if there is no chain.
-        is_safe: Whether it is certain that no later event was sent. If so, the chain continues after the
-            last event.
-        is_stopped: Whether it is safe because the earlier process stopped properly. A power loss must not
-            restore this mark after the current process has sent an event.
-        tails: The link of the last event of each run that has not ended.
-    """
+        is_safe: Whether it is certain that no later event was sent. If so, the chain continues after `last`.
+        is_stopped: Whether this is certain because the earlier process stopped properly. After the current process has sent an
+            event, a power loss must not restore this mark.
+        tails: The chain link of the last event of each unfinished run."""
 
     last: Position | None
     is_safe: bool
@@ -122,13 +120,13 @@ class Resumed(Struct, frozen=True, kw_only=True):
 
 def judge_files(found: Found, runs: Collection[str], load: Callable[[Entry], Spooled], boot: str) -> Resumed:
     """
-    Determine from the files how the chain continues. Blocking.
+    Determine from the files whether and how the chain continues. Blocking.
 
     Args:
         found: The content of the files.
-        runs: Runs that have not ended.
+        runs: The unfinished runs.
         load: Reads an event from disk.
-        boot: The current boot of the host. A reboot clears the page cache, including all events that were not flushed.
+        boot: The ID of the host's current boot. In a reboot, events that were not flushed may be lost.
     """
     head, newest = found.head, found.newest
     tails = dict(head.tails) if head else {}

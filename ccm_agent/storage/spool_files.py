@@ -1,7 +1,8 @@
 """
-The files of a spool: segments that are appended at the end, removed from the front, and rewritten smaller in between.
+The files of a spool. New segments are added at the end, old ones are removed from the front, and others can be rewritten with
+fewer events.
 
-The spool itself handles runs and chooses the events to drop.
+This module does not handle runs, and does not choose the events to drop. The spool does.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ log = logging.getLogger(__name__)
 
 CLEAR_BYTES = 64 << 10
 """
-Above this size, the only file of an empty spool is replaced by a new one. Replacing costs as much as many
-acknowledgements.
+If the only file of an empty spool is larger than this, it is replaced by a new one. For smaller files this is not worthwhile,
+because it costs as much as many acknowledgements.
 """
 
 
 class SpoolFiles:
     """
-    The segments of one spool, the oldest first.
+    The segments of a spool, in order of age.
 
     Attributes:
         folder: The folder of the files.
@@ -46,7 +47,7 @@ class SpoolFiles:
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         """
         Args:
-            folder: The folder of the spool; it must not contain anything else.
+            folder: The folder of the spool. It must not contain other files.
             segment_bytes: The size at which the next file begins.
         """
         self.folder = folder
@@ -98,10 +99,7 @@ class SpoolFiles:
 
     @property
     def is_clearable(self) -> bool:
-        """
-        Whether there is only one file, and it is large enough to be replaced once it contains no live
-        events.
-        """
+        """Whether there is only one file, and it is large enough to be replaced when it no longer contains live events."""
         return len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES
 
     @property
@@ -113,11 +111,11 @@ class SpoolFiles:
 
     def append(self, event: Spooled, head: Callable[[], Head]) -> tuple[Segment, int]:
         """
-        Append an event; returns its file and its offset.
+        Append an event. Return its file and its offset.
 
         Args:
             event: The event.
-            head: The chain's head before the event, for a file that does not have a head yet.
+            head: Returns the chain's head before the event. It is written to a file that does not have a head yet.
 
         Raises:
             FileError: The disk is full or failing.
@@ -130,7 +128,7 @@ class SpoolFiles:
         return last, last.journal.append(encoder.encode(event))
 
     def begin_segment(self) -> Segment | None:
-        """Begin another file. Return None if there is no space for one; the last file then stays in use."""
+        """Begin another file. If there is no space for it, return None and continue to use the last file."""
         number = self._segments[-1].number + 1
         journal = Journal(self._path(number))
         try:
@@ -143,16 +141,15 @@ class SpoolFiles:
         return self._segments[-1]
 
     def note_head(self, head: Head, segment: Segment | None = None) -> bool:
-        """Write the chain's head; return False if that failed."""
+        """Write the chain's head. Return False if this failed."""
         segment = segment or self._segments[-1]
         is_noted = self.note(head, segment)
         segment.has_head |= is_noted
         return is_noted
 
     def note(self, record: Record, segment: Segment | None = None) -> bool:
-        """Write a mark into a file (default: the last one); return False if that failed."""
-        # without the mark an event is sent again after a restart; readers detect the duplicate by its
-        # number
+        """Write a mark to a file, by default to the last one. Return False if this failed."""
+        # a missing mark is harmless: an event is sent again after a restart, and readers detect the duplicate by its number
         try:
             (segment or self._segments[-1]).journal.append(encoder.encode(record))
         except FileError as err:
@@ -161,10 +158,10 @@ class SpoolFiles:
         return True
 
     async def flush(self) -> bool:
-        """Make all appended records survive a power loss; return whether that succeeded."""
+        """Flush all appended records to disk, so that they survive a power loss. Return whether this succeeded."""
         if not self._segments:
             return True
-        # collected here, because another file may begin before a thread is available
+        # get the file now, because another file may begin before a thread is available
         return await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
 
     def flush_now(self) -> bool:
@@ -175,7 +172,7 @@ class SpoolFiles:
         try:
             if self._is_folder_new:
                 self._is_folder_new = False
-                sync_folder(self.folder)  # the names of files that were created since the last flush
+                sync_folder(self.folder)  # flush the names of new files
             journal.flush()
         except (FileError, OSError) as err:
             log.error("the spool may lose events in a power failure", extra={"reason": str(err)})
@@ -189,7 +186,7 @@ class SpoolFiles:
         Return the event of an entry. Blocking if it is not in memory.
 
         Raises:
-            FileError: It cannot be read back.
+            FileError: The event cannot be read from disk.
         """
         if entry.event is not None:
             return entry.event
@@ -203,7 +200,7 @@ class SpoolFiles:
     # -- room
 
     async def shrink(self, target_bytes: int) -> None:
-        """Rewrite sealed files without dead events, until all files fit into this size."""
+        """Rewrite sealed files without dead events, until the total size of all files is at most this."""
         for segment in self._segments[:-1]:
             if self.size_bytes <= target_bytes:
                 break
@@ -211,9 +208,8 @@ class SpoolFiles:
                 await self._rewrite(segment)
 
     async def remove_empty(self) -> None:
-        """Remove files from the front that no longer contain live events."""
-        # the removed file may be the only one on disk with the chain's head, so the last file must contain
-        # it first
+        """Remove the oldest files that no longer contain live events."""
+        # flush first, because the removed file may be the only one on disk with the chain's head
         await self.flush()
         while self.wants_tidying:
             await asyncio.to_thread(self._segments.pop(0).journal.remove)

@@ -1,7 +1,7 @@
 """
-The content of the spool's files: records, the index of events, and one segment file.
+Defines the content of the spool's files: records, the index of events, and segments.
 
-A segment counts its live events. The spool decides how many events are kept, and which are dropped first.
+A segment counts its live events. The spool determines how many events are kept, and which events are dropped first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ccm_agent.storage.journal import Journal, Read, encode_record, read_records
 log = logging.getLogger(__name__)
 
 OVERHEAD_BYTES = 48
-"""The size of an event's record without its texts."""
+"""The size of an event's record in bytes, without the lengths of its strings."""
 
 
 class Kind(StrEnum):
@@ -40,19 +40,16 @@ class Spooled(Struct, tag="e", array_like=True, kw_only=True):
     An event in the spool.
 
     Attributes:
-        seq: Its number in the spool.
+        seq: The event's number in the spool.
         subject, event_id, body: The message to publish.
-        run, number, kind: Its position in a run; "" and 0 for events of the agent.
-        is_stable: Whether it is the summary of a run without changes. Such runs are dropped first when the
-            spool is full.
-        message_id: The id by which the stream detects duplicates. It is random (128 bits) and different
-            from the event id. A sender who could guess the id could first store a message with it, and the
-            event would be discarded as a duplicate. "" in events of an older agent, which sent the event
-            id.
-        chain: Its position in the node's chain, as a header; "" for an event from an older version of the
-            agent.
-        is_followed: Whether later events were only in memory when this record was written. They are lost if
-            the process is killed.
+        run, number, kind: The run, and the event's position and role in it. "" and 0 for events of the agent.
+        is_stable: Whether this is the summary of a run without changes. Such runs are dropped first when the spool is full.
+        message_id: The ID by which the stream detects duplicates. It is random (128 bits) and different from the event ID. If an
+            attacker could guess it and store a message with it first, the event would be discarded as a duplicate. "" in events
+            of an older agent, which sent the event ID.
+        chain: The event's position in the node's chain, as a header; "" in events of an older agent.
+        is_followed: Whether later events were only in memory when this record was written. If the process was killed, these are
+            lost.
     """
 
     seq: int
@@ -69,7 +66,7 @@ class Spooled(Struct, tag="e", array_like=True, kw_only=True):
 
 
 class Acked(Struct, tag="a", array_like=True):
-    """A mark that all events up to this number are in the stream."""
+    """A mark that the stream has stored all events up to this number."""
 
     seq: int
 
@@ -81,7 +78,7 @@ class Dropped(Struct, tag="d", array_like=True):
 
 
 class Lost(Struct, tag="l", array_like=True):
-    """The number of dropped, unreported events at this time, and the ranges of their positions by chain."""
+    """The current number of dropped, unreported events, and the ranges of their positions by chain."""
 
     count: int
     places: dict[str, list[tuple[int, int]]] = {}
@@ -92,9 +89,10 @@ class Position(Struct, frozen=True, array_like=True):
     The last position of a chain, which the next event follows.
 
     Attributes:
-        chain: Id of the chain.
+        chain: The ID of the chain.
         number: The number of its last event; 0 if it has none.
-        link: The link of its last event. If there is none: the reference to the earlier chain in the first event.
+        link: The link of its last event. If it has no events, the reference to the earlier chain, which the first event will
+            contain.
     """
 
     chain: str
@@ -104,15 +102,15 @@ class Position(Struct, frozen=True, array_like=True):
 
 class Head(Struct, tag="h", array_like=True, kw_only=True):
     """
-    The state from which the node's chain continues. Each file begins with a head, so files can be removed from the front.
+    The state from which the node's chain continues. Each file begins with a head, so older files can be removed.
 
     Attributes:
-        seq: The last event of the spool at this time.
-        last: The position that the next event follows.
-        tails: The link of the last event of each run.
-        boot: The boot of the host during which this was written.
+        seq: The number of the spool's last event when the head was written.
+        last: The last used position, which the next event follows.
+        tails: The chain link of the last event of each run.
+        boot: The ID of the host's boot during which the head was written.
         is_followed: See Spooled.
-        is_stopped: Whether the process stopped properly after this.
+        is_stopped: Whether the process stopped properly after writing the head.
     """
 
     seq: int
@@ -129,7 +127,7 @@ decoder = msgspec.msgpack.Decoder(Record)
 
 
 class Entry(Struct, kw_only=True):
-    """The index entry of one event: its location, not its content."""
+    """The index entry of an event. It contains the location of the event, not its content."""
 
     seq: int
     run: str
@@ -146,7 +144,7 @@ class Entry(Struct, kw_only=True):
 
 
 class Segment:
-    """One file of the spool and its number of live events."""
+    """A file of the spool, and the number of live events in it."""
 
     def __init__(self, number: int, journal: Journal) -> None:
         self.number = number
@@ -160,7 +158,7 @@ class Segment:
 
 
 class Found:
-    """The content of the files, before it is evaluated."""
+    """The content of the files before evaluation."""
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
@@ -183,7 +181,7 @@ class Found:
         return max(entries, key=lambda entry: entry.seq, default=None)
 
     def take(self, segment: Segment, read: Read) -> None:
-        """Add the content of a file. Call it in the order of the files."""
+        """Add the content of a file. Must be called in the order of the files."""
         head_at = -1
         for offset, payload in read.records:
             try:
@@ -206,12 +204,12 @@ class Found:
         if read.damaged_to > head_at:
             self.is_whole = False
         elif head_at >= 0:
-            # damage before this mark was already known when the mark was written
+            # ignore damage before this mark, because it was already known when the mark was written
             self.is_whole = True
 
 
 def make_entry(event: Spooled, place: ChainPosition | None = None) -> Entry:
-    """Create the index entry of an event. Its position is read from its header unless given."""
+    """Create the index entry of an event. If the position is not given, it is read from the event's header."""
     if place is None and event.chain:
         place = parse_place(event.chain)
     return Entry(
@@ -227,7 +225,7 @@ def make_entry(event: Spooled, place: ChainPosition | None = None) -> Entry:
 
 
 def new_message_id() -> str:
-    """Create 128 random bits for `Nats-Msg-Id`."""
+    """Create an ID of 128 random bits for `Nats-Msg-Id`."""
     return secrets.token_urlsafe(16)
 
 
@@ -238,9 +236,7 @@ def measure_record(event: Spooled) -> int:
 
 
 def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
-    """
-    Rewrite a segment's file without dead events. Return it with the new locations of the others. Blocking.
-    """
+    """Rewrite a segment's file without dead events. Return the file and the new offsets of the live events. Blocking."""
     offsets: dict[int, int] = {}
     at = 0
     records = []
@@ -257,14 +253,14 @@ def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
 
 
 def _kept(path: Path, keep: set[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the live events and the marks, each with its number in the spool (0 for a mark)."""
+    """Yield the records of live events and of marks, each with the event's number in the spool (0 for a mark)."""
     found: list[tuple[Record, bytes]] = []
     newest: dict[type[Record], int] = {}
     for _, payload in read_records(path.read_bytes()).records:
         try:
             record = decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # a later version could not read it either
+            continue  # drop the unreadable record, because a later version could not read it either
         newest[type(record)] = len(found)
         found.append((record, payload))
     for at, (record, payload) in enumerate(found):

@@ -1,7 +1,7 @@
 """
-Small state files of the agent, which are replaced atomically.
+Reads and writes small state files of the agent, which are replaced atomically.
 
-They speed up or improve a restart; the agent works without any of them.
+They speed up or improve a restart. The agent works without any of them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 
 class StateFile(Generic[T]):
-    """One small state file, mode 0600. It is written atomically, and only if its value has changed."""
+    """A small state file with mode 0600. It is written atomically, and only if its value has changed."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:
         """
         Args:
-            path: The file; its folder is created if necessary.
+            path: The path of the file. Its folder is created if necessary.
             kind: The type of its value.
         """
         self._path = path
@@ -39,7 +39,7 @@ class StateFile(Generic[T]):
 
     def load(self) -> T | None:
         """
-        Return the value in the file; None if the file does not exist or cannot be read, which is logged.
+        Return the value in the file. If the file does not exist, return None. If it cannot be read, log this and return None.
         Blocking.
         """
         try:
@@ -60,14 +60,14 @@ class StateFile(Generic[T]):
 
     async def save(self, value: T) -> bool:
         """
-        Save a value in a thread, unless the file already contains it. Return whether that succeeded.
+        Save a value in a thread, unless the file already contains it. Return whether this succeeded.
 
-        A failure is only logged, because the agent works without the file and the next save tries again.
+        A failure is only logged, because the agent works without the file, and the next call tries again.
 
         Args:
-            value: The value; it must not be changed afterwards.
+            value: The value. It must not be modified afterwards.
         """
-        # one at a time: two concurrent writers could damage the file
+        # allow only one writer at a time, because concurrent writers could damage the file
         async with self._lock:
             if self.is_saved(value):
                 return True
@@ -84,7 +84,7 @@ class StateFile(Generic[T]):
         Replace the file's content. Blocking.
 
         Raises:
-            FileError: The disk is full or failing; the file is unchanged.
+            FileError: The disk is full or failing. The file is unchanged.
         """
         try:
             make_private_folder(self._path.parent)

@@ -1,13 +1,12 @@
 """
-The undo records of this node: a journal for each run that changed something, and the earlier contents of its files.
+Stores the undo records of this node: a journal for each run that changed something, and the earlier contents of changed files.
 
-Contents are files named by their SHA-256, so equal contents are stored once. Only the owner can read them:
-folders have mode 0700, files 0600. They leave the node only as diffs that an undo shows.
+Each content is stored in a file named by its SHA-256, so equal contents are stored only once. Folders have mode 0700 and files
+have mode 0600, so only the owner can read them. Contents leave the node only as part of the diffs that an undo shows.
 
-A resource is recorded before it is changed, so every change has a record even if the process is killed. If a
-record cannot be written, the whole record of the run is removed, because an undo that silently omits changes
-would be worse than none. A mark is written instead. It prevents a run that continues after a restart from
-beginning another record.
+A resource is recorded before it is changed, so every change has a record even if the process is killed. If an entry cannot be
+written, the whole record of the run is removed and replaced with a mark. An undo that silently omits changes would be worse than
+none. The mark prevents a run that continues after a restart from beginning another record.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from ccm_agent.storage.journal import Journal, read_records
 log = logging.getLogger(__name__)
 
 RUNS_LIMIT = 1000
-"""The maximum number of runs with a record; the newest are kept. Each takes a small file."""
+"""The maximum number of runs with a record. The newest are kept. Each record is a small file."""
 
 INCOMPLETE_LIMIT = 5
-"""The maximum number of reported runs with an unfinished undo."""
+"""The maximum number of runs with an unfinished undo that are reported."""
 
 UNKNOWN_END = "the result is unknown: the agent ended while it changed this resource"
 
@@ -55,8 +54,8 @@ class UndoLine(Struct, kw_only=True, omit_defaults=True):
     One record of a journal.
 
     Attributes:
-        time: When the run changed its first resource; only in the first record.
-        before: A resource that is about to be changed.
+        time: The time at which the run changed its first resource. Only set in the first record.
+        before: A resource before a change.
         type, name, left, has_changed: The resource and its state after a change.
     """
 
@@ -73,11 +72,11 @@ class _KeptRun(Struct, kw_only=True):
     The journal of a run.
 
     Attributes:
-        path: The file of the journal.
+        path: The path of the journal.
         run: The run.
-        time: When the run changed its first resource.
+        time: The time at which the run changed its first resource.
         lines: The records of the journal.
-        is_damaged: Whether a part of the journal cannot be read.
+        is_damaged: Whether a part of the journal is unreadable.
     """
 
     path: Path
@@ -99,13 +98,13 @@ class UndoStore:
     Args:
         folder: The folder of the records.
         clock: Used to determine the age of a run.
-        keep_s: The maximum age of records; 0 disables the store.
+        keep_s: The maximum age of records in seconds; 0 disables the store.
         limit_bytes: The maximum total size of all contents; 0 disables the store.
 
     Attributes:
         folder: The folder of the contents.
-        file_limit_bytes: The maximum size of one content; larger ones are not kept.
-        incomplete: The newest runs with an undo that was stopped or killed before its end.
+        file_limit_bytes: The maximum size of one content. Larger contents are not stored.
+        incomplete: The newest runs whose undo was stopped or killed before its end.
     """
 
     def __init__(self, folder: Path, clock: Clock, *, keep_s: float, limit_bytes: int) -> None:
@@ -130,14 +129,17 @@ class UndoStore:
 
     def problem(self, run: str) -> str:
         """
-        Return why this run cannot be undone although changes are recorded; "" if unknown. Only the newest
-        run is known.
+        Return the reason why a run cannot be undone although changes are recorded; "" if there is no known reason. The reason is
+        only known for the newest run.
         """
         lost, why = self._lost
         return why if lost == run else ""
 
     async def follow(self, undone: str, undo: Awaitable[SessionSummary]) -> SessionSummary:
-        """Await an undo. Until one has ended, the run is one of `incomplete`, even if the process is killed."""
+        """
+        Run an undo and return its result. The run is listed in `incomplete` until an undo of it has ended, even if the process is
+        killed.
+        """
         mark = self._runs / f"{undone}{UNDOING}"
         self.incomplete = [undone, *(run for run in self.incomplete if run != undone)][:INCOMPLETE_LIMIT]
         try:
@@ -153,7 +155,7 @@ class UndoStore:
         return summary
 
     def open(self) -> None:
-        """Create the folders, and remove old records and incomplete data of an earlier process. Blocking."""
+        """Create the folders. Remove old records, and incomplete data of an earlier process. Blocking."""
         try:
             for folder in (self._root, self._runs, Path(self.folder)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -175,7 +177,7 @@ class UndoStore:
         Return the undo record of a run.
 
         Raises:
-            UndoError: There is no record on this node, or the record is damaged.
+            UndoError: This node has no record of the run, or the record is damaged.
         """
         kept = await asyncio.to_thread(self._read, self._runs / f"{run}.log") if is_id(run) else None
         if kept is None or not kept.lines or self._is_old(kept):
@@ -224,15 +226,15 @@ class UndoStore:
         except (FileError, OSError) as err:
             log.warning("the record of a run may be lost", extra={"run": run, "reason": str(err)})
 
-    # ---- inside ----
+    # ---- internal ----
 
     async def _begin(self, run: str) -> bool:
-        """Open the journal of a run; return whether there is one."""
+        """Open the journal of a run. Return whether the run has a journal."""
         if run == self._run:
             return self._journal is not None
         if not self.is_on or not is_id(run):
             return False
-        if self._journal is not None:  # of a run that ended with an error
+        if self._journal is not None:  # the journal of a run that ended with an error
             await asyncio.to_thread(self._journal.close)
         self._run, self._journal = run, None
         journal = Journal(self._runs / f"{run}.log")
@@ -278,7 +280,7 @@ class UndoStore:
         return self._clock.now() - kept.time >= timedelta(seconds=self._keep_s)
 
     def _read(self, path: Path) -> _KeptRun | None:
-        """Read a journal; return None if there is none. Blocking."""
+        """Read a journal. Return None if it does not exist. Blocking."""
         try:
             found = read_records(path.read_bytes())
         except OSError:
@@ -301,11 +303,11 @@ class UndoStore:
 
     def _forget_old(self, current: Collection[str], needed_bytes: int = 0) -> None:
         """
-        Remove records that are too old or exceed the limit, and contents without a record that refers to them. Blocking.
+        Remove records that are too old or exceed the limits, and contents to which no record refers. Blocking.
 
         Args:
-            current: Runs to keep.
-            needed_bytes: The size of contents that will be added.
+            current: Runs whose records must be kept.
+            needed_bytes: The total size of contents that will be added.
         """
         sizes = self._sizes()
         read = (self._read(path) for path in self._runs.glob("*.log"))
@@ -324,7 +326,7 @@ class UndoStore:
             uses.subtract(old.contents)
             used_bytes -= sum(sizes.get(digest, 0) for digest in old.contents if not uses[digest])
         for suffix in (LOST, UNDOING):
-            marks = sorted(self._runs.glob(f"*{suffix}"), reverse=True)  # the newest ids first
+            marks = sorted(self._runs.glob(f"*{suffix}"), reverse=True)  # newest first
             for number, mark in enumerate(marks):
                 age_s = self._clock.now().timestamp() - mark.lstat().st_mtime
                 if number >= RUNS_LIMIT or age_s >= self._keep_s:
@@ -335,15 +337,15 @@ class UndoStore:
         self._used_bytes = used_bytes
 
     def _sizes(self) -> dict[str, int]:
-        """Return the sizes of all kept contents, by name."""
+        """Return the sizes of all stored contents, by name."""
         return {path.name: path.lstat().st_size for path in Path(self.folder).iterdir()}
 
 
 def fold(lines: list[UndoLine]) -> list[UndoEntry]:
     """
-    Return the resources that a run changed, in the order in which they are undone. Pure.
+    Return the resources that a run changed, in the order in which they are undone. No I/O.
 
-    For a resource that was changed several times, the state before the first change and the state after the last change apply.
+    If a resource was changed several times, the state before the first change and the state after the last change are used.
     """
     entries: dict[tuple[str, str], UndoEntry] = {}
     is_open: set[tuple[str, str]] = set()
@@ -368,7 +370,7 @@ def fold(lines: list[UndoLine]) -> list[UndoEntry]:
 
 
 def _mark_lost(journal: Journal) -> None:
-    """Mark a record as lost by renaming. That works on a full disk, where a new file may not fit."""
+    """Mark a record as lost by renaming its file. Unlike creating a file, this works on a full disk."""
     journal.close()
     mark = journal.path.with_suffix(LOST)
     try:

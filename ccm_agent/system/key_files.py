@@ -99,8 +99,8 @@ def _ssh_directory(home: KeyPlace, *, create: bool = False) -> Iterator[Director
             raise _not_a(path, "a directory", seen.st_mode)
         fd = os.open(SSH, _OPEN | os.O_DIRECTORY, dir_fd=place.fd)
         try:
-            # root may own ~/.ssh only if this user owns the home directory: in Fedora, /root is also the home of `operator`, but it
-            # has root's keys
+            # root may own ~/.ssh only if this user owns the home directory: in Fedora, /root is also the home of `operator`,
+            # but has root's keys
             is_own = os.fstat(place.fd).st_uid == home.uid
             _refuse_owner(os.fstat(fd), home, path, may_be_root=is_own)
             yield Directory(fd, KEYS, f"{path}/{KEYS}")

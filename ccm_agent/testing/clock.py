@@ -38,11 +38,11 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """Return how many tasks are sleeping."""
+        """Return the number of sleeping tasks."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def advance(self, seconds: float) -> None:
-        """Advance the time, and wake each task whose sleep has ended, in order."""
+        """Advance the time. Wake the tasks whose sleep has ended, in order."""
         end = self._monotonic + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
             due, _, future = heapq.heappop(self._sleepers)
@@ -54,7 +54,7 @@ class FakeClock:
         self._pass(end - self._monotonic)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock, as a time server does; the monotonic clock does not change."""
+        """Change the wall clock, as a time server does. The monotonic clock does not change."""
         self._now += timedelta(seconds=seconds)
 
     def _pass(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Downloads from a dictionary of URLs."""
+"""A fake `Download` with contents by URL."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FakeDownload:
 
     Attributes:
         transfers: The requests, in order.
-        saved: The contents that `save` received, by path. They are only written to disk if `write` is set.
-        write: Called with the path and content of a saved file, to add it to the test's files.
+        saved: The contents that `save` stored, by path. They are not written anywhere else unless `write` is set.
+        write: Called with the path and content of each saved file, to add it to the test's files.
     """
 
     def __init__(self, write: Callable[[str, bytes], None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Files in memory."""
+"""A fake `Files` in memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class FakeEntry(Struct, kw_only=True):
 
 class FakeFiles:
     """
-    A `Files` in memory, which acts as root.
+    A `Files` in memory. Operations are performed as root.
 
     Attributes:
-        nodes: Entries by absolute path. The root directory always exists.
-        users, groups: Numbers by name.
+        nodes: The entries by absolute path. The root directory always exists.
+        users, groups: IDs by name.
         refuses: Errors by path. Changing one of these paths raises its error.
         looked_at: The paths of each `inspect` call.
     """
@@ -63,7 +63,7 @@ class FakeFiles:
         self._add(path, FakeEntry(kind="file", content=data, mode=mode, uid=uid, gid=gid))
 
     def put_directory(self, path: str, *, mode: int = 0o755, uid: int = 0, gid: int = 0) -> None:
-        """Create a directory, and its parents."""
+        """Create a directory, and its parent directories."""
         self._add(path, FakeEntry(kind="directory", mode=mode, uid=uid, gid=gid))
 
     def put_symlink(self, path: str, target: str) -> None:
@@ -254,7 +254,7 @@ class FakeFiles:
         return place
 
     def _place(self, path: str, *, changing: bool = True) -> str:
-        """Return the path with the symlinks in its directories resolved. Its last part may be missing."""
+        """Return the path after resolving the symlinks in its directories. The entry itself may be missing."""
         if changing and path in self.refuses:
             raise FileError(f"{path}: {self.refuses[path]}")
         if path == "/":

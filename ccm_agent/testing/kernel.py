@@ -1,4 +1,4 @@
-"""Kernel parameters in memory."""
+"""A fake `Kernel` in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SSH keys of users in memory."""
+"""A fake `KeyFiles` in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class FakeKeyFiles:
     A `KeyFiles` in memory.
 
     Attributes:
-        files: The file of each home directory.
-        looks: The homes of each `look` call.
+        files: The SSH key files by home directory.
+        looks: The home directories in each `look` call.
         writes: The files that were written, in order.
     """
 

@@ -1,4 +1,4 @@
-"""Locks within one test."""
+"""Fake `Locks` within one test."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class FakeLocks:
     `Locks` without files.
 
     Attributes:
-        held: Names of the locks that were taken, in order.
-        foreign: Other holders by the lock's name. Such a lock cannot be acquired.
+        held: The names of the acquired locks, in order.
+        foreign: Other holders, by the name of the lock. Such locks cannot be acquired.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """
-The broker behind `testing.memory_bus`: its streams, subscriptions and failures.
+The broker for `testing.memory_bus`, with its streams, subscriptions and failures.
 
-Tests can stop and start it, drop acknowledgements or deny subjects; a `MemoryBus` connects to it.
+Tests can stop and start it, drop acknowledgements or deny subjects. A `MemoryBus` connects to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_PAYLOAD_BYTES = 1 << 20
 
 
 class Sent(Struct, frozen=True):
-    """A message that was published over the broker by core delivery."""
+    """A published message without persistence (core NATS)."""
 
     subject: str
     body: bytes
@@ -38,7 +38,7 @@ class Sent(Struct, frozen=True):
 
 
 class StoredWrite(Struct):
-    """A stored message of a bucket or of the event stream."""
+    """A stored message in a bucket or in the event stream."""
 
     subject: str
     body: bytes
@@ -65,9 +65,9 @@ class MemoryBroker:
     The broker in memory.
 
     Attributes:
-        sent: All published messages in order, without notifications.
+        sent: All published messages in order, except notifications.
         events: The messages in the event stream.
-        lost_acks: The number of further writes that are stored but not acknowledged.
+        lost_acks: The number of upcoming writes that are stored but not acknowledged.
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
@@ -101,13 +101,13 @@ class MemoryBroker:
             link.changed()
 
     def start(self) -> None:
-        """Start the broker again. Subscriptions still exist, and `on_connect` hooks are called."""
+        """Start the broker again. Subscriptions are kept, and `on_connect` hooks are called."""
         self.is_running = True
         for link in self._links:
             link.changed()
 
     def make_anew(self) -> None:
-        """Replace the broker with an empty one. Connections and streams are lost, and sequences start at 1."""
+        """Replace the broker with an empty one. Connections and streams are lost, and sequences start at 1 again."""
         self.stop()
         for writes in (self.events, *self.buckets.values()):
             writes.clear()
@@ -119,11 +119,11 @@ class MemoryBroker:
         self.start()
 
     def deny(self, identity: str, pattern: str) -> None:
-        """Forbid an identity to publish on, read from or subscribe to subjects that match the pattern."""
+        """Forbid an identity to publish to, read from or subscribe to subjects that match the pattern."""
         self._denied.append((identity, pattern))
 
     def inject(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Deliver a message unchanged, without checking permissions. The header `Nats-Stream` marks the copy of a direct get."""
+        """Deliver a message unchanged, without checking permissions. The header `Nats-Stream` marks a reply of a direct get."""
         headers = {SENT: "1"} if headers is None else headers
         self.sent.append(Sent(subject, body, headers))
         copied = "Nats-Stream" in headers
@@ -135,7 +135,7 @@ class MemoryBroker:
         self.deliver(Sent(subject, body, headers))
 
     def fire(self, subject: str, body: bytes) -> None:
-        """Deliver a scheduled request that is due in the same way as the broker republishes it, and index its own subject."""
+        """Deliver a due scheduled request in the way in which the broker republishes it, and store it under its own subject."""
         due = due_subject(subject)
         protocol, scope, token = parse_scheduled(subject)
         schedule = schedule_subject(protocol, scope, decode_token(token or "one") or token)
@@ -152,10 +152,10 @@ class MemoryBroker:
         self.due[subject] = Sent(subject, body, headers)
         self.inject(subject, body, headers)
 
-    # --- used by the ports below ---
+    # --- used by the ports ---
 
     def check(self, identity: str, subject: str, size: int = 0) -> None:
-        """Raise the broker's error if the broker refuses this operation."""
+        """Raise the broker's error if it refuses this operation."""
         if not self.is_running:
             raise BusUnavailableError("memory: the broker is away")
         if any(identity == who and subject_matches(pattern, subject) for who, pattern in self._denied):
@@ -164,12 +164,12 @@ class MemoryBroker:
             raise ProtocolError(f"{subject}: a message of {size} bytes: the broker takes {MAX_PAYLOAD_BYTES}")
 
     def publish(self, message: Sent) -> None:
-        """Deliver to all subscribers in order, in a later iteration of the loop."""
+        """Deliver a message to all subscribers in order, in a later iteration of the event loop."""
         self.sent.append(message)
         self.deliver(message)
 
     def deliver(self, message: Sent) -> None:
-        """Deliver as `publish` does, but do not add the message to `sent`."""
+        """Deliver a message like `publish`, but do not add it to `sent`."""
         loop = asyncio.get_running_loop()
         for interest in list(self._interests):
             if subject_matches(interest.pattern, message.subject):
@@ -203,7 +203,7 @@ class MemoryBroker:
         note: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> StoredWrite:
-        """Append to a stream, or return the stored message with the same ID."""
+        """Append a message to a stream. If there is a stored message with the same ID, return it instead."""
         for write in writes:
             if message_id and write.message_id == message_id:
                 return write
@@ -224,18 +224,18 @@ class MemoryBroker:
         return write
 
     def newest_sequence(self, stream: str) -> int:
-        """Return the sequence of the newest message that a stream has ever contained; 0 if there was none."""
+        """Return the last sequence of a stream, even if its message was removed; 0 if there never was a message."""
         return self._sequences.get(stream, 0)
 
     def acknowledge(self) -> None:
-        """Acknowledge a write, unless this acknowledgement must be lost."""
+        """Acknowledge a write, unless this acknowledgement is dropped."""
         if self.lost_acks:
             self.lost_acks -= 1
             raise BusUnavailableError("memory: no answer from the broker in 5 s")
 
 
 class MemoryConnection:
-    """The `BrokerConnection` port."""
+    """Implements the `BrokerConnection` port."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -261,7 +261,7 @@ class MemoryConnection:
         return lambda: self._hooks.pop(key, None) and None
 
     def changed(self) -> None:
-        """Notify the connection that the broker has started or stopped."""
+        """Update the connection after the broker has started or stopped."""
         if self._broker.is_running == self.connected:
             return
         self.since = time.monotonic()

@@ -1,8 +1,8 @@
 """
-A broker in memory. It provides the bus ports of agents and controllers without a server.
+The bus ports of agents and controllers with a broker in memory, without a server.
 
-It has the project's streams and buckets, and delivers on the running loop. Tests can make it fail: stop it, drop
-acknowledgements, or deny subjects. The suites in tests/contract run against it and against nats-server.
+The broker has the project's streams and buckets, and delivers messages on the running event loop. Tests can make it fail: they
+can stop it, drop acknowledgements, or deny subjects. The suites in tests/contract run against it and against nats-server.
 
     broker = MemoryBroker()
     node, operator = MemoryBus(broker, "web1"), MemoryBus(broker, "op")
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
 
 HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1, "CCM_SLOTS": 1}
-"""The number of revisions kept per bucket, if it is not 20."""
+"""The number of revisions that are kept for a key, by bucket. Other buckets keep 20."""
 
 WRITTEN_BY_TEST = (Authored.from_arguments(),)
-"""Marks the documents and requests that tests send through these ports as their own."""
+"""The origin of documents and requests that tests send through these ports."""
 
 Stop = Callable[[], Awaitable[None]]
 
 
 class MemoryBus:
     """
-    A connection to the broker, with all ports.
+    A client's connection to the broker, with all ports.
 
     Attributes:
         link, requests, events: The ports with these names.
@@ -77,7 +77,7 @@ class MemoryBus:
         Args:
             broker: The broker.
             identity: The name of the client.
-            signatory: Signs requests and documents. None if they are not signed.
+            signatory: Signs requests and documents; None if they are not signed.
         """
         self.broker = broker
         self.identity = identity
@@ -87,7 +87,7 @@ class MemoryBus:
         self.events: Events = MemoryEvents(self)
 
     def bucket(self, name: str) -> MemoryKeyValue:
-        """Return the `KeyValue` and `KeyHistory` ports of a bucket."""
+        """Return an object with the `KeyValue` and `KeyHistory` ports of a bucket."""
         return MemoryKeyValue(self, name)
 
     def objects(self, name: str) -> MemoryObjects:
@@ -95,11 +95,11 @@ class MemoryBus:
         return MemoryObjects(self.broker, self.identity, name, self.signatory, self.subscribe)
 
     def check(self, subject: str, size: int = 0) -> None:
-        """Raise the broker's error if the broker refuses this operation."""
+        """Raise the broker's error if it refuses this operation."""
         self.broker.check(self.identity, subject, size)
 
     def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> Stop:
-        """Subscribe to a pattern. Return the function that ends the subscription."""
+        """Subscribe to a pattern. Return a function that ends the subscription."""
         if self.broker.is_running:
             self.check(pattern)
         interest = self.broker.subscribe(pattern, on_message)
@@ -111,7 +111,7 @@ class MemoryBus:
 
 
 class MemoryKeyValue:
-    """The `KeyValue` and `KeyHistory` ports."""
+    """Implements the `KeyValue` and `KeyHistory` ports."""
 
     def __init__(self, bus: MemoryBus, bucket: str) -> None:
         self.bucket = bucket
@@ -303,7 +303,7 @@ class MemoryKeyValue:
 
 
 class MemoryRequests:
-    """The `Requests` port."""
+    """Implements the `Requests` port."""
 
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
@@ -370,7 +370,7 @@ class MemoryRequests:
 
 
 class MemoryEvents:
-    """The `Events` port."""
+    """Implements the `Events` port."""
 
     def __init__(self, bus: MemoryBus) -> None:
         self.dropped = 0

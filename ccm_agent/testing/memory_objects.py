@@ -1,4 +1,4 @@
-"""The object stores of a broker in memory."""
+"""The object stores of the broker in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Stop = Callable[[], Awaitable[None]]
 
 
 class MemoryObjects:
-    """The `Objects` port."""
+    """Implements the `Objects` port."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class MemoryObjects:
             broker: The broker.
             identity: The name of the client.
             bucket: The name of the store.
-            signatory: Signs stored objects. None if they are not signed.
-            subscribe: The client's function for subscriptions.
+            signatory: Signs stored objects; None if they are not signed.
+            subscribe: The client's function for subscribing to a pattern.
         """
         self.bucket = bucket
         self._broker = broker

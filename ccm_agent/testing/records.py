@@ -1,4 +1,4 @@
-"""Records in memory."""
+"""A fake `Records` in memory."""
 
 from __future__ import annotations
 

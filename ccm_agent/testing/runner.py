@@ -1,4 +1,4 @@
-"""A runner that does not start programs. It returns scripted answers, and fails on unscripted commands."""
+"""A fake `Runner`, which returns scripted answers and fails on other commands. It does not start programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccm_agent.model.ports import Command, Completed
 
 
 class UnscriptedCommandError(AssertionError):
-    """A test ran a command that has no script."""
+    """A test ran a command without a script."""
 
 
 class _Answer(Struct, frozen=True, kw_only=True):
@@ -47,16 +47,16 @@ class FakeRunner:
         effect: Callable[[], None] | None = None,
     ) -> None:
         """
-        Script the answer to commands that begin with these words. The matching script with the most words is used.
+        Script the answer to commands that begin with these words. If several scripts match, the one with the most words is used.
 
-        Several scripts for the same words are used in order. The last one repeats.
+        Several scripts for the same words are used in order. The last one is used repeatedly.
 
         Args:
             code: The exit code; -N for signal N.
             stdout: The command's standard output.
             stderr: The command's standard error.
-            error: The reason why the command fails to start.
-            hangs: Whether the command runs until its time limit or a cancellation.
+            error: The reason why the command cannot be started; "" if it can be.
+            hangs: Whether the command runs until its time limit or until it is cancelled.
             effect: Called when the command runs, to simulate its effects.
         """
         answer = _Answer(
@@ -66,14 +66,14 @@ class FakeRunner:
 
     @property
     def lines(self) -> list[str]:
-        """Return the commands that were run, each as one line."""
+        """Return the executed commands, each as one line."""
         return [" ".join(command.argv) for command in self.commands]
 
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
         """See `Runner.run`."""
         self.commands.append(command)
         answer = self._find(command.argv)
-        await asyncio.sleep(0)  # yields to other tasks, as the real runner does
+        await asyncio.sleep(0)  # yield to other tasks, as the real runner does
         if answer.error:
             raise CommandError(answer.error)
         if answer.effect:

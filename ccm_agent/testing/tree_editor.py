@@ -1,4 +1,4 @@
-"""Directory trees with comparison results that a test sets."""
+"""A fake `TreeEditor` with preset comparison results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ccm_agent.model.ports import TreeDifference, TreeSpec
 
 class FakeTreeEditor:
     """
-    A `TreeEditor` with comparison results by path. After `sync`, a directory has no more changes.
+    A `TreeEditor` with preset comparison results by path. After `sync`, a directory has no pending changes.
 
     Args:
-        looks: The comparison results. Any other path is absent and has no changes.
+        looks: The comparison results by path. Any other path is absent and has no pending changes.
 
     Attributes:
         looks: The current comparison results, which `sync` changes.
-        looked_at: The specs of each `look` call.
-        synced: The specs and comparison results passed to `sync`.
+        looked_at: The specs in each `look` call.
+        synced: The specs and comparison results that were passed to `sync`.
         refuses: Errors by path. `sync` of one of these paths raises its error.
     """
 

@@ -1,4 +1,4 @@
-"""Whole directory trees in memory."""
+"""A fake `Trees` in memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ccm_agent.testing.files import FakeEntry, FakeFiles
 
 class FakeTrees:
     """
-    A `Trees` on the nodes of a `FakeFiles`.
+    A `Trees` that uses the entries of a `FakeFiles`.
 
     Args:
-        files: The files in memory. Changes are made there, and its `refuses` applies.
+        files: The files in memory, which are changed. Errors in `files.refuses` also apply here.
 
     Attributes:
-        written: The calls of `write`: directory, and paths of the files.
+        written: The directory and the paths of the files for each `write` call.
     """
 
     def __init__(self, files: FakeFiles) -> None:
@@ -110,7 +110,7 @@ class FakeTrees:
             raise FileError(f"{failures[0].message}{more}", errno=failures[0].errno)
 
     def _inside(self, path: str) -> list[str]:
-        """Return the paths below a directory, in the order of a walk."""
+        """Return the paths below a directory, in the order in which a walk visits them."""
         start = f"{path}/"
         found = [one.removeprefix(start) for one in self._files.nodes if one.startswith(start)]
         return sorted(found, key=lambda one: one.split("/"))
