@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
 JOINED_S = 200.0
 """The center's server tries the source again after 10 s, 20 s and 40 s when it was restarted."""
 
-PAUSE_S = 0.05
-"""Between two events of a node: few enough that the backlog of a restart stays below the known limit (`tests.support.sites`)."""
+PAUSE_S = 0.02
+"""Between two events of a node."""
 
 CONSUMER = {"deliver_policy": "all", "ack_policy": "none"}
 
@@ -193,6 +193,12 @@ async def disturb(site: Site) -> None:
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         await joined(site)
+    await asyncio.to_thread(line.cut)
+    for server in (site.broker, site.center):
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+    await asyncio.to_thread(line.heal)
+    await joined(site)
 
 
 async def test_nothing_is_missing_or_doubled_however_the_line_is_cut(site: Site) -> None:
