@@ -35,13 +35,13 @@ from ccm_ctl.render.rollout import rollout_line
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""The interval at which the server looks for rollouts without a driver and for due schedules, in seconds."""
+"""The interval in seconds at which the server looks for rollouts without a driver and for due schedules."""
 
 ANNOUNCE_S = 10.0
-"""The interval at which the server publishes that it runs, in seconds."""
+"""The interval in seconds at which the server publishes that it is running."""
 
 SEAL_S = 60.0
-"""The interval at which it looks for nodes that newly match a secret, in seconds. This reads the records of all nodes."""
+"""The interval in seconds at which the server looks for nodes that newly match a secret. This reads the records of all nodes."""
 
 
 @group("rollout", no_args_is_help=True, examples=["ccmctl rollout list", "ccmctl rollout serve"])
@@ -142,7 +142,7 @@ def _serve(application: Application, once: bool, rules: str, state: str, sealing
 
 
 async def _keep_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
-    """Seal secrets to the nodes that match now, and remove old values, until cancelled."""
+    """Until cancelled, seal secrets to the nodes that match now, and remove old values."""
     while True:
         await _seal_and_settle(application, fleet, sealing)
         await asyncio.sleep(SEAL_S)
@@ -154,14 +154,14 @@ async def _seal_and_settle(application: Application, fleet: Fleet, sealing: Sign
 
 
 async def settle_secrets(application: Application, fleet: Fleet) -> None:
-    """Remove the old values of rotated secrets that no node uses. This does not need the sealing key."""
+    """Remove the old values of rotated secrets if no node uses them. This does not need the sealing key."""
     if fleet.trust is None or fleet.signatory is None:
         return
     try:
         rotation = SecretRotation(fleet)
         stored = await rotation.read_all(with_nodes=False)
     except CcmError:
-        return  # a broker set up by an earlier version does not have the bucket
+        return  # a broker that an earlier version set up does not have the bucket
     for one in stored:
         if not one.head.older:
             continue
@@ -175,7 +175,7 @@ async def settle_secrets(application: Application, fleet: Fleet) -> None:
 
 
 async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
-    """Seal each secret to the nodes that match now. Report secrets that cannot be sealed, and seal the others."""
+    """Seal each secret to the nodes that match now. If a secret cannot be sealed, report it and continue with the others."""
     if sealing is None:
         return
     try:
@@ -198,10 +198,10 @@ async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningK
 
 async def _check_trust(application: Application, fleet: Fleet) -> None:
     """
-    Check that this server can verify the rollouts that it drives. If its signers list is too old, report that and wait.
+    Check that this server can verify the rollouts that it drives. If its signers list is too old, report this and wait.
 
     Raises:
-        SignatureError: The credentials can sign but not verify.
+        SignatureError: The credentials can sign but cannot verify.
     """
     newest = await find_newest(fleet)
     if newest.doubt and fleet.trust is None:
@@ -213,7 +213,7 @@ async def _check_trust(application: Application, fleet: Fleet) -> None:
 
 
 async def _announce(application: Application, fleet: Fleet) -> None:
-    """Publish that this server runs, until cancelled, for `ccmctl schedule add` and `rollout list`."""
+    """Until cancelled, publish that this server is running, for `ccmctl schedule add` and `rollout list`."""
     said = ""
     try:
         while True:
@@ -231,7 +231,7 @@ async def _announce(application: Application, fleet: Fleet) -> None:
 
 
 async def _notify(application: Application, fleet: Fleet, rules: str, state: str) -> None:
-    """Deliver notifications. Without a usable state file, rollouts are still driven."""
+    """Deliver notifications. If the state file cannot be used, report this, so that rollouts are still driven."""
     from ccm_ctl.notify.server import NotificationServer
 
     rules_path = Path(rules) if rules else default_rules_path(application.environ)
@@ -265,7 +265,7 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
                 if is_first or not once:
                     await starter.look()
                 is_first = False
-                # also unverified states: the attempt reports why they are not driven
+                # unverified states are included, because the attempt reports why they are not driven
                 stored = [one.judged.value for one in await store.open_stored()]
                 waiting = [state for state in stored if is_waiting(state, fleet)]
             except BusUnavailableError:
@@ -281,13 +281,13 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
 
 
 def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
-    """Whether a rollout waits for a server to drive it."""
+    """Whether a rollout is waiting for a server that drives it."""
     is_held = held(state, fleet.clock.now()) is not None
     return state.is_detached and state.phase in (Phase.RUNNING, Phase.BAKING) and not is_held
 
 
 async def _drive_one(application: Application, fleet: Fleet, run: str, said: dict[str, str]) -> None:
-    """Drive one rollout to its end. A failure is reported once and followed by another attempt."""
+    """Drive one rollout to its end. A failure is reported once, and another attempt follows."""
     from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
 
     try:
@@ -295,7 +295,7 @@ async def _drive_one(application: Application, fleet: Fleet, run: str, said: dic
         return
     except CcmError as err:
         reason = str(err)
-    except Exception as err:  # a stored document must not end the server
+    except Exception as err:  # errors from a stored document must not end the server
         log.exception("a rollout", extra={"run": run})
         reason = f"{type(err).__name__}; --debug shows more"
     if said.get(run) != reason:

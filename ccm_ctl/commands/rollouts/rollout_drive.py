@@ -40,12 +40,12 @@ from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import order_line, rollout_line, wave_lines
 
 _BUILDERS = {"exec": build_exec, "rotate": build_rotation}
-"""Functions that rebuild a request, by the action of its record. All other actions apply manifests."""
+"""Functions that rebuild a request, by the action in its record. All other actions apply manifests."""
 
 NOT_ALLOWED = "its operator may not send the request to its nodes"
 
 WATCH_S = 2.0
-"""The interval at which a watcher reads the state of a rollout, in seconds."""
+"""The interval in seconds at which a watcher reads the state of a rollout."""
 
 
 async def start_rollout(
@@ -59,20 +59,20 @@ async def start_rollout(
     detach: bool = False,
 ) -> Exit:
     """
-    Store the record of a rollout and drive it to its end.
+    Store the record of a rollout, and drive the rollout to its end.
 
     Args:
         application: Shows the rollout.
         fleet: The bus.
         launch: The request and the nodes.
         state: The state of the rollout, with its waves.
-        offline_ok: Offline nodes do not change the exit code.
+        offline_ok: Whether offline nodes do not affect the exit code.
         prepare: Called after the record is stored and before anything is sent. If it fails, the rollout is aborted.
-        detach: Hand it to the rollout servers instead of driving it.
+        detach: Whether to leave the rollout to the rollout servers instead of driving it.
 
     Raises:
-        UsageError: The rollout cannot be handed over. Nothing was stored.
-        RunError: The broker returned another record than the stored one. Nothing was sent.
+        UsageError: The rollout servers cannot drive the rollout. Nothing was stored.
+        RunError: The broker returned a record that differs from the stored one. Nothing was sent.
         BusDeniedError: The operator may not send the request to all nodes.
     """
     if detach:
@@ -88,7 +88,7 @@ async def start_rollout(
     terminal = application.terminal
     terminal.note_drawn(wave_lines(state.plan, terminal.live_style))
     if detach:
-        # last, because a server begins immediately
+        # this is last, because a server begins immediately
         handed = hand_over(fleet, state, launch.record, launch.resolved.nodes, base=launch.base)
         await RolloutStore(fleet).write(handed, revision, base=launch.base)
         terminal.record(RunLine, **run_fields(launch.record))
@@ -112,7 +112,7 @@ async def start_rollout(
             offline_ok=offline_ok,
         )
     except BusDeniedError:
-        # no node can be asked, now or after a resume
+        # no node can receive the request, now or after a resume
         with contextlib.suppress(CcmError):
             await abort_with_run(fleet, recorded, NOT_ALLOWED)
         raise
@@ -121,7 +121,7 @@ async def start_rollout(
 async def resume_driving(
     application: Application, fleet: Fleet, recorded: Recorded, *, is_served: bool = False
 ) -> Exit:
-    """Continue a rollout without a driver. `is_served`: in a rollout server, without an operator at a terminal."""
+    """Continue a rollout without a driver. `is_served` means in a rollout server, where no operator is at a terminal."""
     found = await RolloutStore(fleet).require(recorded.record.run)
     state, revision = found.state, found.revision
     verified = require_verified(found)
@@ -145,7 +145,7 @@ async def resume_driving(
 
 class RolloutWatch:
     """
-    The state of the rollout of a run, if it is one, for a watcher.
+    For a watcher of a run, follows the state of its rollout, if the run is a rollout.
 
     Args:
         fleet: The bus.
@@ -162,7 +162,7 @@ class RolloutWatch:
         self.orders: list[GivenOrder] = []
 
     def take_updates(self) -> list[str]:
-        """Return new orders, and the rollout's progress if it changed; nothing if the run is not a rollout."""
+        """Return new orders, and the rollout's progress if it has changed; [] if the run is not a rollout."""
         new = self.orders[self._said_orders :]
         self._said_orders = len(self.orders)
         line = rollout_line(self.state) if self.state else ""
@@ -179,13 +179,13 @@ class RolloutWatch:
 
     @property
     def planned(self) -> list[str]:
-        """The nodes that have not been asked."""
+        """The nodes that have not received the request."""
         if self.state is None:
             return []
         return self._recorded.nodes[self.state.asked : self.state.plan.total]
 
     def is_waiting_for_operator(self, run: Run) -> bool:
-        """Whether the rollout is paused and all nodes that were asked have ended."""
+        """Whether the rollout is paused and all nodes that received the request have ended."""
         return (
             self.state is not None
             and self.state.phase is Phase.PAUSED
@@ -193,7 +193,7 @@ class RolloutWatch:
         )
 
     async def update(self, run: Run) -> None:
-        """Read the state, and add newly asked nodes and the end of the rollout to the run."""
+        """Read the state, and add to the run the nodes that newly received the request, and the end of the rollout."""
         if self.state is None or self.state.phase.is_over:
             return
         if asyncio.get_running_loop().time() - self._read_at < WATCH_S:
@@ -202,7 +202,7 @@ class RolloutWatch:
         self.apply(run)
 
     def apply(self, run: Run) -> None:
-        """Apply the state that was read last to a watcher's run."""
+        """Apply the most recently read state to a watcher's run."""
         if self.state is None:
             return
         if self.state.phase.is_over:
@@ -231,7 +231,7 @@ async def drive(
     view_type: type[RolloutView] | None = None,
 ) -> Exit:
     """
-    Drive a rollout until it is over, or paused with no node in progress.
+    Drive a rollout until it is over, or until it is paused and no node is in progress.
 
     Raises:
         RunError: Another driver has the lease.
@@ -277,7 +277,7 @@ class RolloutView(RunView):
         )
 
     async def on_turn(self, news: list[News]) -> None:
-        """See `RunView.on_turn`. A change of wave or phase prints one line."""
+        """See `RunView.on_turn`. Each change of the wave or phase prints a line."""
         self._show_change()
         await super().on_turn(news)
 
@@ -303,11 +303,11 @@ class RolloutView(RunView):
         return rollout_line(state)
 
     async def finish(self) -> Exit:
-        """See `RunView.finish`. A paused rollout stays open, and the exit code is that of a failure."""
+        """See `RunView.finish`. A paused rollout is not closed, and the exit code indicates a failure."""
         state = self._driver.state
         if state.phase is not Phase.PAUSED:
             return await super().finish()
-        # a resume needs the failures so far, which it ignores
+        # a resume needs the list of failures so far, in order to ignore them
         await self._history.keep_ends(self._run)
         self._tell_ends(everything=True)
         self._terminal.live("")
@@ -323,7 +323,7 @@ class RolloutView(RunView):
 
 
 class ServedView(RolloutView):
-    """The view of a rollout in a server: one line for each change, with the run ID."""
+    """The view of a rollout in a server. Each change prints a line with the run ID."""
 
     def begin(self) -> None:
         """See `RunView.begin`."""
@@ -347,7 +347,7 @@ class ServedView(RolloutView):
 
 
 def print_rollout(terminal: Terminal, state: RolloutState) -> None:
-    """Print the record of the state of a rollout."""
+    """Print the state of a rollout as a record."""
     terminal.record(
         RolloutLine,
         run=state.run,
@@ -365,5 +365,5 @@ def print_rollout(terminal: Terminal, state: RolloutState) -> None:
 
 
 def format_driver(state: RolloutState) -> str | None:
-    """Return the process that drives a rollout, as `operator@host`; None if there is none."""
+    """Return the process that drives a rollout, as `operator@host`; None if there is no driver."""
     return f"{state.lease.operator}@{state.lease.host}" if state.lease else None

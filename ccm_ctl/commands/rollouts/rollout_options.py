@@ -24,7 +24,7 @@ from ccm_ctl.fleet.rollout import plan
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions
 
 ROLLOUT = "Rollout"
-"""The section of options that make a run a rollout."""
+"""The help section of options that make a run a rollout."""
 
 _SIZED = {
     "failed": (
@@ -40,7 +40,7 @@ _SIZED = {
 
 
 class RolloutFlags(Options, frozen=True, kw_only=True):
-    """The options of `rollout_options`. Fields with a default are not options of every command."""
+    """The options of `rollout_options`. Some commands do not have the options of fields with a default."""
 
     batch: str
     canary: int | None
@@ -75,7 +75,7 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     def starts(self, now: datetime) -> datetime | None:
         """
-        Return the start time; None: immediately.
+        Return the start time; None to start immediately.
 
         Raises:
             UsageError: The time has passed.
@@ -93,10 +93,10 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
 
     def definition(self) -> RolloutDefinition:
         """
-        Return the definition of the rollout, including the content of the rollout file.
+        Return the definition of the rollout: the content of the rollout file, or the options.
 
         Raises:
-            UsageError: A file and other options were given.
+            UsageError: Both a file and other options were given.
             InputError: The file cannot be read.
         """
         written = self._written()
@@ -127,8 +127,8 @@ def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> l
     Return the options of commands that can start a rollout.
 
     Args:
-        can_detach: A rollout server may drive it.
-        is_scheduled: A rollout server starts it at the times of a schedule.
+        can_detach: Whether a rollout server may drive the rollout.
+        is_scheduled: Whether a rollout server starts the rollout at the times of a schedule.
     """
 
     def option(*names: str, **rest: Any) -> click.Parameter:
@@ -183,10 +183,10 @@ def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> l
 
 def refuse_credentials(words: Sequence[str]) -> None:
     """
-    Refuse words of a request that a rollout must not store.
+    Refuse words of a request that must not be stored in a rollout.
 
     Raises:
-        UsageError: A URL among them contains credentials. Every operator can read the stored request, and other drivers send it.
+        UsageError: A URL in them contains credentials. Every operator can read the stored request, and other drivers send it.
     """
     for word in words:
         if (masked := mask_urls(word)) != word:

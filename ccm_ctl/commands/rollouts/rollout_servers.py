@@ -10,12 +10,12 @@ from ccm_ctl.fleet.rollout.starts import read_servers
 
 async def tell_servers(application: Application, fleet: Fleet, does: str) -> list[str]:
     """
-    Print the running rollout servers, or warn if there is none.
+    Print the running rollout servers, or a warning if there are none.
 
     Args:
-        application: Prints them.
+        application: Prints the servers.
         fleet: The bus.
-        does: The verb for the action that needs a server: "starts" or "drives".
+        does: The verb for the action that requires a server: "starts" or "drives".
 
     Returns:
         The servers, as `operator@host`.

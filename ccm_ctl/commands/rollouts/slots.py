@@ -91,7 +91,7 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
 
 
 def release_command(slot: str, node: str) -> str:
-    """Return the command that frees a slot of a node, quoted, because a node can choose any name."""
+    """Return the command that releases a node's slot. It is quoted, because a node can choose any name."""
     return f"ccmctl slots release {quote(one_line(slot))} {quote(one_line(node))}"
 
 

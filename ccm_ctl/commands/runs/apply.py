@@ -62,7 +62,10 @@ from ccm_ctl.fleet.runs.run_request import Launch, prepare_own
 
 
 class ManifestRunOptions(Options, frozen=True, kw_only=True):
-    """The options that `apply` and `plan` share. `plan` always shows the diff, so it has no `--diff`. `apply` has no `--out`."""
+    """
+    The options that `apply` and `plan` share. `plan` always shows the diff, so only `apply` has `--diff`. Only `plan` has
+    `--out`.
+    """
 
     start: RunOptions
     timeout: int | None
@@ -85,7 +88,7 @@ class ApplyRunOptions(ManifestRunOptions, frozen=True, kw_only=True):
 
 
 def event_options() -> list[click.Parameter]:
-    """The options for the name of a manifest and for the events that its nodes send."""
+    """Return the options for the name of a manifest and for the events that nodes send."""
     return [
         click.Option(
             ["--name"],
@@ -147,7 +150,7 @@ def apply(application: Application, given: ApplyRunOptions) -> Exit:
     """
     if given.noop and given.monitor_only:
         raise UsageError("--noop and --monitor-only cannot be combined")
-    given.selected.selection()  # refuses malformed options before anything is read
+    given.selected.selection()  # refuse malformed options before anything is read
     if given.plan:
         return _apply_plan(application, given, given.plan)
     path, source = given.path, given.source
@@ -163,7 +166,7 @@ def apply(application: Application, given: ApplyRunOptions) -> Exit:
 
 
 def _apply_plan(application: Application, given: ApplyRunOptions, file: str) -> Exit:
-    """Apply a saved plan, which contains the manifest and its nodes."""
+    """Apply a saved plan, which contains the manifest and the nodes."""
     nodes, part = given.start.nodes, given.selected
     others = {
         "FILE|DIR": given.path is not None,
@@ -205,7 +208,7 @@ async def send_manifest(
     plan: PlanFile | None = None,
     impact: PlanImpact | None = None,
 ) -> Exit:
-    """Send a manifest to the nodes of the options or of a saved plan, watch the run, and show the impact of a plan."""
+    """Send a manifest to the nodes of the options or of a saved plan, and watch the run. For a plan, also show its impact."""
     from ccm_ctl.commands.runs.run_view import start_and_watch
 
     out, start, flags = given.out, given.start, given.rollout
@@ -227,7 +230,7 @@ async def send_manifest(
     is_gradual = impact is None and flags.is_rollout
     rollout = flags.make_plan(inventory, resolved) if is_gradual else None
     if rollout is not None or out:
-        # another driver can only repeat a request whose manifest is stored
+        # another driver can repeat a request only if its manifest is stored
         content = as_bundle(content)
         refuse_credentials(data)
 
@@ -263,7 +266,7 @@ async def send_manifest(
     request = await store(_ACTIONS[action], diff=given.diff)
     launch = prepare_own(fleet, request, resolved, action, content.name)
     save = _plan_saver(application, launch, content, start.spec, data, inventory, out) if out else None
-    del inventory  # free the memory of the node records: a run can last for hours
+    del inventory  # free the memory of the node records, because a run can last for hours
     if rollout is not None:
         return await roll_out(
             application, fleet, launch, rollout, flags, start.deadline, offline_ok=start.offline_ok
@@ -297,7 +300,7 @@ def _plan_saver(
     inventory: Inventory,
     out: str,
 ) -> Callable[[Run, RunProof | None], Awaitable[None]]:
-    """Return the function that writes the plan to the file of `--out` after the nodes have made it."""
+    """Return a function that writes the plan to the file of `--out` when the nodes have finished it."""
 
     async def save(run: Run, proof: RunProof | None) -> None:
         bundle = content.bundle
@@ -321,7 +324,7 @@ def _plan_saver(
 
 
 def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
-    """Return the nodes whose plan may differ from what was shown: events are missing or not genuine."""
+    """Return the nodes whose plan may differ from the displayed one, because events are missing or not genuine."""
     if proof is None:
         return []
     return sorted(
@@ -334,7 +337,7 @@ def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
 def _with_content(
     request: ManifestRequest, content: Content, selection: ResourceSelection | None
 ) -> ManifestRequest:
-    """Return the request with its manifest, in the field that agents read for a whole or a partial run."""
+    """Return the request with the manifest in the field that agents read for a complete or a partial run."""
     if selection is None:
         return msgspec.structs.replace(request, manifest=content.text, bundle=content.bundle)
     part = PartialManifest(
@@ -363,7 +366,7 @@ async def roll_out(
     *,
     offline_ok: bool = False,
 ) -> Exit:
-    """Start a prepared run as a rollout. `rollout` is its plan and its nodes, from `RolloutFlags.make_plan`."""
+    """Start a prepared run as a rollout. `rollout` contains its plan and its nodes, from `RolloutFlags.make_plan`."""
     from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
     plan, order = rollout
@@ -374,7 +377,7 @@ async def roll_out(
         start_at=flags.starts(now),
         deadline_s=(parse_deadline(deadline, now) - now).total_seconds(),
     )
-    # the record lists the nodes in the order of the waves
+    # the record must list the nodes in the order of the waves
     launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
     return await start_rollout(application, fleet, launch, state, offline_ok=offline_ok, detach=flags.detach)
 

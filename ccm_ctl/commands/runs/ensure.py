@@ -39,10 +39,10 @@ _TYPE = "ccm_ctl.type"
 
 
 class Ensure(CtlCommand):
-    """The `ensure` command, with a flag for each property of the given type."""
+    """The `ensure` command. It has a flag for each property of the given type."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the command's options and, once the type is known, its flags before the shared ones."""
+        """Return the command's own options, then the flags of the type if it is known, then the shared options."""
         params = super().get_params(ctx)
         if _TYPE not in ctx.meta:
             return params
@@ -52,7 +52,7 @@ class Ensure(CtlCommand):
         return [*params[:arguments], *flags, *params[arguments:]]
 
     def explain(self, ctx: click.Context, argument: Argument) -> str:
-        """List the types, or explain the arguments of a type."""
+        """Describe an argument. If no type is known yet, the text lists the types."""
         if _TYPE not in ctx.meta:
             return ", ".join(properties.type_names()) if argument.name == "type_name" else ""
         known = properties.find_properties(ctx.meta[_TYPE])
@@ -63,11 +63,11 @@ class Ensure(CtlCommand):
         return about.get(argument.name or "", "")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Find the type first, then parse with its flags."""
+        """Find the type first. Then parse the arguments with its flags."""
         ctx.ignore_unknown_options = True
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         ctx.ignore_unknown_options = False
-        # The type is not known yet, so its flags are among the arguments.
+        # Until the type is known, its flags are parsed as arguments.
         rest = given.get("words")
         words = [given.get("type_name"), given.get("name"), *(rest if isinstance(rest, tuple | list) else ())]
         type_name = next((word for word in words if isinstance(word, str) and not word.startswith("-")), None)
@@ -82,7 +82,7 @@ class Ensure(CtlCommand):
             shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
             flags = [name for param in shown for name in (*param.opts, *param.secondary_opts)]
             near = did_you_mean(err.option_name, [name for name in flags if name.startswith("--")])
-            if err.option_name == "--force":  # in other commands it sends a manifest despite errors
+            if err.option_name == "--force":  # in other commands, this option sends a manifest despite errors
                 near = ", did you mean `--unchecked`?"
             about = " ".join([PROGRAM, "ensure", *([type_name] if type_name else [])])
             raise UsageError(
@@ -200,13 +200,14 @@ def read_properties(
     unchecked: bool = False,
 ) -> None:
     """
-    Add the properties from the words of a command line to those from flags.
+    Add the properties in the words of a command line to the properties from flags.
 
-    Repeated lists and maps are extended. Texts are converted to the property's type; KEY:=JSON values are not. With `unchecked`,
-    unknown types and properties are accepted, and their values are texts.
+    Lists and maps that are given repeatedly are extended. Texts are converted to the property's type, but KEY:=JSON values are
+    not.
+    With `unchecked`, unknown types and properties are accepted, and their values are texts.
 
     Raises:
-        UsageError: A word is not a property, the type does not have it, or its value is not valid.
+        UsageError: A word is not a property, the type does not have the property, or its value is not valid.
     """
     for word in words:
         if "=" in word:

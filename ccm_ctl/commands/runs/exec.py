@@ -28,10 +28,10 @@ from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.runs.run_request import prepare
 
 COMMAND_BYTES = 64 * 1024
-"""The largest command. A longer one would not fit into the event that reports it."""
+"""The maximum size of a command. A longer one would not fit into the event that reports it."""
 
 TITLE_LENGTH = 100
-"""The most characters of the command that lists of runs show."""
+"""The maximum number of characters of a command in lists of runs."""
 
 SHELL = "/bin/sh"
 
@@ -41,12 +41,12 @@ MISPLACED = "ccm.exec.misplaced"
 
 class MisplacedOptions(Struct, frozen=True, kw_only=True):
     """
-    Options of `exec` after the command. They are passed to the command.
+    Options of `exec` that were given after the command. They are passed to the command.
 
     Attributes:
         options: The options with their values.
-        is_separated: A `--` precedes the command, so the operator knows whose options these are.
-        line: The command line with these options before the command.
+        is_separated: Whether `--` precedes the command, which shows that the options are meant for it.
+        line: The command line with these options moved before the command.
     """
 
     options: list[str]
@@ -55,10 +55,10 @@ class MisplacedOptions(Struct, frozen=True, kw_only=True):
 
 
 class Exec(CtlCommand):
-    """The `exec` command. All words after the program's name belong to the command that nodes run."""
+    """The `exec` command. All words after the program's name are part of the command that nodes run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and store the options of `exec` that follow the command in the context."""
+        """Parse the arguments, and store the options of `exec` that follow the command in the context."""
         given = list(args)
         rest = super().parse_args(ctx, args)
         words: tuple[str, ...] = ctx.params.get("words", ())
@@ -74,7 +74,7 @@ class Exec(CtlCommand):
         return rest
 
     def explain(self, ctx: click.Context, argument: Argument) -> str:
-        """Explain the words of the command."""
+        """Describe the words of the command."""
         return "The program and its arguments. Options of `exec` must precede them."
 
 
@@ -165,7 +165,7 @@ def _notice_misplaced(
     application: Application, words: Sequence[str], spec: TargetSpec, misplaced: MisplacedOptions
 ) -> None:
     """
-    Report options of `exec` after the command. Without a target they are an error; otherwise the command may need them.
+    Report options of `exec` after the command. They are an error if no nodes are selected. Otherwise, the command may need them.
 
     Raises:
         UsageError: No nodes are selected before the command.
@@ -184,7 +184,7 @@ def _notice_misplaced(
 
 
 def _split(params: Sequence[click.Parameter], words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the words after a program's name into options of `exec`, with their values, and the other words."""
+    """Split the words after a program's name into options of `exec` (with their values) and other words."""
     known = {
         name: one
         for one in params
@@ -209,7 +209,7 @@ def _split(params: Sequence[click.Parameter], words: Sequence[str]) -> tuple[lis
 
 def command_of(words: Sequence[str], *, is_shell: bool) -> list[str]:
     """
-    Return the program and its arguments.
+    Check the words of a command, and return the program and its arguments.
 
     Raises:
         UsageError: There is no command, or nodes could not run it.
@@ -226,6 +226,6 @@ def command_of(words: Sequence[str], *, is_shell: bool) -> list[str]:
 
 
 def title_of(words: Sequence[str]) -> str:
-    """Return the command in one line for people, without credentials in URLs."""
+    """Return the command as one line for people, without credentials in URLs."""
     shown = [mask_urls(word) for word in words]
     return shortened(one_line(shown[0] if len(shown) == 1 else shlex.join(shown)), TITLE_LENGTH)

@@ -1,4 +1,4 @@
-"""Print a line on standard error for each node that failed, while a command still waits for others."""
+"""Print a line on standard error for each failed node, while a command waits for other nodes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from ccm_agent.clikit.terminal import Terminal
 
 LINES_MOST = 20
-"""The most lines; the live line and the table at the end count all failures."""
+"""The maximum number of lines. The live line and the table at the end count all failures."""
 
 LINE_WIDTH = 200
-"""The most characters of a line. A narrower terminal limits it further."""
+"""The maximum number of characters in a line. A narrower terminal limits it further."""
 
 
 class FailureLines:
     """
-    Print failures as they happen, each once. `--json` prints a record for each node instead.
+    Prints failures as they happen, each once. With `--json`, there is a record for each node instead.
 
     Args:
         terminal: Prints the lines.
@@ -32,18 +32,18 @@ class FailureLines:
 
     @property
     def has_named(self) -> bool:
-        """Whether a failure was printed. Then the others must be printed too, because readers expect a complete list."""
+        """Whether a failure was printed. If so, all others must be printed too, because readers expect a complete list."""
         return bool(self._named)
 
     def name(self, node: str, state: str, why: str, run: str = "") -> None:
         """
-        Print a failed node, unless the same failure was printed before.
+        Print a failed node, unless the same failure was already printed.
 
         Args:
             node: The node.
             state: Its end state, such as "failed" or "lost".
-            why: The failed resource and the error. Only the first line is shown. The text may come from the node.
-            run: The run. The same node may fail again in another run.
+            why: The failed resource and the error. Only the first line is shown. The text may be from the node.
+            run: The run. The same node may also fail in another run.
         """
         if self._terminal.json or self._named.get(node) == (state, run):
             return
@@ -57,7 +57,7 @@ class FailureLines:
         self._terminal.note(shortened(line, min(self._terminal.live_style.width, LINE_WIDTH)))
 
     def close(self) -> None:
-        """Print how many failures were not printed, before the table shows all of them."""
+        """Print the number of failures that were not printed, before the table shows all of them."""
         if self._unnamed:
             self._terminal.note(f"and {plural(self._unnamed, 'more failure')}, listed below")
             self._unnamed = 0

@@ -1,4 +1,4 @@
-"""The impact of a rollout on services: a table and sentences for people, records for programs."""
+"""Format the impact of a rollout on services: a table and sentences for people, and records for programs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ccm_ctl.render.record_types.impact import (
 )
 
 GROUPS_SHOWN = 40
-"""The most groups of services with equal numbers that the table shows. Records have all of them."""
+"""The maximum number of groups of services with equal numbers in the table. Records contain all of them."""
 
 GROUPS_OF_NODES = 5
-"""The most groups that the table shows for the same nodes, because one node can register any number of services."""
+"""The maximum number of groups with the same nodes in the table, because one node can register any number of services."""
 
 RECORDS_LIMIT = 10_000
-"""The most services in records. Services that lose the most instances come first."""
+"""The maximum number of services in records. Services that lose the most instances are first."""
 
 NAMES_LIMIT = 1000
-"""The most names in one list of a record."""
+"""The maximum number of names in a list of a record."""
 
 _NAME_LENGTH = 100
 _RESOURCES_SHOWN = 8
@@ -155,7 +155,7 @@ def print_summary(terminal: Terminal, report: ImpactReport) -> None:
 
 
 def _groups(services: Iterable[ServiceImpact]) -> Iterator[list[ServiceImpact]]:
-    """Group services with equal numbers on the same nodes; keep the order."""
+    """Yield groups of services that have equal numbers on the same nodes. The order is kept."""
     found: dict[object, list[ServiceImpact]] = {}
     for one in services:
         found.setdefault((one.nodes, one.others, one.instances, one.healthy, one.waves), []).append(one)
@@ -198,7 +198,7 @@ def _rows(group: Sequence[ServiceImpact], waves: Sequence[PlannedWave]) -> Itera
 
 
 def _equal_waves(waves: Sequence[WaveImpact]) -> Iterator[tuple[WaveImpact, WaveImpact]]:
-    """Return the first and the last wave of each sequence of waves with equal numbers."""
+    """Yield the first and the last wave of each sequence of waves with equal numbers."""
     begin = end = waves[0]
     for wave in waves[1:]:
         if wave.wave == end.wave + 1 and _numbers(wave) == _numbers(begin):
@@ -261,7 +261,7 @@ def _about_resources(report: ImpactReport) -> Iterator[str]:
 
 
 def _resources(changes: Iterable[NodeChange]) -> list[tuple[str, bool, str, int]]:
-    """Return resource, whether it is a refresh, its slot, and the number of nodes; the most frequent first."""
+    """Return each resource, whether it is a refresh, its slot, and its number of nodes. The most frequent resources are first."""
     counts: dict[tuple[str, bool, str], int] = {}
     for node in changes:
         for one in set(node.changes):

@@ -1,4 +1,4 @@
-"""`ccmctl import`: a site of what nodes have."""
+"""`ccmctl import`: write a site with the existing resources of nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from ccm_ctl.fleet.runs.run_request import prepare_own
 from ccm_ctl.render.record_types.nodes import ImportLine
 
 SHOWN = 20
-"""Lines of what is left out, and of what would change."""
+"""The maximum number of lines about omitted resources, and about planned changes."""
 
 REASON_LIMIT = 300
 
@@ -64,7 +64,7 @@ class ImportOptions(Options, frozen=True, kw_only=True):
 
 
 class _Imported(Struct, kw_only=True):
-    """What was learned from the nodes: their resources, what is left out, and the nodes that gave nothing, with the reason."""
+    """The results from the nodes: their resources, the omitted resources, and the nodes that returned none, with the reasons."""
 
     hosts: dict[str, list[FoundResource]] = {}
     left_out: dict[str, list[LeftOutResource]] = {}
@@ -72,7 +72,7 @@ class _Imported(Struct, kw_only=True):
 
 
 def _check_types(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
-    """Fail for an unknown type before anything connects."""
+    """Check the types before connecting to the broker. UsageError for an unknown type."""
     wanted = [word.strip() for word in value.split(",")]
     for word in wanted:
         if reason := why_not_imported(word):
@@ -155,7 +155,7 @@ async def _ask(
 
 
 def _accept(answers: Mapping[str, ImportAnswer], types: Sequence[str]) -> _Imported:
-    """Judge what nodes reported. Blocking: each resource is checked like one of a manifest."""
+    """Check the answers of nodes. Blocking, because each resource is checked like a resource of a manifest."""
     imported = _Imported()
     check = PropertyCheck()
     for node, answer in sorted(answers.items()):
@@ -174,7 +174,7 @@ def _accept(answers: Mapping[str, ImportAnswer], types: Sequence[str]) -> _Impor
 
 
 class PropertyCheck:
-    """Checks properties as `ccm lint` does, and remembers what it found: nodes have much in common."""
+    """Checks properties as `ccm lint` does. It caches the results, because nodes have many resources in common."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
@@ -193,7 +193,7 @@ class PropertyCheck:
 async def _fetch(
     fleet: Fleet, types: Sequence[str], resolved: TargetSet, imported: _Imported
 ) -> Mapping[str, bytes]:
-    """Fetch the contents of files, and leave out the resources whose contents no node sends."""
+    """Fetch the contents of files. Resources are omitted if no node sends their contents."""
     fetched = await fetch_contents(fleet, types, resolved, imported.hosts)
     for node, resources in imported.hosts.items():
         reasons = [(one, why_incomplete(one, fetched)) for one in resources]
@@ -231,7 +231,7 @@ async def _write(
 
 
 class _Changes(Struct, kw_only=True):
-    """What a plan of the site found: its run, the changes by node, and the nodes of which it is not known, with the reason."""
+    """The result of a plan of the site: its run, the changes by node, and the nodes without a valid plan, with the reasons."""
 
     run: str
     nodes: dict[str, dict[str, str]] = {}
@@ -328,14 +328,14 @@ def _report(
 
 
 def _trouble(imported: _Imported, resolved: TargetSet) -> list[str]:
-    """What is not in the site: nodes that gave nothing, and resources that are left out."""
+    """Describe the nodes and resources that are not in the site, with the reasons."""
     lines = [
         f"{name}: {one.state}: {shown(one.reason, REASON_LIMIT)}" for name, one in imported.failed.items()
     ]
     if resolved.offline:
         lines.append(f"offline: {fold_names(resolved.offline)}")
     if empty := [name for name, resources in imported.hosts.items() if not resources]:
-        # nothing is common to all nodes then
+        # with such a node, no resource is common to all nodes
         lines.append(f"no resources: {fold_names(empty)}")
     if imported.left_out:
         having: dict[LeftOutResource, list[str]] = defaultdict(list)

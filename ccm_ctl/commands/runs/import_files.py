@@ -1,4 +1,4 @@
-"""Write the site of an import: its manifests, and the contents of files beside the manifests of their layer."""
+"""Write the site of an import: its manifests, and the contents of files next to the manifest of their layer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def save_site(
     Write a site. Blocking.
 
     Args:
-        writer: Its folder.
-        layers: Its layers, whose resources were accepted.
-        contents: The contents of their files, by digest.
-        manifest: The manifest at its top.
-        comment: Its first line.
+        writer: Writes the folder of the site.
+        layers: The layers of the site. Their resources were accepted.
+        contents: The contents of the resources' files, by digest.
+        manifest: The main manifest of the site.
+        comment: The comment in the first line of the main manifest.
 
     Raises:
-        UsageError: It cannot be written; then nothing is there.
+        UsageError: The site cannot be written. Its folder then does not appear.
     """
     with writer:
         for layer in layers:
@@ -47,7 +47,7 @@ def save_site(
 def _stored(
     writer: SiteWriter, layer: str, one: FoundResource, contents: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """Write the files of a resource; its properties, with where they are."""
+    """Write the files of a resource, and return its properties with the path of the files as `source`."""
     if not one.contents:
         return one.properties
     source = f"{FOLDERS[one.type]}/{one.name.removeprefix('/')}"

@@ -1,4 +1,4 @@
-"""Checks manifests and properties with the code of `ccm lint` before anything is sent."""
+"""Check manifests and properties with the code of `ccm lint` before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.content import Content
 
 SHOWN = 20
-"""The most findings that are shown for one manifest."""
+"""The maximum number of findings that are shown for one manifest."""
 
 WAY_OUT = "Use --force to send it anyway, such as for a type that only newer agents have."
 
 
 def force_option() -> click.Option:
-    """`--force`: send a manifest despite errors."""
+    """Return the option `--force`, which sends a manifest despite errors."""
     return click.Option(
         ["--force"],
         is_flag=True,
@@ -43,14 +43,14 @@ def read_checked(
     application: Application, path: str, manifest: str = "", name: str = "", *, force: bool = False
 ) -> Content:
     """
-    Read a manifest file or a directory with one, and check the manifest. Warnings are shown.
+    Read a manifest from a file or a directory, and check it. Warnings are shown.
 
     Args:
         application: Shows warnings.
-        path: File or directory.
-        manifest: Path of the manifest within the directory; "" means `manifest.yaml`.
-        name: The name of the manifest; "" means the name of the file or directory.
-        force: Accept errors, except invalid YAML.
+        path: The file or directory.
+        manifest: The path of the manifest within the directory; "" for `manifest.yaml`.
+        name: The name of the manifest; "" for the name of the file or directory.
+        force: Whether to accept errors, except invalid YAML.
 
     Raises:
         InputError: The manifest cannot be read or sent, or has errors. The message shows each error with its line.
@@ -66,12 +66,12 @@ def read_checked(
 
 def check_content(content: Content, path: str | Path, *, force: bool) -> list[Finding]:
     """
-    Check a manifest, and the manifests that it applies, with the code of `ccm lint`. Return the accepted findings.
+    Check a manifest and the manifests that it applies, with the code of `ccm lint`. Return the findings that do not refuse it.
 
     Args:
         content: The manifest.
         path: The file or directory of the manifest.
-        force: Accept errors, except invalid YAML.
+        force: Whether to accept errors, except invalid YAML.
 
     Raises:
         InputError: The manifest has errors. The message shows each error with its line.
@@ -101,12 +101,13 @@ def check_content(content: Content, path: str | Path, *, force: bool) -> list[Fi
 
 def _check_children(content: Content, root: str, *, force: bool) -> None:
     """
-    Check the manifests in a directory that its manifest applies by a fixed name, and recursively those that they apply.
+    Check the manifests in a directory that its manifest applies by a fixed name. Recursively check the manifests that those
+    apply.
 
-    A name with a template is known only on the node.
+    A name with a template is only known on the node, so it is not checked.
 
     Raises:
-        InputError: One of them has errors.
+        InputError: At least one of them has errors.
     """
     from ccm_agent.manifest.document import make_document
     from ccm_agent.manifest.lint import lint
@@ -132,7 +133,7 @@ def _check_children(content: Content, root: str, *, force: bool) -> None:
 
 
 def child_names(text: str) -> list[str]:
-    """Return the names without a template of the `apply` resources of a manifest; none if it cannot be read."""
+    """Return the names of the `apply` resources of a manifest, without names that contain a template; [] if it cannot be read."""
     try:
         document = decode_document(text)
     except DocumentError:
@@ -159,7 +160,7 @@ def check_properties(type_name: str, properties: Mapping[str, Any]) -> None:
     Check the properties of a single resource.
 
     Raises:
-        InputError: A property is not valid. The message lists all errors.
+        InputError: A property is not valid. The message contains all errors.
     """
     from ccm_agent.manifest.lint import lint_request
 

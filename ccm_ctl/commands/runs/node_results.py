@@ -1,4 +1,4 @@
-"""The results of nodes in a run: `NodeResult` for people, records for programs."""
+"""The results of nodes in a run: a `NodeResult` for people, and records for programs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ccm_ctl.render.outcome import Failure, NodeResult, ResourceResult
 from ccm_ctl.render.output import CommandOutput
 
 _PLACE = re.compile(r"(?P<place>(?P<source>[^\s:]{1,255}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})): ")
-"""The place in a manifest at the start of an error."""
+"""The position in a manifest at the start of an error."""
 
 MISSING_TOLD = 1000
-"""The most numbers of missing events in `--json`, lowest first. `missing_count` is the total."""
+"""The maximum number of missing events whose numbers `--json` lists, lowest first. `missing_count` is the total."""
 
 
 def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str = "") -> NodeResult:
@@ -29,8 +29,8 @@ def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str 
 
     Args:
         node: The node in the run.
-        is_every_output: Show all outputs, not only those of resources with `logoutput`.
-        manifest: The manifest that was sent, for the line of an error; "" if it is not known here.
+        is_every_output: Whether to show all outputs, not only those of resources with `logoutput`.
+        manifest: The sent manifest, to show the line of an error; "" if it is not known here.
     """
     events = [node.events[number] for number in sorted(node.events)]
     summary = node.summary
@@ -57,7 +57,7 @@ def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str 
 
 
 def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str) -> tuple[Failure, ...]:
-    """Return the error that ended the session of a node, as `ccm lint` shows it; none if it has no place in the manifest."""
+    """Return the error that ended the session of a node, in the form of `ccm lint`; () if it has no position in the manifest."""
     if placed is None:
         return ()
 
@@ -68,7 +68,7 @@ def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str)
 
 
 def format_reason(node: NodeRun) -> str:
-    """Return the reason of a node's state or the run that it waits for; "" if the state needs no reason."""
+    """Return the reason for a node's state, or the run that it waits for; "" if the state needs no reason."""
     if node.reason or node.state.is_final:
         return node.reason
     if node.state is NodeState.QUEUED and node.position:
@@ -82,7 +82,7 @@ def format_reason(node: NodeRun) -> str:
 
 
 def format_failure(node: NodeRun) -> str:
-    """Return the first failed resource and its error; otherwise the error of the node, or "" if it reported none."""
+    """Return the first failed resource and its error. If there is none, return the node's error, or "" if it reported none."""
     failures = _failures(node, [node.events[number] for number in sorted(node.events)])
     if not failures:
         return node.reason
@@ -92,7 +92,7 @@ def format_failure(node: NodeRun) -> str:
 
 
 def format_ahead(ahead: RunAhead) -> str:
-    """Return `behind run 3HAAgFJs (apply site by anna)`. A run that the node started has no operator."""
+    """Format a run ahead in a queue: `behind run 3HAAgFJs (apply site by anna)`. A run that the node started has no operator."""
     by = f" by {ahead.requester}" if ahead.requester else ""
     what = f"{ahead.action} {ahead.name}".strip() or "run"
     return f"behind run {short_id(ahead.run)} ({what}{by})"
@@ -109,7 +109,7 @@ def _resource(event: TransactionEvent) -> ResourceResult:
 
 
 def _output(event: TransactionEvent) -> CommandOutput:
-    """Return the output of a command that succeeded. The output of a failed command is shown with its error."""
+    """Return the output of a successful command. The output of a failed command is shown with its error."""
     properties = event.properties if isinstance(event.properties, dict) else {}
     return CommandOutput(
         f"{event.type}#{event.name}",
@@ -132,7 +132,7 @@ def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, .
 
 
 def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
-    """Return the result of a node for programs."""
+    """Return the result of a node as record fields."""
     return {
         "run": run,
         "node": node.node,

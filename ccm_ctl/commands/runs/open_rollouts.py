@@ -1,4 +1,4 @@
-"""Warn before a change about rollouts and runs that are open on the same nodes."""
+"""Before a change, warn about rollouts and runs that are open on the same nodes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ccm_ctl.render.records import title_of
 from ccm_ctl.render.rollout import rollout_line
 
 TOLD = 5
-"""The most rollouts that are named, because each one is loaded with its nodes."""
+"""The maximum number of rollouts that are named, because each of them is loaded with its nodes."""
 
 
 def alongside_option(**rest: Any) -> click.Parameter:
-    """`--alongside`, for commands that start or continue a rollout."""
+    """Return the option `--alongside` for commands that start or continue a rollout."""
     text = "Continue although another rollout is in progress on the same nodes. Its limits are then not guaranteed."
     return Option(["--alongside"], is_flag=True, help=text, **rest)
 
@@ -37,15 +37,15 @@ async def warn_of_open(
     Print the open rollouts and runs that also change some of these nodes.
 
     Args:
-        application: Prints them.
+        application: Prints the warnings.
         fleet: The bus.
         nodes: The nodes.
-        is_refused: Whether the change must not start while a rollout is in progress on the same nodes. True for a rollout
-            that no operator confirms.
-        but: The run of this rollout, which is not reported; "" for a new rollout.
+        is_refused: Whether the change must not start while a rollout is in progress on the same nodes. This is true for a rollout
+            that no operator has confirmed.
+        but: The run of this rollout, which is not reported; "" if the rollout is new.
 
     Raises:
-        ConcurrentRolloutError: Another rollout is in progress, and `is_refused`.
+        ConcurrentRolloutError: Another rollout is in progress, and `is_refused` is true.
     """
     from ccm_ctl.fleet.runs.open_runs import find_open_runs
 

@@ -1,4 +1,4 @@
-"""`--impact` of `ccmctl plan`: how many healthy instances each service would lose."""
+"""`--impact` of `ccmctl plan`: the number of healthy instances that each service would lose."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ccm_ctl.fleet.runs.proof import RunProof
 from ccm_ctl.fleet.runs.run import Run
 
 IMPACT = "Impact"
-"""The section of options about services."""
+"""The help section of `--impact` and related options."""
 
 STORED = "no node was asked"
-"""The reason why the plan of a node is not known."""
+"""The reason why the plan of a node is unknown if only stored data is used."""
 
 
 def impact_options() -> list[click.Parameter]:
-    """`--impact`, and the rollout options that it takes into account."""
+    """Return the option `--impact`, and the rollout options that it takes into account."""
     return [
         Option(
             ["--impact"],
@@ -71,7 +71,7 @@ class PlanImpact:
 
     def prepare(self, inventory: Inventory, resolved: TargetSet) -> None:
         """
-        Divide the nodes into waves, before anything is sent.
+        Divide the nodes into waves before anything is sent.
 
         Raises:
             UsageError: The rollout options or the file are not valid.
@@ -80,11 +80,11 @@ class PlanImpact:
         self._rollout = self._flags.make_plan(inventory, resolved) if self._flags.is_rollout else None
 
     async def show_planned(self, run: Run, proof: RunProof | None) -> None:
-        """Show the impact of the changes that the nodes have planned."""
+        """Show the impact of the changes that the nodes planned."""
         await self._show(changes_of_run(run, proof, self._resources), run.run)
 
     async def show_stored(self) -> None:
-        """Show the impact from stored data, without a request to nodes."""
+        """Show the impact according to stored data, without a request to nodes."""
         await self._show([assume_change(node, self._resources, STORED) for node in self._resolved.present])
 
     async def _show(self, changes: Sequence[NodeChange], run: str = "") -> None:

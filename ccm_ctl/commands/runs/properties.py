@@ -1,7 +1,7 @@
 """
-The properties of resource types, read from their schemas: their flags, and the conversion of values on a command line.
+The properties of resource types, from their schemas: their flags, and the conversion of values on a command line.
 
-The controller does not import the code of the types. It reads the generated JSON Schemas.
+The controller does not import the code of the types. It reads their generated JSON Schemas.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
-"""Package data; in a checkout, a link to schemas/v1."""
+"""The folder of the schemas, which are package data. In a checkout, it is a link to schemas/v1."""
 
 _PREFIX, _SUFFIX = "resource_", ".json"
 FLAG = "property_"
-"""The prefix of parameters that are properties, because some have the same names as parameters of the command."""
+"""The prefix of parameters for properties, because some properties have the same names as parameters of the command."""
 
 _COMMON = "common_"
-"""The prefix of the flags that all types have."""
+"""The prefix of the parameters for properties that all types have."""
 
 _OF_EVERY_RESOURCE = frozenset({"alias", "provider", "require"})
 
 
 def type_names() -> list[str]:
-    """Return the types that have schemas, sorted."""
+    """Return the names of the types that have schemas, sorted."""
     return sorted(
         path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
         for path in SCHEMAS.iterdir()
@@ -53,7 +53,7 @@ def type_names() -> list[str]:
 @cache
 def find_properties(type_name: str) -> dict[str, Property]:
     """
-    Return the properties of a type by name, without `name` itself.
+    Return the properties of a type by name, without `name`.
 
     Raises:
         UsageError: The type does not exist.
@@ -82,7 +82,7 @@ def _schema(type_name: str) -> dict[str, Any]:
 
 
 def _choose_kind(field: dict[str, Any]) -> str:
-    """Return the kind of a property's value, apart from templates."""
+    """Return the kind of option for a property, ignoring the alternative that its value is a template."""
     first = field["anyOf"][0] if "anyOf" in field else field
     kind = first.get("type")
     if isinstance(kind, list):
@@ -95,7 +95,7 @@ def _choose_kind(field: dict[str, Any]) -> str:
 
 
 def name_about(type_name: str) -> str:
-    """Describe the name of a resource of a type."""
+    """Return the description of the name of a type's resources."""
     return str(_schema(type_name)["properties"]["name"].get("description", ""))
 
 
@@ -103,8 +103,9 @@ def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
     """
     Return a flag for each property of a type, and the flags that all types have.
 
-    A property whose flag is in `taken`, or belongs to a control, can only be written as KEY=VALUE. `ensure` is an argument; its
-    flag is for scripts. A secret (`writeOnly` in the schema) has no flag, because other users can read command lines.
+    If the flag of a property is in `taken` or belongs to a control, the property can only be given as KEY=VALUE. `ensure` is an
+    argument, and its flag is for scripts. A secret (`writeOnly` in the schema) has no flag, because other users can read command
+    lines.
     """
     made: list[click.Parameter] = []
     known = find_properties(type_name)
@@ -114,7 +115,7 @@ def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
             continue
         names = [f"{word}/--no-{word[2:]}" if what.kind == SWITCH else word, f"{FLAG}{name}"]
         section = EVERY_RESOURCE if name in _OF_EVERY_RESOURCE else section_of(type_name)
-        # `add` reads the values. It also accepts templates, and refuses a value that is given twice.
+        # `add` converts the values. It also accepts templates, and refuses a property that is given twice.
         made.append(_repeatable(property_option(names, what, section=section, hidden=name == "ensure")))
     return [*made, *control_options(_COMMON)]
 
@@ -127,7 +128,7 @@ def _repeatable(option: click.Option) -> click.Option:
 
 def take_flags(type_name: str, options: Properties) -> Properties:
     """
-    Return the properties from the flags of a type, and remove their values from `options`.
+    Return the properties that a type's flags set, and remove their values from `options`.
 
     Raises:
         UsageError: A value does not have the type of its property.
@@ -143,17 +144,17 @@ def take_flags(type_name: str, options: Properties) -> Properties:
 
 def add(found: dict[str, Any], type_name: str, name: str, value: object, *, unchecked: bool = False) -> None:
     """
-    Add a property. A text is converted to the property's type; lists and maps are extended.
+    Add a property. A text is converted to the property's type. Lists and maps are extended.
 
     Args:
-        found: The properties to add to.
+        found: The properties so far, which are extended.
         type_name: The resource type.
-        name: Its name.
-        value: A text to convert, or a converted value.
-        unchecked: Accept an unknown type or property; its value stays a text.
+        name: The name of the property.
+        value: A text to convert, or a value that is already converted.
+        unchecked: Whether to accept an unknown type or property. Its value stays a text.
 
     Raises:
-        UsageError: The type does not have the property, the value is not valid, or the property was given before.
+        UsageError: The type does not have the property, the value is not valid, or the property was already given.
     """
     known = {} if unchecked and type_name not in type_names() else find_properties(type_name)
     what = known.get(name, Property(about="", kind="text") if unchecked else None)

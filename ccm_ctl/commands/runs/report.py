@@ -1,4 +1,4 @@
-"""`ccmctl report`: write a run as an HTML page for people or as a file for pipelines."""
+"""`ccmctl report`: write a run as an HTML page for people or as a JUnit file for pipelines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
 from ccm_ctl.render.report_page import ReportedNode, ReportedRun, render_page
 
 NEW_MODE = 0o666
-"""The mode of a new report, before the umask."""
+"""The mode of a new report before the umask is applied."""
 
 
 @verb(
@@ -112,8 +112,11 @@ async def _write(
 
 
 def _save(path: Path, body: bytes) -> None:
-    """Replace a report atomically and keep its mode. Write directly to anything that is not a file, such as /dev/stdout."""
-    path.parent.stat()  # a missing folder may be a typo, so it is not created
+    """
+    Replace a report atomically, keeping its mode. If the path is not a regular file, such as /dev/stdout, write to it
+    directly.
+    """
+    path.parent.stat()  # do not create a missing folder, because the path may contain a typo
     if path.exists() and not path.is_file():
         path.write_bytes(body)
         return

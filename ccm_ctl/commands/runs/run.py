@@ -1,4 +1,4 @@
-"""`ccmctl run`: list, show and watch runs."""
+"""`ccmctl run`: the group of commands that list, show and control runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccmctl run diff`: the nodes and resources with different results in two runs."""
+"""`ccmctl run diff`: show the nodes and resources with different results in two runs."""
 
 from __future__ import annotations
 

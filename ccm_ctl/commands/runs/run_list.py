@@ -1,4 +1,4 @@
-"""`ccmctl run list`: the runs of all operators."""
+"""`ccmctl run list`: list the runs of all operators."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
 
 
 def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> None:
-    """Print since when runs of schedules and assignments are complete, if that is later than requested."""
+    """Print the time from which on the list of runs by schedules and assignments is complete, if it is later than requested."""
     if listed.crowding:
         terminal.note(
             f"left out: runs that only {fold_names(listed.crowding)} reported, to leave room for others; --node lists them"

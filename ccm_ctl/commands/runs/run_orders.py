@@ -74,7 +74,7 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
 
 async def abort_rollout(application: Application, fleet: Fleet, recorded: Recorded, why: str) -> RolloutState:
     """
-    End a rollout, stop the nodes that have started, and show it.
+    End a rollout, stop the nodes that have started, and show the rollout.
 
     Raises:
         RunError: The run has ended, or is not a rollout.
@@ -160,16 +160,16 @@ async def continue_rollout(
     alongside: bool = False,
 ) -> Exit:
     """
-    Continue a rollout that is paused, or whose driver is gone. Drive it if no other process does.
+    Continue a rollout that is paused or whose driver has ended. Drive it if no other process does.
 
     Args:
         application: Shows the rollout.
         fleet: The bus.
         recorded: The run of the rollout, with its record.
-        is_promoted: Skip the wait and the gate after the current wave.
-        detach: Let a rollout server drive it.
-        waits: Wait until the lease of a dead driver has run out.
-        alongside: Continue although another rollout is in progress on the same nodes.
+        is_promoted: Whether to skip the wait and the gate after the current wave.
+        detach: Whether to let a rollout server drive the rollout.
+        waits: Whether to wait until the lease of a dead driver expires.
+        alongside: Whether to continue although another rollout is in progress on the same nodes.
 
     Raises:
         RunError: The rollout has ended, or another driver has its lease.
@@ -196,7 +196,7 @@ async def continue_rollout(
 
 
 async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, is_promoted: bool) -> None:
-    """Wait until the lease of a dead driver has run out, with a countdown."""
+    """Wait until the lease of a dead driver expires, and show a countdown."""
     store, terminal, told = RolloutStore(fleet), application.terminal, list[str]()
 
     def tell(lease: Lease, left_s: int) -> None:
@@ -210,7 +210,7 @@ async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, 
 
     found = await store.look(run)
     if found is None:
-        return  # its state was removed, or it is not a rollout
+        return  # the state was removed, or the run is not a rollout
     is_needed = not is_promoted and found.state.phase is not Phase.PAUSED
     try:
         await wait_out(store, run, fleet.clock, tell, is_needed=is_needed)

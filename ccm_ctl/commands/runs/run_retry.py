@@ -1,4 +1,4 @@
-"""`ccmctl run retry`: repeat a request on the nodes on which it did not succeed."""
+"""`ccmctl run retry`: repeat a request on the nodes where it did not succeed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ccm_ctl.fleet.runs.run_again import known_ends, prepare_retry
 from ccm_ctl.fleet.runs.run_request import Launch
 
 ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
-"""The end states that can be retried; `skipped` only if `--only` names it."""
+"""The end states that can be retried. `skipped` is retried only if `--only` names it."""
 
 
 class RetryOptions(Options, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def retry(application: Application, given: RetryOptions) -> Exit:
         if launch.request.protocol == MANIFEST_APPLY:
             is_refused = waves is not None and given.yes and not flags.alongside
             await warn_of_open(application, fleet, launch.resolved.nodes, is_refused=is_refused)
-        # for a run that no operator started, only the nodes report that it was a plan
+        # if no operator started the run, only events of the nodes show that it was a plan
         if launch.request.protocol == MANIFEST_APPLY and not await confirm(
             application, format_retry(recorded, launch.request), launch.resolved, yes=given.yes
         ):
@@ -121,11 +121,11 @@ async def _plan(
     fleet: Fleet, recorded: Recorded, launch: Launch, flags: RolloutFlags
 ) -> tuple[RolloutPlan, list[str]] | None:
     """
-    Return the plan of a retry, and its nodes in their order; None if it is not a rollout.
+    Return the plan of a retry, and its nodes in order; None if the retry is not a rollout.
 
     Raises:
         UsageError: The options are not valid for these nodes.
-        RunError: The waves of the rollout are not known, because its state is unverified.
+        RunError: The waves of the original rollout are not known, because its state is unverified.
     """
     found = await RolloutStore(fleet).look(recorded.record.run) if recorded.is_on_record else None
     if flags.has_waves or (found is None and flags.is_rollout):
@@ -142,7 +142,7 @@ def _warnings(
     wanted: Collection[NodeState],
     waves: tuple[RolloutPlan, list[str]] | None,
 ) -> list[str]:
-    """Return warnings before a retry: that the manifest itself failed, and which nodes the retry omits."""
+    """Return the warnings before a retry, such as that the manifest itself failed or that the retry omits nodes."""
     failed = sum(state is NodeState.FAILED for state in ends.values())
     skipped = sum(state is NodeState.SKIPPED for state in ends.values())
     told = []
@@ -160,7 +160,7 @@ def _warnings(
 
 
 def format_retry(recorded: Recorded, request: Request) -> str:
-    """Describe a retry: the action, the manifest and the author."""
+    """Describe a retry: the action, the manifest and the author of the request."""
     record = recorded.record
     by = format_starter(recorded.cause, recorded.origin, record.requester)
     if isinstance(request, ManifestRequest) and request.undo:

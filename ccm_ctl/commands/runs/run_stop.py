@@ -53,7 +53,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         recorded, state, _, follower = await pick_up(application, fleet, run, offline_ok=True)
         record = recorded.record
-        # Only use events of the stream: another operator's record that the run has ended must not prevent the stop.
+        # Use only events of the stream, because another operator's record that the run has ended must not prevent the stop.
         await follower.look()
         is_closed = recorded.state.state == "done" and not recorded.closed_by
         if is_closed or state.is_done:
@@ -103,7 +103,7 @@ def _show(
     *,
     is_kill: bool,
 ) -> Exit:
-    """Print the answers of the nodes, and return the exit code."""
+    """Print the replies of the nodes, and return the exit code."""
     terminal = application.terminal
     refused = {
         name: reply.answer.reason

@@ -1,4 +1,4 @@
-"""Show a run while it runs and when it ends, for `apply`, `ensure` and `run watch`."""
+"""Show a run while it is running and when it ends, for `apply`, `ensure` and `run watch`."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ from ccm_ctl.render.verdicts import part_sentence
 SLOWEST_SHOWN = 2
 
 _FAILED_STATES = (NodeState.FAILED, NodeState.REFUSED, NodeState.LOST, NodeState.UNREACHABLE)
-"""The end states that are printed during the run. The operator knows the cause of the others."""
+"""The end states that are printed during the run. The causes of the other end states are known to the operator."""
 
 AHEAD_TOLD = 5
-"""The most runs ahead in the queues of nodes that are printed during a run. The table names all of them."""
+"""The maximum number of runs ahead in the queues of nodes that are printed during a run. The table contains all of them."""
 
 NUMBERS_SHOWN = 1000
-"""The most missing events that the sentence about them includes."""
+"""The maximum number of missing events whose numbers are in the sentence about them."""
 
 
 class RunView:
     """
-    Show one run on the terminal, while it runs and when it ends.
+    Shows a run on the terminal while it is running and when it ends.
 
     Args:
         application: Shows the run.
         fleet: Stores the record of the run.
-        record: The request.
+        record: The record of the request.
         run: The state of the run.
-        offline_ok: Offline nodes do not change the exit code.
-        offer: The command that applies the manifest to offline nodes when they come back; "" if there is none.
-        proof: Verifies the run's messages; None if these credentials cannot.
-        shows_output: Show the output of all commands, not only of resources with `logoutput`.
-        is_on_record: Whether an operator's record describes the run and is updated.
-        manifest: The manifest that was sent, for the lines of errors; "" if it is not known here.
+        offline_ok: Whether offline nodes do not affect the exit code.
+        offer: The command that applies the manifest to offline nodes when they reconnect; "" if there is none.
+        proof: Verifies the run's messages; None if these credentials cannot verify them.
+        shows_output: Whether to show the output of all commands, not only of resources with `logoutput`.
+        is_on_record: Whether the run has an operator's record, which is kept up to date.
+        manifest: The sent manifest, to show the lines of errors; "" if it is not known here.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class RunView:
         )
 
     async def on_turn(self, news: list[News]) -> None:
-        """Show news, and record end states that no stream stores."""
+        """Show updates, and record end states that no stream stores."""
         for one in news:
             if isinstance(one, EventReceived):
                 self._tell_event(one)
@@ -210,7 +210,7 @@ class RunView:
             self._terminal.warn(sentence)
 
     def _diffs(self) -> list[str]:
-        """Return the diffs of the run; empty unless they were requested."""
+        """Return the diffs of the run; [] if they were not requested."""
         if not self.record.request.get("diff"):
             return []
         told = [
@@ -224,7 +224,7 @@ class RunView:
         return diff_blocks(told, self._terminal.style)
 
     def _show_command(self) -> None:
-        """Show the output of the command on each node, and the last line."""
+        """Show the output of the command for each node, and the last line."""
         results = {
             name: command_result(node.state, format_reason(node), node.events)
             for name, node in self._run.nodes.items()
@@ -235,7 +235,7 @@ class RunView:
         self._tell_unproven()
 
     def _tell_event(self, one: EventReceived) -> None:
-        """Print the record of an event. A command is printed without the fields that are equal on all nodes."""
+        """Print an event as a record. The event of a command is printed without the fields that are equal on all nodes."""
         verdict, event = self.event_verdict(one.node), one.event
         if self.record.action != "exec":
             self._terminal.record(EventLine, event=event, verdict=verdict)
@@ -244,7 +244,7 @@ class RunView:
             self._terminal.record(OutputLine, run=self.record.run, node=one.node, **fields, verdict=verdict)
 
     def result_fields(self, node: NodeRun) -> dict[str, Any]:
-        """Return the result of a node for programs, with its verification."""
+        """Return the result of a node as record fields, with its verdict."""
         fields = result_fields(self.record.run, node)
         if self._proof is None:
             return fields
@@ -257,11 +257,11 @@ class RunView:
         }
 
     def event_verdict(self, node: str) -> str | None:
-        """Return the verification of the events of a node that are shown now; None if these credentials cannot verify any."""
+        """Return the current verdict on the events of a node; None if these credentials cannot verify events."""
         return str(self._proof.of_events(node)) if self._proof is not None else None
 
     def _tell_unproven(self) -> None:
-        """Print the nodes whose events are missing or not genuine, a sentence each, and the nodes that do not sign."""
+        """Print a sentence for each node whose events are missing or not genuine, and the nodes that do not sign events."""
         if self._proof is None:
             return
         unsigned = []
@@ -278,7 +278,7 @@ class RunView:
             )
 
     def _tell_offline(self) -> None:
-        """Print the offline nodes, and the command that applies the manifest when they come back."""
+        """Print the offline nodes, and the command that applies the manifest when they reconnect."""
         offline = [name for name, node in self._run.nodes.items() if node.state is NodeState.OFFLINE]
         if offline and self._offer:
             who = (
@@ -291,7 +291,7 @@ class RunView:
             )
 
     def _tell_open(self) -> None:
-        """Print the nodes that had not ended when this view ended, and the command that shows their results."""
+        """Print the nodes that had not ended when the operator stopped watching, and the command that shows their results."""
         names = [node.node for node in self._run.expected if not node.state.is_final]
         if names and self._run.is_given_up:
             verb = "has" if len(names) == 1 else "have"
@@ -303,9 +303,9 @@ class RunView:
 
     def _tell_ends(self, *, everything: bool = False) -> None:
         """
-        Print records of ended nodes, each after all of its events. A lost node that comes back is printed again.
+        Print records of ended nodes, each after all events of the node. A lost node that reconnects is printed again.
 
-        While other nodes are still running, failures are also printed for people. The table at the end has them too.
+        While other nodes are still running, failures are also printed for people. The table at the end contains them too.
         """
         is_going_on = not everything and not self._run.is_done
         for name in list(self._untold):
@@ -324,7 +324,7 @@ class RunView:
             self._failures.close()
 
     def _tell_ahead(self, name: str) -> None:
-        """Print each run ahead in the queue of a node, once, with its operator."""
+        """Print each run ahead in the queue of a node, with its operator. Each run is printed once."""
         ahead = self._run.nodes[name].ahead
         if ahead is not None and ahead.run not in self._told_ahead and len(self._told_ahead) < AHEAD_TOLD:
             self._told_ahead.add(ahead.run)
@@ -373,10 +373,11 @@ async def start_and_watch(
     on_end: Callable[[Run, RunProof | None], Awaitable[None]] | None = None,
 ) -> Exit:
     """
-    Send a request and follow its run to the end. See RunView for `offline_ok` and `offer`. `on_end` is then called with the run
-    and the proof that verified its messages.
+    Send a request and follow its run to the end. See RunView for `offline_ok` and `offer`. At the end, `on_end` is called with
+    the
+    run and the proof that verified its messages.
 
-    After `timeout_s`, nodes that have not ended are lost; by default a day after the request's deadline.
+    After `timeout_s`, nodes that have not ended are treated as lost. The default is a day after the request's deadline.
     """
     run = new_run(fleet, launch, timeout_s)
     proof = await read_proof(fleet)
@@ -409,14 +410,14 @@ def choose_exit(run: Run, *, offline_ok: bool) -> Exit:
 
 def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
     """
-    Return the duration of a run, in seconds, until its last summary, or until now while a summary is missing.
+    Return the duration of a run in seconds, until its last summary, or until now if a summary is missing.
 
-    It is at least the duration of its longest session.
+    The result is at least the duration of the run's longest session.
     """
     began = record.time or now
     summaries = [node.summary for node in run.expected if node.summary]
     ends = [summary.end_time for summary in summaries if summary.end_time]
     end = max(ends).astimezone(UTC) if run.is_done and ends else now
     longest = max((summary.total_duration for summary in summaries), default=0) / 1e9
-    # The end comes from the nodes' clocks, so impossible values are limited.
+    # The end is from the nodes' clocks, so impossible values are limited.
     return max(longest, min((end - began).total_seconds(), (now - began).total_seconds()))

@@ -1,4 +1,4 @@
-"""Find recorded runs and describe their outcomes."""
+"""Find recorded runs and describe their results."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from ccm_ctl.render.rollout import order_fields, order_line, rollout_status
 
 
 def run_argument() -> click.Argument:
-    """The argument RUN: an ID, an unambiguous prefix of one, or `last`."""
+    """Return the argument RUN: an ID, an unambiguous prefix of an ID, or `last`."""
     return click.Argument(["run"], metavar="RUN")
 
 
 async def pick_up(
     application: Application, fleet: Fleet, word: str, *, offline_ok: bool, timeout_s: int | None = None
 ) -> tuple[Recorded, Run, RunView, Follower]:
-    """Find an earlier run, started by an operator or not, and yield it ready to be read or followed."""
+    """Find an earlier run, whether or not an operator started it, and yield it ready to be read or followed."""
     recorded = await find_run(fleet, word)
     return recorded, *await attend(application, fleet, recorded, offline_ok=offline_ok, timeout_s=timeout_s)
 
@@ -53,7 +53,7 @@ async def attend(
     offline_ok: bool,
     timeout_s: int | None = None,
 ) -> tuple[Run, RunView, Follower]:
-    """Yield a found run, ready to be read or followed."""
+    """Yield a run that was already found, ready to be read or followed."""
     now = asyncio.get_running_loop().time()
     rollout = RolloutWatch(fleet, recorded)
     await rollout.read()
@@ -92,7 +92,7 @@ async def attend(
 
 
 async def look(follower: Follower, state: Run, recorded: Recorded) -> None:
-    """Read the events of the stream, then the end states that only the record has. The stream takes precedence."""
+    """Read the events of the stream, then the end states that are only in the record. The stream takes precedence."""
     await follower.look()
     restore_ends(state, recorded, asyncio.get_running_loop().time())
 
@@ -108,7 +108,7 @@ def show_stored(
     events: bool = False,
     rollout: RolloutState | None = None,
 ) -> None:
-    """Show a run that was read: the request, each node's result and, with `events`, each event."""
+    """Show a run whose events were read: the request, each node's result and, with `events`, each event."""
     terminal = application.terminal
     terminal.record(
         RunLine,
@@ -141,7 +141,7 @@ def show_stored(
 
 
 def format_busy(nodes: Sequence[str], run: str) -> str:
-    """Return a sentence with the nodes that still run a resource, and the command that stops them."""
+    """Return a sentence with the nodes that are still running a resource, and the command that stops them."""
     is_are = "is" if len(nodes) == 1 else "are"
     return (
         f"still at work: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
@@ -150,7 +150,7 @@ def format_busy(nodes: Sequence[str], run: str) -> str:
 
 
 def phase_fields(rollout: RolloutState | None) -> dict[str, Any]:
-    """Return the phase of the rollout of a run, for programs; nothing for other runs."""
+    """Return the phase of a run's rollout as record fields; {} if the run is not a rollout."""
     if rollout is None:
         return {}
     return {
@@ -162,7 +162,10 @@ def phase_fields(rollout: RolloutState | None) -> dict[str, Any]:
 
 
 def format_outcome(action: str, state: RunState, closed_by: str, rollout: RolloutState | None = None) -> str:
-    """Describe the end of a run from its record, such as `2 changed, 1 failed (seen by anna)`, or the progress of an open run."""
+    """
+    Describe the result of a run from its record, such as `2 changed, 1 failed (seen by anna)`, or the progress of an open
+    run.
+    """
     counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
     words = format_counts(counts, plan=action == "plan")
     if state.state != "done":
@@ -180,9 +183,9 @@ def format_outcome(action: str, state: RunState, closed_by: str, rollout: Rollou
 
 
 def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutState | None = None) -> str:
-    """Return lines with the starter of a run, its time, its nodes and who stopped it.
+    """Describe a run in a few lines: its starter, its time, its nodes, and the operator who stopped it.
 
-    Without `now`, the age is left out, such as in a file that is read later.
+    Without `now`, the age of the run is omitted, such as for a file that is read later.
     """
     record, state = recorded.record, recorded.state
     when = f", {clock(record.time)}" if record.time else ""
@@ -213,9 +216,10 @@ def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutSta
 
 def format_starter(cause: str, origin: str, requester: str) -> str:
     """
-    Return `anna`, `schedule nightly`, `assignment web`, or `the node` for a manifest of its own configuration.
+    Describe the starter of a run: `anna`, `schedule nightly`, `assignment web`, or `the node` for a manifest in its
+    configuration.
 
-    A rollout server that started the run for a schedule is also named, because its signature is the proof.
+    If a rollout server started the run for a schedule, it is also named, because its signature is the proof.
     """
     if cause == REQUEST:
         return requester or "unknown"

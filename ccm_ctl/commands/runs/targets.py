@@ -23,7 +23,7 @@ from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.runs.run_request import check_message
 
 TARGETS = "Targets"
-"""The section of options that select nodes."""
+"""The help section of options that select nodes."""
 
 
 class TargetOptions(Options, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class TargetOptions(Options, frozen=True, kw_only=True):
 
 
 def target_options(*, everybody: bool = True) -> list[click.Parameter]:
-    """Return the options of every command for several nodes. Without `everybody`, no selector means all nodes."""
+    """Return the options of commands for several nodes. If `everybody` is false, all nodes are selected by default."""
     options: list[click.Parameter] = [
         Option(
             ["--targets", "-t"],
@@ -67,24 +67,24 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
 
 
 def diff_option() -> click.Option:
-    """`--diff`, for commands that change resources."""
+    """Return the option `--diff` for commands that change resources."""
     return click.Option(["--diff"], is_flag=True, help="Show what changes, line by line.")
 
 
 def yes_option() -> click.Option:
-    """`--yes`, for commands that ask before a change."""
+    """Return the option `--yes` for commands that ask before a change."""
     return click.Option(
         ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
     )
 
 
 def message_option(used: str = "Reason, shown in the history. Nodes can read it.") -> click.Option:
-    """`--message`, for commands that write a revision or start a run. `used` is its help text."""
+    """Return the option `--message` for commands that write a revision or start a run. `used` is its help text."""
     return click.Option(["--message", "-m"], default="", metavar="TEXT", callback=_check_message, help=used)
 
 
 def run_message_option() -> click.Option:
-    """`--message`, for commands that start a run."""
+    """Return the option `--message` for commands that start a run."""
     return message_option("Reason, shown with the run.")
 
 
@@ -93,7 +93,7 @@ def _check_message(_ctx: click.Context, _param: click.Parameter, value: str) -> 
 
 
 def no_fold_option() -> click.Option:
-    """`--no-fold`, for commands that print a table of nodes."""
+    """Return the option `--no-fold` for commands that print a table of nodes."""
     return click.Option(
         ["--no-fold"],
         is_flag=True,
@@ -137,7 +137,7 @@ def manifest_options() -> list[click.Parameter]:
 
 
 def check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Fail for a malformed selector before anything connects."""
+    """Check selectors before connecting to the broker. UsageError for a malformed selector."""
     if value:
         for text in value:
             parse_selector(text)
@@ -145,14 +145,14 @@ def check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[s
 
 
 def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Fail for a malformed expression before anything connects."""
+    """Check an expression before connecting to the broker. UsageError for a malformed expression."""
     if value:
         parse_where(value)
     return value
 
 
 class RunOptions(Options, frozen=True, kw_only=True):
-    """The options of `run_options`. `--timeout` differs, so each command declares its own."""
+    """The options of `run_options`. `--timeout` is not included, because each command declares its own."""
 
     nodes: TargetOptions
     limit: int | None = None
@@ -173,7 +173,7 @@ class RunOptions(Options, frozen=True, kw_only=True):
 
 
 def run_options(*, asks: bool = True) -> list[click.Parameter]:
-    """Return the options of every command that starts a run. `asks`: the command asks for confirmation."""
+    """Return the options of commands that start a run. `asks` is whether the command asks for confirmation."""
     return [
         *target_options(),
         Option(
@@ -222,10 +222,10 @@ def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") 
 
 def refuse_older_agents(resolved: TargetSet, what: str) -> None:
     """
-    Refuse selectors that older agents interpret differently, for documents that also apply to nodes that match later.
+    Refuse selectors that older agents interpret differently. This is for documents that also apply to nodes that match later.
 
     Raises:
-        UsageError: With their names.
+        UsageError: Some agents are too old. The message contains the names of their nodes.
     """
     if resolved.older:
         raise UsageError(
@@ -243,17 +243,17 @@ async def confirm(
     preview: Callable[[], Awaitable[object]] | None = None,
 ) -> bool:
     """
-    Ask the operator to confirm a change of these nodes; with `yes` return True without a question.
+    Ask the operator to confirm a change of these nodes. With `yes`, return True without asking.
 
     Args:
         application: Asks the operator.
         what: The change, as in "apply site to".
         resolved: The nodes.
-        yes: The operator confirmed on the command line.
-        preview: Shows what would change. The answer `d` calls it, and the question is repeated. None: `d` is not offered.
+        yes: Whether the operator confirmed the change on the command line.
+        preview: Shows the changes. It is called for the answer `d`, and the question is repeated. If None, `d` is not offered.
 
     Raises:
-        UsageError: There is no terminal for the question.
+        UsageError: There is no terminal on which to ask.
     """
     if yes:
         return True
@@ -269,7 +269,7 @@ async def confirm(
 
 
 NOT_AGREED = Exit.COULD_NOT_RUN
-"""The exit code after the answer no: nothing was done."""
+"""The exit code if the operator declines. Nothing was done."""
 
 
 def require_agents(
@@ -281,11 +281,11 @@ def require_agents(
     Args:
         inventory: The fleet.
         resolved: The target nodes of the request.
-        knows: Returns whether the agent of a record supports the request. A node without a record is not refused.
-        problem: The end of the message: what the agents do not support, and what to do.
+        knows: Returns whether the agent with a record supports the request. Nodes without a record are not refused.
+        problem: The end of the message: the feature that the agents do not support, and a remedy.
 
     Raises:
-        UsageError: With their names.
+        UsageError: Some agents are too old. The message contains the names of their nodes.
     """
     nodes = (inventory.nodes[name] for name in resolved.nodes)
     older = [node.name for node in nodes if node.record is not None and not knows(node.record)]

@@ -121,7 +121,7 @@ async def _undo(application: Application, fleet: Fleet, given: UndoOptions) -> E
 async def _plan(
     application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, given: UndoOptions
 ) -> tuple[Exit, bool]:
-    """Show the plan of an undo. Return its exit code, and whether a node would change, or may because it is away."""
+    """Show the plan of an undo. Return its exit code, and whether any node would change or, because it is offline, may change."""
     nodes: list[NodeRun] = []
 
     async def note(run: Run, _proof: RunProof | None) -> None:

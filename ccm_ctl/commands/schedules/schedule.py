@@ -148,7 +148,7 @@ def _add(application: Application, given: ScheduleAddOptions) -> Exit:
 
 
 class _NewSchedule(Struct, frozen=True, kw_only=True):
-    """The requested schedule. `when` and `zone` have the format of the broker."""
+    """The requested schedule. `when` and `zone` are in the broker's format."""
 
     name: str
     content: Content
@@ -162,7 +162,7 @@ class _NewSchedule(Struct, frozen=True, kw_only=True):
         return format_when(self.when, self.zone)
 
     def ends(self, fleet: Fleet) -> datetime:
-        """Return the time when the signature expires if the schedule is stored now."""
+        """Return the time at which the signature would expire if the schedule were stored now."""
         return fleet.clock.now() + timedelta(seconds=self.given.valid_for)
 
 
@@ -244,7 +244,7 @@ def _show_stored(
     start_within_s: float | None = None,
     servers: list[str] | None = None,
 ) -> None:
-    """Print that a schedule was stored, and its next time."""
+    """Print that a schedule was stored, and when it is due next."""
     from ccm_ctl.fleet.schedules.stored_schedule import next_time
 
     now = fleet.clock.now()
@@ -277,13 +277,13 @@ def _format_refusal(name: str, scope: str, older: list[str]) -> str:
 
 
 def _older_agents(inventory: Inventory, resolved: TargetSet) -> list[str]:
-    """Return the nodes whose agent does not support schedules with their own subject."""
+    """Return the nodes whose agents do not support schedules with their own subject."""
     nodes = (inventory.nodes[name] for name in resolved.nodes)
     return [node.name for node in nodes if node.record is not None and not node.record.own_schedules]
 
 
 def _request(operator: str, new: _NewSchedule, resolved: TargetSet) -> ManifestRequest:
-    """Build the stored request, without a run ID and times, because those differ for each run."""
+    """Build the request that is stored. It has no run ID and no times, because those differ for each run."""
     content, given = new.content, new.given
     return ManifestRequest(
         protocol=MANIFEST_PLAN if given.noop else MANIFEST_APPLY,
@@ -303,7 +303,7 @@ def _request(operator: str, new: _NewSchedule, resolved: TargetSet) -> ManifestR
 
 def choose_deadline_s(given: int | None, *, catch_up: bool) -> float:
     """
-    Return how many seconds late nodes may start. 0 means no limit, for nodes that catch up after a long time offline.
+    Return the limit for a late start in seconds. 0 means no limit, for nodes that catch up after a long time offline.
     """
     return float(given if given is not None else 0 if catch_up else DEADLINE_S)
 
@@ -421,10 +421,10 @@ def parse_when(
     cron: str, zone: str, every: int | None, at: GivenTime | None, now: datetime
 ) -> tuple[str, str]:
     """
-    Return the times of the schedule as the broker expects them, and the time zone.
+    Return the times of the schedule in the broker's format, and the time zone.
 
     Raises:
-        UsageError: Not exactly one of the options was given, or it is not valid.
+        UsageError: None or several of the options were given, or an option is not valid.
     """
     if sum((bool(cron), every is not None, at is not None)) != 1:
         raise UsageError("use exactly one of --cron, --every and --at")

@@ -1,4 +1,4 @@
-"""`ccmctl schedule` for rollouts, which rollout servers start and drive in waves."""
+"""`ccmctl schedule` for rollouts. Rollout servers start them and drive them in waves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEADLINE_S = 3600.0
 """The default time within which a node must start after its request, in seconds."""
 
 GRACE_S = 10.0
-"""The time after which a due start counts as missed, in seconds. A running server starts within a few seconds."""
+"""The time in seconds after which a due start is considered missed. A running server starts within a few seconds."""
 
 
 class ScheduleAddOptions(Options, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def make_rollout(
     fleet: Fleet, content: Content, inventory: Inventory, resolved: TargetSet, given: ScheduleAddOptions
 ) -> ScheduledRollout:
     """
-    Return the document that is stored and signed. The waves are checked with the nodes that are present now.
+    Return the document that is stored and signed. The waves are checked against the nodes that are present now.
 
     Raises:
         UsageError: The options or the file are not valid for these nodes.
@@ -118,7 +118,7 @@ async def run_rollout_now(
     launch: Launch,
     inventory: Inventory,
 ) -> Exit:
-    """Start the rollout of a schedule now from a prepared run, and drive it."""
+    """Start the rollout of a schedule immediately from a prepared run, and drive it."""
     plan, order = make_plan(rollout.definition, inventory, launch.resolved)
     launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
     state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
@@ -126,7 +126,7 @@ async def run_rollout_now(
 
 
 async def show_rollout_status(application: Application, fleet: Fleet, one: Schedule, *, offline: str) -> Exit:
-    """Show the last starts of a scheduled rollout, and the state of the newest run."""
+    """Show the most recent starts of a scheduled rollout, and the state of the newest run."""
     from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
 
     assert one.rollout is not None
@@ -155,7 +155,7 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
 
 
 def _missed(fleet: Fleet, one: Schedule, starts: ScheduleStarts) -> str:
-    """Return a sentence about a due start that no server has handled; "" if there is none."""
+    """Describe a due start that no server has handled; "" if there is none."""
     known = starts.starts[0].due if starts.starts else None
     if one.last is None or (known is not None and one.last <= known):
         return ""

@@ -1,4 +1,4 @@
-"""`ccmctl schedule status`: show the result of the last run of a schedule, and nodes that did not take part."""
+"""`ccmctl schedule status`: show the result of a schedule's last run, and the nodes that did not take part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ccm_ctl.fleet.runs.history import Recorded
 from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
 
 PAST = timedelta(days=30)
-"""The period in which runs of a removed schedule are searched."""
+"""The period in which the runs of a removed schedule are searched."""
 
 
 @verb(
@@ -71,6 +71,6 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
 
 
 async def _find_past(fleet: Fleet, name: str) -> Recorded | None:
-    """Return the newest run of a removed schedule from the stream of events; None if there is none."""
+    """Return the newest run of a removed schedule according to the stream of events; None if there is none."""
     runs = (await list_runs(fleet, RunFilter(schedule=name, since=fleet.clock.now() - PAST), 1)).runs
     return await find_run(fleet, runs[0].record.run) if runs else None

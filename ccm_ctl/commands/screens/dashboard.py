@@ -114,7 +114,7 @@ def dashboard(
         from ccm_ctl.studio.fleet_pages import StudioFleetPages
         from ccm_ctl.studio.studio_pages import StudioPages
 
-        await fleet.nodes.revision()  # fails if the broker has no streams
+        await fleet.nodes.revision()  # this fails if the broker has no streams
         digest = provider.settings.digest if provider else ""
         access = await asyncio.to_thread(_access, fleet, users, digest, may_act=allow_actions)
         terminal, printed = application.terminal, [""]

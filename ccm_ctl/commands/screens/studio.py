@@ -69,13 +69,13 @@ def studio(application: Application, path: str, port: int, allow_actions: bool) 
 
 @contextlib.asynccontextmanager
 async def _fleet(application: Application) -> AsyncIterator[tuple[Fleet | None, str]]:
-    """Yield the fleet, or None without a broker, and the operator's name."""
+    """Yield the fleet (None without a broker) and the operator's name."""
     async with contextlib.AsyncExitStack() as stack:
         fleet, operator = None, "operator"
         try:
             operator = application.settings().identity
             fleet = (await stack.enter_async_context(application.broker())).fleet
-            await fleet.nodes.revision()  # fails if the broker has no streams
+            await fleet.nodes.revision()  # this fails if the broker has no streams
         except CcmError as err:
             fleet = None
             application.terminal.note(f"no fleet: {err.message}")

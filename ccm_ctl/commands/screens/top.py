@@ -37,7 +37,7 @@ def top(application: Application) -> Exit:
         from ccm_ctl.top.first_screen import draw_first_screen, silent_second_screen
         from ccm_ctl.top.fleet_watch import FleetWatch
 
-        await fleet.nodes.revision()  # fails if the broker has no streams
+        await fleet.nodes.revision()  # this fails if the broker has no streams
         watch = FleetWatch(fleet)
         with silent_second_screen(terminal.out, sys.stdin):
             await watch.read_first()
@@ -54,14 +54,14 @@ def top(application: Application) -> Exit:
             ),
             watch,
         )
-        await view.run_async(mouse=False)  # so the terminal can select text to copy
+        await view.run_async(mouse=False)  # without the mouse, the terminal can select text to copy
         return Exit.OK if not view.return_code else Exit.COULD_NOT_RUN
 
     return application.run(work)
 
 
 async def node_page(fleet: Fleet, name: str, width: int) -> str:
-    """Return the output of `ccmctl why` for a node, without color."""
+    """Return the output of `ccmctl why` for a node as text without color."""
     from ccm_agent.clikit.table import Style
     from ccm_ctl.commands.nodes.diagnosis import explain
     from ccm_ctl.commands.nodes.why import why_screen
@@ -73,7 +73,7 @@ async def node_page(fleet: Fleet, name: str, width: int) -> str:
 
 
 async def run_page(application: Application, fleet: Fleet, run: str, width: int) -> str:
-    """Return the waves and the results of a run, without color."""
+    """Return the waves and the results of a run as text without color."""
     from ccm_agent.clikit.table import Style
     from ccm_ctl.commands.runs.node_results import build_result
     from ccm_ctl.commands.runs.stored_runs import look, pick_up
