@@ -38,8 +38,7 @@ def make_environment(
     """
     Return the environment of one manifest's expressions and templates.
 
-    Without `asking`, expressions cannot query a broker. Without `renderer`, templates are rendered in this process, without
-    limits.
+    Without `asking`, expressions cannot query a broker. Without `renderer`, this process renders templates, without limits.
     """
     from ccm_agent.templates.env import Environment
 

@@ -1,4 +1,4 @@
-"""`ccmctl`: only the list of commands."""
+"""Start `ccmctl`. This module contains only the list of its commands."""
 
 from __future__ import annotations
 

@@ -124,18 +124,12 @@ class Application:
 
     @contextlib.asynccontextmanager
     async def broker(self) -> AsyncIterator[Broker]:
-        """
-        Connect to the broker for the duration of the context. Raises the errors of `settings`, and BusError if it is
-        unreachable.
-        """
+        """Connect to the broker within the context. Raises the errors of `settings`, and BusError if it is unreachable."""
         async with self._connect(await asyncio.to_thread(self.settings)) as broker:
             yield self._warned(broker)
 
     def render_worker(self) -> RenderWorker:
-        """
-        Return a process that renders users' templates. It starts when it renders the first template. The caller must close
-        it.
-        """
+        """Return a process that renders users' templates. It starts with the first template. The caller must close it."""
         from ccm_agent.system.render_process import RenderLimits, RenderProcess
 
         # users wait for this process, so its limits are lower than those of an agent
@@ -143,10 +137,7 @@ class Application:
         return RenderProcess(limits, wall_s=8.0)
 
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
-        """
-        Connect, do the work, and return its exit code. Errors are raised. An interruption is reported and returns exit code
-        1.
-        """
+        """Connect, do the work, and return its exit code. Errors are raised. An interruption is reported, and the code is 1."""
 
         async def with_fleet(broker: Broker) -> Exit:
             return await work(broker.fleet)

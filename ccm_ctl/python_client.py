@@ -126,11 +126,7 @@ class FleetRun:
             self._queue.put_nowait(None)
 
     def take(self, run: Run, news: Sequence[News], proof: RunProof | None, *, is_end: bool = False) -> None:
-        """
-        Yield the results of nodes that have ended and whose events have all arrived. At the end, yield those of all nodes that
-        have
-        have ended.
-        """
+        """Queue the results of ended nodes whose events have all arrived. At the end, queue those of all ended nodes."""
         for one in news:
             if isinstance(one, StateChange):
                 self._untold[one.node] = None
@@ -196,8 +192,8 @@ class FleetClient:
 
         Args:
             path: The manifest, or a directory with a manifest.yaml.
-            targets: Selectors such as "role=web", any of which a node must match.
-            where: An expression that must also be true.
+            targets: Selectors such as "role=web". A node must match at least one of them.
+            where: An expression that must also be true for a node.
             all_nodes: Whether to select all nodes.
             limit: The maximum number of nodes to run on; 0 for no limit.
             noop: Whether to change nothing and report the planned changes.
@@ -216,10 +212,10 @@ class FleetClient:
 
         Returns:
             The run, which starts when it is iterated over. The iteration raises:
-            InputError: The manifest cannot be read, or has errors; nothing was sent.
-            NoTargetError, UsageError: The targets or options are wrong; nothing was sent.
+            InputError: The manifest cannot be read or has errors. Nothing was sent.
+            NoTargetError, UsageError: The targets or options are wrong. Nothing was sent.
             BusDeniedError: The credentials do not allow it.
-            RunError: A rollout has paused; the message says why and how to continue.
+            RunError: A rollout has paused. The message contains the reason and the command that continues it.
         """
         options = RolloutOptions(batch=batch, canary=canary, bake_s=bake_s, gate=gate, failed=max_failures)
         spec = _spec(targets, where, all_nodes, limit)

@@ -56,10 +56,7 @@ def report_manifest(app: App, err: InputError, ending: str = "; nothing was chan
 
 
 def report_reason(app: App, reason: str) -> CcmError:
-    """
-    Return an error with the reason why a run ended early. If the reason begins with a position in a manifest, its lines are
-    included.
-    """
+    """Return an error with the reason why a run ended early. If it begins with a position in a manifest, the lines are shown."""
     found = _PLACE.match(reason)
     if found is None:
         return CcmError(reason)

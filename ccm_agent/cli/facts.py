@@ -1,4 +1,4 @@
-"""`ccm facts`: this host's facts."""
+"""`ccm facts`: show this host's facts."""
 
 from __future__ import annotations
 

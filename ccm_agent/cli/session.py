@@ -1,4 +1,4 @@
-"""`ccm session`: stores that let several `ccm ensure` commands depend on each other."""
+"""`ccm session`: manage the stores that let several `ccm ensure` commands depend on each other."""
 
 from __future__ import annotations
 

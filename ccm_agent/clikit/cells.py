@@ -37,7 +37,7 @@ class Style(Struct, frozen=True, kw_only=True):
     Attributes:
         width: The columns of the terminal; UNLIMITED for other outputs.
         color: Whether the text may contain escape sequences for color.
-        merges: Whether nodes with equal cells share a row; None: only in the report of a run.
+        merges: Whether nodes with equal cells share a row. None means only in the report of a run.
         height: The lines of the terminal; 0 for other outputs.
     """
 

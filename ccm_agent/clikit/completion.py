@@ -21,10 +21,7 @@ FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "URL|FILE", "MANIFEST", "INPUT"
 """The metavars of words that may be files."""
 
 PLAIN = lazy_pattern(r"[A-Za-z0-9._/@](?:[A-Za-z0-9._/@+=-]|!(?==))*")
-"""
-Words that shells neither split nor expand. Other people choose the names of nodes, so a name may look like an option or a
-command.
-"""
+"""Words that shells neither split nor expand. Node names are untrusted, so a name may look like an option or a command."""
 
 Values = Callable[[click.Context, str, str], "list[CompletionItem]"]
 """Returns completions for the context, the word's metavar and the typed part."""

@@ -26,8 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     Values of options, by the names of their click parameters.
 
     A field whose type is a subclass of `Options` is a group, which is built from the same parameters. A command can omit the
-    option
-    of a field that has a default.
+    option of a field that has a default.
     """
 
 

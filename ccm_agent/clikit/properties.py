@@ -38,8 +38,7 @@ class Property(Struct, frozen=True, kw_only=True):
         about: The description.
         kind: The kind of option, such as TEXT; "" if no option can express the property.
         values: The allowed values; empty if any value is allowed.
-        is_secret: Whether the value is secret. Such a property has no option, because other users of a host can read command
-            lines.
+        is_secret: Whether the value is secret. If so, there is no option, because other users can read command lines.
     """
 
     about: str

@@ -34,10 +34,7 @@ Item = TypeVar("Item")
 
 
 class Rows(Sequence[Sequence[str | Cell]], Generic[Item]):
-    """
-    Rows that are created only when they are written. With `json` or on a terminal, most rows of a long table are never
-    needed.
-    """
+    """Rows that are created when they are written. With `json` or on a terminal, most rows of a long table are not needed."""
 
     def __init__(self, items: Sequence[Item], make: Callable[[Item], Sequence[str | Cell]]) -> None:
         self._items = items
@@ -70,8 +67,7 @@ def table(
     Return the table as text that ends with a newline; "" without rows.
 
     Cells are made safe for the terminal. Empty columns are omitted. On a narrow terminal, optional columns are omitted too. Text
-    is
-    never truncated: if a table does not fit, each row is a block of lines, or, as a last resort, every column is wrapped.
+    is never truncated: if a table does not fit, each row is a block of lines, or, as a last resort, every column is wrapped.
     """
     return "".join(draw(columns, rows, style, is_worst_last=is_worst_last, again=again))
 

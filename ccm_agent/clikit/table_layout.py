@@ -102,8 +102,7 @@ def lay_out(
     Lay out a table for its rows. Columns without text are omitted, unless these rows are only a sample.
 
     If the columns do not fit, columns that can be spared are omitted first, then foldable columns become narrower. If they still
-    do
-    not fit, every column is wrapped. On a narrow terminal, each row becomes a block instead. Text is never truncated.
+    do not fit, every column is wrapped. On a narrow terminal, each row becomes a block instead. Text is never truncated.
     """
     places = range(len(columns))
     widths = [max((cell_width(row[place].full) for row in rows), default=0) for place in places]
@@ -179,10 +178,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """
-    Split a text without spaces into pieces that fit, each with at least one character. Takes linear time, because texts may
-    be long.
-    """
+    """Split a text without spaces into pieces that fit, each with at least one character. Long texts take linear time."""
     if text.isascii():
         return [text[at : at + width] for at in range(0, len(text), width)]
     from rich.cells import chop_cells

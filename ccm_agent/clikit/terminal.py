@@ -89,8 +89,7 @@ class Terminal:
         is_repeatable: bool = True,
     ) -> None:
         """
-        Print a table for people. If there are no rows, print `otherwise`. With `--json`, print nothing. For other arguments, see
-        `draw`.
+        Print a table for people, or `otherwise` if there are no rows. With `--json`, print nothing. See `draw` for the arguments.
 
         If the command changes something (not `is_repeatable`), all rows are printed, because they cannot be printed again.
         """
@@ -123,7 +122,7 @@ class Terminal:
             self.out.write(records.record(records.tag_of(kind), **fields))
 
     def flush(self) -> None:
-        """Flush the output; called after each batch of results, because thousands may arrive per second."""
+        """Flush the output. Commands call this once per batch of results, because thousands may arrive per second."""
         self.out.flush()
 
     def raw(self, text: str) -> None:

@@ -51,7 +51,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         kind: "run", "rollout", "node", "drift", "stale" or "test".
-        run: The run, with the fields in rules.RUN_FIELDS. For a node's session, only the ID.
+        run: The run, with the fields in rules.RUN_FIELDS. For a node's session, it contains only the ID.
         failed: Whether a run or a node's session failed.
         drift: Whether a node corrected a change that did not come from its assignment.
         stale: Whether a node has not matched its assignment for longer than the rule's `after`.
@@ -112,7 +112,7 @@ class Cursor(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         since: The time of the last scan, by the broker's clock.
-        sequence: The newest event that was read from the stream.
+        sequence: The sequence number of the newest event that was read from the stream.
         runs: The IDs of the ended runs among the newest RUNS_READ. If an operator other than the run's own recorded the end, the
             entry also contains a digest of the result.
         paused: The paused rollouts.
@@ -269,10 +269,7 @@ class FleetObserver:
         return _run_fields(record)
 
     async def _read_behind(self, now: datetime) -> list[StaleNode]:
-        """
-        Return the nodes that do not match their assignment, each with the time when this was first seen or the node went
-        offline.
-        """
+        """Return the nodes that do not match their assignment, and when this was first seen or the node went offline."""
         inventory, assignments = await read_inventory(self._fleet), await read_assignments(self._fleet)
         found = []
         for name in sorted({name for node in inventory.nodes.values() for name in assignments.of_node(node)}):

@@ -25,8 +25,7 @@ def format_message(template: str, happenings: Sequence[Happening]) -> str:
 
     Args:
         template: A Jinja template; "" for the default sentence. Its variables are `happenings` (a list), `count`, and the fields
-            of the
-            first happening.
+            of the first happening.
         happenings: At least one happening.
 
     Raises:

@@ -8,10 +8,7 @@ from ccm_agent.clikit.text import fold_names, plural
 
 
 def format_starter(cause: str, origin: str, nodes: Collection[str]) -> str:
-    """
-    Warn that the schedule or assignment that started a run will repeat its changes on these nodes. `cause` is the kind of
-    starter.
-    """
+    """Warn that the schedule or assignment (`cause`) that started a run will repeat its changes on these nodes."""
     if cause == "schedule":
         return (
             f"the schedule {origin} applies this again when it is due; `ccmctl schedule rm {origin}` ends it"

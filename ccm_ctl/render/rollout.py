@@ -65,8 +65,8 @@ def _alternatives(words: list[str]) -> str:
 
 def rollout_status(state: RolloutState, now: datetime) -> str:
     """
-    Describe the progress of a rollout: its position, the reason, who decided it, and the current work. There is no newline at the
-    end. "" if all waves have ended.
+    Describe the progress of a rollout: its position, the reason, who decided it, and the current work. Return "" if all waves
+    have ended.
     """
     run = short_id(state.run)
     words = rollout_line(state).removeprefix("rollout: ")

@@ -134,9 +134,6 @@ def _ends() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _whole_path(place: str) -> str | None:
-    """
-    Return the absolute path of a file, so that programs do not treat it as an option; None if the file does not exist.
-    Blocking.
-    """
+    """Return the absolute path of a file, which cannot look like an option; None if the file does not exist. Blocking."""
     path = Path(place).absolute()
     return str(path) if path.is_file() else None

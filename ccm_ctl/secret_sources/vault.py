@@ -255,8 +255,7 @@ def _data_in(body: bytes) -> dict[str, Any]:
 
 def _is_deleted(body: bytes) -> bool:
     """
-    Whether a version existed and was deleted or destroyed. The response then contains metadata, but has the status of a missing
-    secret.
+    Whether a version was deleted or destroyed. If so, the response has metadata although its status is that of a missing secret.
     """
     try:
         version = decode_foreign(body, _Read).data

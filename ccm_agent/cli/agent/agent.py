@@ -1,4 +1,4 @@
-"""`ccm agent`: run the node's agent in the foreground, and the group of commands for the local agent."""
+"""`ccm agent`: run the node's agent in the foreground. It is also the group of commands for the local agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccm agent status|run-once|disable|enable`: control the local agent, running or not."""
+"""`ccm agent status|run-once|disable|enable`: control the local agent, even if it is not running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code shared by the commands below `ccm ensure`: their flags, and how these affect the engine and the exit code."""
+"""Code that the commands below `ccm ensure` share: their flags, the engine's options and the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccm schema`: the JSON Schema of manifests or of one type, for editors and other programs."""
+"""`ccm schema`: print the JSON Schema of manifests or of one type, for editors and other programs."""
 
 from __future__ import annotations
 

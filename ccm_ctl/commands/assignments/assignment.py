@@ -1,4 +1,4 @@
-"""`ccmctl assignment`: the status and the history of one assignment."""
+"""`ccmctl assignment`: show the status and the history of one assignment."""
 
 from __future__ import annotations
 

@@ -176,8 +176,7 @@ def _write(packed: bytes, digest: str, out: Path) -> None:
     Unpack a bundle. Blocking.
 
     The files are unpacked next to the directory, in a folder to which only this user may write, and the folder is then renamed.
-    The kernel does not replace a directory that is not empty (rename(2)), so files that another program wrote there meanwhile are
-    not lost.
+    The kernel does not replace a directory that is not empty (rename(2)), so files that another program wrote there remain.
     """
     if hashlib.sha256(packed).hexdigest() != digest:
         raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest; refused")

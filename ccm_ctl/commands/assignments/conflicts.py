@@ -57,8 +57,7 @@ async def refuse_overlaps(
     Assignments with the mode `plan` do not manage resources.
 
     Raises:
-        ConflictError: There is a conflict. The message contains both assignments. Nothing is assigned, as agents would refuse
-            both.
+        ConflictError: There is a conflict, so nothing is assigned. The message contains both assignments.
     """
     from ccm_ctl.fleet.assignments.bundles import managing, overlaps
 

@@ -233,8 +233,7 @@ async def _show_stored(
         run: The run whose events are shown; "" for all runs.
         node: The node whose events are shown; "" for all nodes.
         period: The period in which the events were stored. If it is given, each event is verified only by its own signature,
-            because
-            the chain of a node begins before the period.
+            because the chain of a node begins before the period.
 
     Returns:
         The number of events that were read.

@@ -43,8 +43,7 @@ class UnlockOptions(Options, frozen=True, kw_only=True):
 
     def spec(self) -> TargetSpec:
         """
-        Return the selected nodes. The node's name and the selector must both match, so that the scopes of the operator's role
-        apply.
+        Return the selected nodes. Both the name and the selector must match, so that the scopes of the operator's role apply.
 
         Raises:
             UsageError: No node is selected.

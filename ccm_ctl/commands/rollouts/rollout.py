@@ -231,7 +231,7 @@ async def _announce(application: Application, fleet: Fleet) -> None:
 
 
 async def _notify(application: Application, fleet: Fleet, rules: str, state: str) -> None:
-    """Deliver notifications. If the state file cannot be used, report this, so that rollouts are still driven."""
+    """Deliver notifications. An unusable state file is only reported, because rollouts must still be driven."""
     from ccm_ctl.notify.server import NotificationServer
 
     rules_path = Path(rules) if rules else default_rules_path(application.environ)

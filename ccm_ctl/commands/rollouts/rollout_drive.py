@@ -145,7 +145,7 @@ async def resume_driving(
 
 class RolloutWatch:
     """
-    For a watcher of a run, follows the state of its rollout, if the run is a rollout.
+    Follows the state of a run's rollout for a watcher. The state is None if the run is not a rollout.
 
     Args:
         fleet: The bus.

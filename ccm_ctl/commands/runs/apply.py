@@ -62,10 +62,7 @@ from ccm_ctl.fleet.runs.run_request import Launch, prepare_own
 
 
 class ManifestRunOptions(Options, frozen=True, kw_only=True):
-    """
-    The options that `apply` and `plan` share. `plan` always shows the diff, so only `apply` has `--diff`. Only `plan` has
-    `--out`.
-    """
+    """The options that `apply` and `plan` share. Only `apply` has `--diff`, because `plan` always shows it."""
 
     start: RunOptions
     timeout: int | None

@@ -202,9 +202,8 @@ def read_properties(
     """
     Add the properties in the words of a command line to the properties from flags.
 
-    Lists and maps that are given repeatedly are extended. Texts are converted to the property's type, but KEY:=JSON values are
-    not.
-    With `unchecked`, unknown types and properties are accepted, and their values are texts.
+    Repeated lists and maps are extended. Texts are converted to the property's type, but KEY:=JSON values are not. With
+    `unchecked`, unknown types and properties are accepted, and their values are texts.
 
     Raises:
         UsageError: A word is not a property, the type does not have the property, or its value is not valid.

@@ -101,8 +101,7 @@ def check_content(content: Content, path: str | Path, *, force: bool) -> list[Fi
 
 def _check_children(content: Content, root: str, *, force: bool) -> None:
     """
-    Check the manifests in a directory that its manifest applies by a fixed name. Recursively check the manifests that those
-    apply.
+    Check the manifests in a directory that its manifest applies by a fixed name, directly or through other manifests.
 
     A name with a template is only known on the node, so it is not checked.
 

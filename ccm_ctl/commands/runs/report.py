@@ -112,10 +112,7 @@ async def _write(
 
 
 def _save(path: Path, body: bytes) -> None:
-    """
-    Replace a report atomically, keeping its mode. If the path is not a regular file, such as /dev/stdout, write to it
-    directly.
-    """
+    """Replace a report atomically, keeping its mode. Other kinds of files, such as /dev/stdout, are written directly."""
     path.parent.stat()  # do not create a missing folder, because the path may contain a typo
     if path.exists() and not path.is_file():
         path.write_bytes(body)

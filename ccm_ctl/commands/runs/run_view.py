@@ -373,9 +373,8 @@ async def start_and_watch(
     on_end: Callable[[Run, RunProof | None], Awaitable[None]] | None = None,
 ) -> Exit:
     """
-    Send a request and follow its run to the end. See RunView for `offline_ok` and `offer`. At the end, `on_end` is called with
-    the
-    run and the proof that verified its messages.
+    Send a request and follow its run to the end. See RunView for `offline_ok` and `offer`. Then call `on_end` with the run and
+    the proof that verified its messages.
 
     After `timeout_s`, nodes that have not ended are treated as lost. The default is a day after the request's deadline.
     """

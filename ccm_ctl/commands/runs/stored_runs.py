@@ -162,10 +162,7 @@ def phase_fields(rollout: RolloutState | None) -> dict[str, Any]:
 
 
 def format_outcome(action: str, state: RunState, closed_by: str, rollout: RolloutState | None = None) -> str:
-    """
-    Describe the result of a run from its record, such as `2 changed, 1 failed (seen by anna)`, or the progress of an open
-    run.
-    """
+    """Describe a run from its record: its result, such as `2 changed, 1 failed (seen by anna)`, or its progress."""
     counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
     words = format_counts(counts, plan=action == "plan")
     if state.state != "done":
@@ -216,8 +213,7 @@ def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutSta
 
 def format_starter(cause: str, origin: str, requester: str) -> str:
     """
-    Describe the starter of a run: `anna`, `schedule nightly`, `assignment web`, or `the node` for a manifest in its
-    configuration.
+    Describe the starter of a run: `anna`, `schedule nightly`, `assignment web`, or `the node` for a configured manifest.
 
     If a rollout server started the run for a schedule, it is also named, because its signature is the proof.
     """

@@ -29,7 +29,7 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made"):
 
 
 class LeftLine(Line, frozen=True, kw_only=True, tag="left"):
-    """A node or operator that still has credentials of the single-account layout; in `init --security --migrate`."""
+    """A node or operator that still has credentials of the single-account layout (`init --security --migrate`)."""
 
     kind: Annotated[str, Meta(description="`node` or `operator`; empty if unknown.")]
     name: Annotated[str, Meta(description="The name.")]
@@ -56,7 +56,7 @@ class ChecksLine(Line, frozen=True, kw_only=True, tag="checks"):
 
 
 class NotificationRuleLine(Line, frozen=True, kw_only=True, tag="notification_rule"):
-    """A rule that reports events in the fleet; in `notify list`."""
+    """A rule that reports events in the fleet (`notify list`)."""
 
     name: Annotated[str, Meta(description="Name of the rule.")]
     on: Annotated[str, Meta(description="Its condition.")]

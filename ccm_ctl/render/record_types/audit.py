@@ -22,7 +22,7 @@ class NumberRange(Struct, frozen=True, kw_only=True):
 
 
 class AuditLine(Line, frozen=True, kw_only=True, tag="audit"):
-    """An entry of the audit trail; in `audit`."""
+    """An entry of the audit trail (`audit`)."""
 
     author_kind: _AuthorKind
     author: _Author
@@ -58,7 +58,7 @@ class AuditLine(Line, frozen=True, kw_only=True, tag="audit"):
 
 
 class AuditAuthorLine(Line, frozen=True, kw_only=True, tag="audit_author"):
-    """The check of one author's entries; in `audit --verify`."""
+    """The check of one author's entries (`audit --verify`)."""
 
     author_kind: _AuthorKind
     author: _Author
@@ -84,7 +84,7 @@ class MissingRange(Struct, frozen=True, kw_only=True):
 
 
 class VerificationLine(Line, frozen=True, kw_only=True, tag="verification"):
-    """The result of verifying the stored events of a node; in `events --verify`."""
+    """The result of verifying the stored events of a node (`events --verify`)."""
 
     node: Node
     verdict: Annotated[str, Meta(description="The verdict on the node.")]

@@ -27,7 +27,7 @@ class ServiceWaveFields(Struct, frozen=True, kw_only=True):
 
 
 class ImpactLine(Line, frozen=True, kw_only=True, tag="impact"):
-    """The effect of a rollout on one service; in `plan --impact`. Services that lose the most come first."""
+    """The effect of a rollout on one service (`plan --impact`). Services that lose the most come first."""
 
     cluster: Annotated[str, Meta(description="Cluster of the service.")]
     protocol: Annotated[str, Meta(description="Its protocol.")]

@@ -170,7 +170,7 @@ class EndLine(Line, frozen=True, kw_only=True, tag="end"):
 
 
 class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server"):
-    """A running rollout server; in `rollout list`."""
+    """A running rollout server (`rollout list`)."""
 
     operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
     host: Annotated[str, Meta(description="Its host.")]
@@ -214,7 +214,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule"):
 
 
 class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start"):
-    """The result of a start of a scheduled rollout; in `schedule status`."""
+    """The result of a start of a scheduled rollout (`schedule status`)."""
 
     name: Annotated[str, Meta(description="The schedule.")]
     due: Annotated[datetime, Meta(tz=True, description="When it was due.")]
@@ -224,7 +224,7 @@ class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start")
 
 
 class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout"):
-    """The state of a rollout; printed whenever it changes."""
+    """The state of a rollout, printed whenever it changes."""
 
     run: Run
     phase: Annotated[str, Meta(description="`running`, `baking`, `paused`, `aborted` or `done`.")]
