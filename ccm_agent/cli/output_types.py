@@ -203,7 +203,7 @@ class ImportedResource(Struct, frozen=True, kw_only=True):
 
 
 class ImportOutput(Struct, frozen=True, kw_only=True):
-    """The resources that `ccm import` wrote, and those that it left out."""
+    """The resources that `ccm import` wrote or left out."""
 
     out: Annotated[str, Meta(description="The folder.")]
     resources: Annotated[list[ImportedResource], Meta(description="The resources of the manifest, in order.")]

@@ -104,7 +104,8 @@ def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
     Return a flag for each property of a type, and the flags that all types have.
 
     If the flag of a property is in `taken` or belongs to a control, the property can only be given as KEY=VALUE. `ensure` is an
-    argument, and its flag is for scripts. A secret (`writeOnly` in the schema) has no flag, because every user can read command lines.
+    argument, and its flag is for scripts. A secret (`writeOnly` in the schema) has no flag, because every user can read command
+    lines.
     """
     made: list[click.Parameter] = []
     known = find_properties(type_name)
