@@ -16,7 +16,7 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
     try:
         mounts = (proc / "1/mountinfo").read_text(errors="surrogateescape")
     except OSError:
-        # PID 1 is another user's process; our own has the same mounts unless it is in a separate mount
+        # PID 1 is another user's process; our own process has the same mounts, unless it has a separate mount
         # namespace
         mounts = (proc / "self/mountinfo").read_text(errors="surrogateescape")
     partitions = parse_mountinfo(mounts, parse_filesystems((proc / "filesystems").read_text()))

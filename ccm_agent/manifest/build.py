@@ -1,4 +1,4 @@
-"""Build declared resources from the raw list: templates, properties, checks."""
+"""Build the declared resources from the raw list: render templates, convert properties, and check them."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ MISTAKES_MAX = 100
 
 class Mistake(Struct, frozen=True):
     """
-    A value that does not convert.
+    A value that cannot be converted.
 
     Attributes:
         error: The error.
         path: The path from the converted mapping to the value.
-        meant: The known key that replaces an unknown one; "" for none.
+        meant: The known key that replaces an unknown key; "" for none.
     """
 
     error: InputError

@@ -1,7 +1,7 @@
 """
 Find errors and probable mistakes in a manifest without applying it and without a node's facts.
 
-Only the syntax and types of templates are checked. They are not rendered, so nothing here depends on data.
+Only the syntax and types of templates are checked. They are not rendered, so the findings do not depend on data.
 """
 
 from __future__ import annotations

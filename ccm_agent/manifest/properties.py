@@ -1,7 +1,7 @@
 """
 Convert raw values of a manifest to a type's properties.
 
-A value that already has the right type costs only msgspec's conversion. Other values are coerced as in Choria
+A value that already has the correct type costs only msgspec's conversion. Other values are coerced as in Choria
 CCM (for example a number where text is expected). A value that cannot be coerced is an error with its place.
 """
 

@@ -187,7 +187,7 @@ def _check_behavior(kind: AnyType, wanted: CommonProperties) -> None:
 
         check_retry(kind, wanted.retry)
         if has_markers(wanted.retry.until):
-            # the rendered text would become part of the expression, and data is not trusted to be code
+            # the rendered text would become part of the expression, but data must not be executed as code
             refuse("`until` is an expression: write it without `{{ }}` and `${ }`", "retry.until")
     if wanted.timeout and "timeout" in kind.rules.limits_resource:
         from ccm_agent.resources.time_limit import check_timeout

@@ -65,7 +65,7 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
     """
     Decode the first YAML document; None if there is none.
 
-    `model.formats.scalars` has the rules for scalars. Blocking: decode a large document in a thread.
+    `model.formats.scalars` contains the rules for scalars. Blocking: decode a large document in a thread.
 
     Raises:
         DocumentError: Not YAML, a duplicate key, a key that is not text …, with file, line and column.

@@ -1,5 +1,5 @@
 """
-Gathered facts that can be read by both of their names.
+Gathered facts that can be read by Go's field names and by JSON names.
 
 In Choria CCM a gathered fact is a Go struct. Expressions and templates use Go's field names
 (`Facts.host.info.PlatformFamily`). `lookup` and JSON use the JSON names (`platformFamily`). A

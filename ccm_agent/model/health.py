@@ -18,7 +18,7 @@ class HealthStatus(IntEnum):
 
 
 class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One check. It has either a `command` (nagios format) or `goss_rules`."""
+    """One check. It has either a `command` (Nagios format) or `goss_rules`."""
 
     command: Annotated[str, Meta(description="Nagios plugin command line. Its exit code is the result.")] = ""
     goss_rules: Annotated[

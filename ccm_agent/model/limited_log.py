@@ -134,7 +134,7 @@ class FloodFilter(logging.Filter):
     Passes at most LINES_OF_ANY lines of each message per minute, and then reports how many lines it
     dropped.
 
-    For a handler of the root logger. Debug lines are not limited.
+    Use it on a handler of the root logger. Debug lines are not limited.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

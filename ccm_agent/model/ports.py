@@ -570,8 +570,8 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
         file_mode, directory_mode: Permissions; -1 leaves them unchanged.
         max_age_s: Files older than this are removed; -1 means no limit.
         max_size_bytes: The oldest files are removed until the total size is at most this; -1 means no limit.
-        matches: Patterns of the files to which the limits apply; empty for all files. Each flag means that the
-            pattern matches the path instead of the name.
+        matches: Patterns of the files to which the limits apply; empty for all files. The boolean is true if
+            the pattern matches the path instead of the name.
         now_s: The time from which the age of files is computed, in seconds since the epoch.
         refused: Directories that must not be the target, also if another path leads to them.
     """
@@ -796,7 +796,7 @@ class KeyReader(Protocol):
 
         Args:
             key: The key.
-            at_least: A revision that is known to be stored, from a notice. A replica that does not have it yet
+            at_least: A revision that is known to be stored, from a notice. A replica that has not stored it yet
                 is queried again for a few seconds.
 
         Raises:

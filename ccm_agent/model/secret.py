@@ -1,5 +1,5 @@
 """
-Secrets: a text type that masks itself, and a masker for all output of the process.
+Secrets: a text type with a masked form, and a masker for all output of the process.
 
 A value that must not be shown is a `Secret` as soon as it is read. Its `str`, `repr` and formatting are `***`,
 so a log line, an error or a traceback cannot show it. A `Masker` stores the plain texts and removes them from

@@ -1,9 +1,8 @@
 """
 Messages on the bus, except the events of `outcome.py`. `protocol` is the id at the start of the subject.
 
-Decoding is tolerant: unknown fields are ignored, new fields
-have defaults, a field's type never changes, and a new meaning gets a new protocol id. Times are RFC 3339 in UTC; durations have
-their unit in the name.
+Decoding is tolerant: unknown fields are ignored, and new fields have defaults. A field's type never changes,
+and a new meaning requires a new protocol id. Times are RFC 3339 in UTC. Durations have their unit in the name.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
 
 class EnsureRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Ensure one resource.
+    Bring one resource into its desired state.
 
     Attributes:
         type: Resource type.
@@ -372,7 +371,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         commit_dirty: Whether the bundle differs from that commit.
         number: The number by which nodes identify this revision if its document was rewritten without a change;
             0 for the stamp's number.
-        rollout: The run that rolled, or rolls, this revision out; "" without a rollout.
+        rollout: The run of the rollout of this revision; "" without a rollout.
         next: The revision that is being rolled out. It applies to a node once a request has released it there.
             Older agents ignore it.
     """

@@ -103,7 +103,7 @@ class FormReader:
             self._put(one, answer if answer != "" else empty, into)
 
     def _put(self, one: FormQuestion, answer: Any, into: dict[str, Any], *, is_kept: bool = True) -> None:
-        """Store an answer. A missing answer is not stored if the question has that setting."""
+        """Store an answer. An empty answer is not stored if the question specifies `empty: absent`."""
         if is_kept and (one.empty != "absent" or answer not in ("", [], {})):
             into[one.name] = answer
 

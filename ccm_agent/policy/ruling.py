@@ -80,7 +80,7 @@ def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str,
     ruling = _decide(policy, principal, action, mode, now)
     if not ruling.is_allowed or mode not in LOOKING:
         return ruling
-    # a plan may run commands if an apply of the same principal could
+    # a plan may run commands if an apply by the same principal may run them
     applied = _decide(policy, principal, action if action in _WAYS else "apply", "apply", now)
     runs_commands = applied.is_allowed and (applied.grant is None or applied.grant.refuse_command("") is None)
     if runs_commands and not (ruling.grant and ruling.grant.is_restricted):

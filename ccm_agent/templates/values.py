@@ -5,7 +5,7 @@ Go's types are represented as plain Python values:
 
     Go                      here
     nil                     None
-    bool                    bool (never a number, although Python's is one)
+    bool                    bool (never a number, unlike in Python)
     int, uint8, int64 …     int, wrapped to 64 bits by the computing function
     float64                 float
     string                  str; bytes that are not UTF-8 are surrogate escapes, see `to_bytes`

@@ -1,7 +1,7 @@
 """
 Format a YAML text: indentation, spacing and empty lines. Only white space changes; comments are kept.
 
-    ccm:                        each level is two columns further in, lists too
+    ccm:                        each level is indented by two columns, including lists
       resources:
         - file:                 one space after `-` and `:`
             - /etc/motd:
@@ -264,7 +264,7 @@ def _indentation(line: str) -> int:
 
 
 def _moved(line: str, by: int) -> str:
-    """Return a line with another indentation. Only white space beyond the removed columns is kept."""
+    """Return a line with a changed indentation. In a blank line, only the removed columns are cut."""
     return (
         " " * max(0, _indentation(line) + by) + line.lstrip(" ") if line.strip(" ") else line[max(0, -by) :]
     )

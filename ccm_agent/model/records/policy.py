@@ -1,8 +1,8 @@
 """
 Types of the node's policy: the requester, and the policy document that an administrator writes.
 
-`Principal` is the only link between verifying an identity and deciding about it. The code that verifies a signature creates a
-principal, and the policy uses nothing else about a request's author.
+`Principal` is the only link between verifying an identity and deciding about it. The code that verifies a
+signature creates a principal. The policy does not use any other information about a request's author.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class EarlierState(Struct, frozen=True, kw_only=True):
     The state of a resource before a change.
 
     Attributes:
-        type, name: The resource that restores the state if it is a different one, such as the file of an edit;
-            "" for the resource itself. The same properties must identify states of both types.
+        type, name: The resource that restores the state if it is a different resource, such as the file of an
+            edit; "" for the resource itself. The same properties must identify states of both types.
         properties: The properties that restore the resource, without its name.
         content: SHA-256 (hex) of the kept content to which they refer; "" if there is none.
         size_bytes: Size of that content.
@@ -123,8 +123,8 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
 
 def identify_file(look: FileInfo) -> Identity:
     """
-    Return the values that identify a `file`. The path was inspected through a symlink at its end, as its
-    type does.
+    Return the values that identify a `file`. The inspection must follow a symlink at the end of the path, as
+    the type `file` does.
     """
     if look.kind == "absent":
         return {"ensure": ABSENT, "link": look.link}
@@ -140,7 +140,7 @@ def identify_file(look: FileInfo) -> Identity:
 
 
 def identify_symlink(look: FileInfo) -> Identity:
-    """Return the values that identify a `symlink`. The path itself was inspected, as its type does."""
+    """Return the values that identify a `symlink`. The inspection must not follow the symlink."""
     return {
         "ensure": PRESENT if look.kind == "symlink" else look.kind,
         "target": look.link.encode(errors="surrogateescape").decode(errors="replace"),
