@@ -1,8 +1,8 @@
 """
 Bundles in an object store, in the layout that all NATS clients share (ADR-20).
 
-The meta message of a name has the subject of its chunks and their digest. A read takes one direct get for the meta message and
-one for each page of chunks; content is returned only after its digest is verified.
+The meta message of a name contains the subject of its chunks and their digest. A read takes one direct get for the meta message
+and one for each page of chunks; content is returned only after its digest is verified.
 
 An object that is named by its digest is written once (ADR 114). The broker keeps stored messages and appends later ones. Only
 operators with `--admin` can remove messages. If the newest description does not lead to content with the digest in the name,
@@ -227,7 +227,7 @@ class NatsObjects:
             body = msgspec.json.encode(meta)
             subject = self._meta_subject(name)
             signature = self._signatory.object(subject, digest.hex(), self._base) if self._signatory else {}
-            # Without a rollup, because permission for it allows erasing all objects.
+            # Store it without a rollup, because permission for rollups allows erasing all objects.
             await store(self._connection, subject, body, signature)
         except BusError:
             await self._purge(self._chunks(nuid))

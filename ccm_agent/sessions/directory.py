@@ -30,7 +30,7 @@ _FILE_LIMIT_BYTES = 16 << 20
 
 class DirectorySession(MemorySession):
     """
-    A session with events as files in a directory: it starts with the existing events and adds new ones.
+    A session whose events are files in a directory. It starts with the existing events and adds new ones.
 
     Create it with `open_session`, which reads the existing events.
     """

@@ -187,7 +187,7 @@ class RefreshLog:
         return hashlib.sha256(text).hexdigest()[:32]
 
     def kept(self, resource: LabelledResource) -> StoredResource:
-        """Return a resource in the form of the file."""
+        """Return a resource in the form that the file stores."""
         return StoredResource(resource.label[:LABEL_LENGTH], self.keys(resource))
 
     def load(self) -> RefreshRecord:

@@ -77,7 +77,7 @@ class CachedBucket(ForwardingReader):
         self._pins = folder / "pinned" / encode_token(bucket)
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
-        # Also the time of the write, because a rebuilt broker counts from 1 again.
+        # The time of the write is also stored, because revisions of a rebuilt broker start at 1 again.
         self._kept: dict[str, tuple[int, datetime]] = {}
         self._reported: dict[str, str] = {}
         self._used_pins: set[str] | None = None

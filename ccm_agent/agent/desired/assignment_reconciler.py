@@ -129,7 +129,7 @@ class AssignmentReader:
             return
 
     async def read(self) -> None:
-        """Read what has changed, if the broker is connected."""
+        """Read the changes, if the broker is connected."""
         if not (self._must_read or self._notified) or not self._link.connected:
             return
         is_whole = self._must_read or len(self._notified) > 1

@@ -253,7 +253,7 @@ class AssignmentCache:
         self._reported: dict[str, str] = {}
 
     def open(self) -> None:
-        """Load what an earlier process saved. Blocking."""
+        """Load the assignments that an earlier process saved. Blocking."""
         kept = self._file.load()
         if kept is not None and kept.node == self._node:
             self.known = {one.key: one for one in kept.known}

@@ -94,7 +94,7 @@ class Drift:
 
     def judge(self, event: TransactionEvent) -> bool | None:
         """
-        Return whether a change corrected drift; None if there was no change, or if it is unknown.
+        Return whether a change corrected drift; None if there was no change, or if this is unknown.
 
         An `exec` makes a change each time it runs, without checking the state first, so it cannot show whether there was
         drift.

@@ -22,7 +22,7 @@ MakeTimer = Callable[[str], "IntervalTimer"]
 
 
 class IntervalTimer:
-    """The next time of one kind of work on one node; at first there is none."""
+    """The next time of one kind of work on one node; it is not set initially."""
 
     def __init__(self, node: str, name: str, clock: Clock) -> None:
         """

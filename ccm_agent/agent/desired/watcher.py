@@ -127,7 +127,7 @@ class DocumentWatcher:
             self._came(url, revision)
 
     def _on_notification(self, url: str, _key: str, revision: int) -> None:
-        # After an absence, any revision is new: a bucket that was created again counts from 1.
+        # After an absence, any revision is new, because revisions of a recreated bucket start at 1.
         if revision > self._read.get(url, 0) or url in self._absent:
             self._absent.discard(url)
             self._came(url, revision)
@@ -146,7 +146,7 @@ DOCUMENT_LIMIT_BYTES = 16 << 20
 
 
 _Stood = tuple[int, datetime | None]
-"""The state of a key: revision and time, because a rebuilt broker counts from 1 again."""
+"""The state of a key: revision and time, because revisions of a rebuilt broker start at 1 again."""
 
 UNKNOWN: _Stood = (-1, None)
 """The state of a key that could not be read yet. It never equals a real state."""

@@ -258,7 +258,7 @@ class RunReport:
             # If two processes executed a run, the engine has only the times of the second part.
             start_time=(None if self._goes_on else base.start_time) or self._began,
             end_time=base.end_time or now,
-            # By the monotonic clock, because the wall clock may have been changed meanwhile.
+            # Use the monotonic clock, because the wall clock may have been changed during the run.
             total_duration=round((self._clock.monotonic() - self._began_at) * 1e9),
             node=self.frame.node,
             run=self.frame.run,

@@ -3,7 +3,7 @@ Scheduled requests that were due while this node was offline. If a schedule catc
 request, once.
 
 The broker keeps the last due request of each subject. The first schedule of an action and scope uses the common subject of its
-requests. Each further schedule has a subject of its own, which the index of schedules names. So each schedule has its own last
+requests. Each further schedule has a subject of its own, which is in the index of schedules. So each schedule has its own last
 due request.
 
 The last request seen on each subject is stored on disk, because the request log covers only a day and a schedule may be
@@ -157,7 +157,7 @@ class MissedSchedules:
 
         Anyone who may read due messages can make the broker deliver an old one to all nodes again. The request log recognizes
         its id for a day. After that, only a request that this node has missed is accepted, and only if it is later than the
-        latest one on its subject. The broker's times are compared, because a rebuilt broker counts from 1 again.
+        latest one on its subject. The broker's times are compared, because the sequences of a rebuilt broker start at 1 again.
 
         Raises:
             ProtocolError: The broker's headers are missing, or the request is old and was not missed, or it was superseded.
@@ -264,7 +264,10 @@ class MissedSchedules:
             del self._seen[subject]
 
     async def _own_subjects(self, scopes: list[str]) -> list[str]:
-        """Return the subjects of schedules with a subject of their own. If the index cannot be read, return the known ones."""
+        """
+        Return the request subjects of schedules that do not use the common one. If the index cannot be read, return the known
+        ones.
+        """
         try:
             return await self._requests.own_subjects(scopes)
         except (BusDeniedError, ProtocolError) as err:

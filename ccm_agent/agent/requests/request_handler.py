@@ -2,7 +2,7 @@
 Handles requests from the controller: selects those for this node, answers them, and queues runs.
 
 A request is written into the request log before it is answered, so that it is executed only once even if it is delivered several
-times. On a shared scope, a node that the selector does not match does not answer unless the request names it.
+times. On a shared scope, a node that does not match the selector answers only if the request names it.
 """
 
 from __future__ import annotations

@@ -440,7 +440,7 @@ class NodePolicy:
 
     def ruling(self, principal: Principal, action: str, mode: str) -> Ruling:
         """
-        Return what the policy currently allows.
+        Return the policy's current decision.
 
         Args:
             principal: The requester.

@@ -100,8 +100,8 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
     Attributes:
         run: Its id.
         action: "apply", "plan", "check", "ensure" or "exec".
-        name: The name of the applied manifest or resource. A newer job with the same name and action supersedes a waiting one; a
-            job without a name, or a command, does not.
+        name: The name of the applied manifest or resource. A newer job with the same name and action supersedes a waiting one,
+            except for commands and jobs without a name.
         request: The request that the run executes.
         deadline: The run does not begin after this time; None: no limit.
         own: Set if the node itself started the run. Such a job does not supersede others and is not superseded.

@@ -204,7 +204,7 @@ def _questions() -> list[AccountExport]:
     for name, subject in (
         (f"KV_{FACTS}", key_subject(FACTS, ">")),
         (f"KV_{DATA}", key_subject(DATA, ">")),
-        # By subject only: a request that names the subject in its body could not be restricted to one node's documents.
+        # Allow reads by subject only. A request with the subject in its body could not be restricted to one node's documents.
         (f"KV_{NODE_DATA}", key_subject(NODE_DATA, ">")),
         (f"KV_{SECRETS}", key_subject(SECRETS, "wrap.>")),
         (f"KV_{SECRETS}", key_subject(SECRETS, "value.>")),

@@ -1,9 +1,9 @@
 """
 One entry of an operator's audit trail: a description of a signature, without the signed content.
 
-`AuditedKey` makes every signature of an operator and reports it, so each signature has an entry. The exceptions are requests
-that change nothing, the timestamp of the signers list, which programs renew automatically, and records of the join service,
-which writes one entry for each join.
+`AuditedKey` makes every signature of an operator and reports it, so each signature has an entry. There are three exceptions:
+requests that change nothing, the timestamp of the signers list, and records of the join service. Programs renew the timestamp
+automatically, and the join service writes one entry for each join.
 
 An entry contains its position in the author's chain: a number, and the link of the previous entry (`bus.chain.link_of`). The
 entry itself is signed, with the kind `audit`.

@@ -200,7 +200,7 @@ def server_configuration(
     preload[system] = _jwt(
         operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
     )
-    # Always identical, because servers do not reload a configuration with a different operator.
+    # These claims are always identical, because servers do not reload a configuration with a different operator.
     itself = _jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (

@@ -204,10 +204,10 @@ def _node_subjects(
         f"{DIRECT}.KV_{DATA}.>",
         # Earlier revisions are also requested in the body.
         f"{DIRECT}.KV_{DATA}",
-        # The texts of its own documents, by subject only: the broker does not check the body of a request without a key in its
-        # subject.
+        # The texts of its own documents. The key must be in the subject of the request, because the broker does not check the
+        # body.
         f"{DIRECT}.KV_{NODE_DATA}.{key_subject(NODE_DATA, token)}.>",
-        # Also by subject only: data keys that are sealed to this node, and encrypted values.
+        # The same applies to data keys that are sealed to this node, and to encrypted values.
         f"{DIRECT}.KV_{SECRETS}.{key_subject(SECRETS, 'wrap')}.{token}.*",
         f"{DIRECT}.KV_{SECRETS}.{key_subject(SECRETS, 'value')}.>",
         f"{DIRECT}.OBJ_{MANIFESTS}",
@@ -252,7 +252,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         key_subject(RUNS, f"{encode_token(name)}.>"),
         *(key_subject(RUNS, key) for key in _ROLLOUT_KEYS if role.apply),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
-        # Below the same token, for the same reason; the stream is in an account where no operator can purge it.
+        # Audit entries are below the same token, for the same reason. No operator can purge their stream.
         operator_subject(name),
         f"{API}.STREAM.INFO.*",
         f"{DIRECT}.>",

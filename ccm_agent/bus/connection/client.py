@@ -2,8 +2,8 @@
 nats-py's client, with overrides. This is the only module that uses its private names.
 
 A `BusClient` serves one connection and never reconnects: when it ends, `bus.connection.connection` creates another one. So
-there is one way to recover from every failure (a lost server, an `-ERR` that closes nats-py's client permanently, expired
-credentials), and messages queued for a dead connection are never sent later, or twice, on the next one. Each override states its
+there is only one way to recover from a failure: a lost server, an `-ERR` that closes nats-py's client permanently, or expired
+credentials. Messages queued for a dead connection are never sent later, or twice, on the next one. Each override states its
 purpose. If an override is removed, a test in tests/nats or tests/contract/bus fails.
 """
 
@@ -362,7 +362,7 @@ class BusClient(nats.aio.client.Client):
         if settings.insecure:
             return None
         if not info.get("auth_required") and settings.has_credentials:
-            # Also on loopback: any local user can take the port of a broker that is down.
+            # This also applies on loopback, where any local user can take the port of a broker that is down.
             return BusDeniedError(
                 f"{where}: this broker requires no credentials, but you supplied some, so it may be an impostor. "
                 f"Check the URL and which program listens there, or {_ACCEPT}"

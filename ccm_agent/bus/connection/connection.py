@@ -180,7 +180,8 @@ class Connection:
             body: The message body.
             headers: The message headers.
             reply: The reply subject.
-            confirm: Wait until the broker has processed it, so that a refusal raises here; otherwise a refusal is only logged.
+            confirm: Whether to wait until the broker has processed it, so that a refusal raises here; otherwise, it is only
+                logged.
 
         Raises:
             BusUnavailableError: The broker is unavailable.

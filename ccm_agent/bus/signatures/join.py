@@ -85,7 +85,7 @@ class JoinError(CcmError):
 
 class JoinToken(Struct, frozen=True, kw_only=True):
     """
-    The content of a join token. Its holder can join nodes, within the limits of the token.
+    The content of a join token. Its holder can add nodes to the fleet, within the limits of the token.
 
     Attributes:
         servers: The broker's URLs.

@@ -92,8 +92,8 @@ class NodeKey:
         carries_certificate: bool = False,
     ) -> dict[str, str]:
         """
-        Return headers for an entry that the node stores about itself. There are none without a certificate, because no reader
-        could verify them.
+        Return headers for an entry that the node stores about itself. Without a certificate, no headers are returned, because
+        no reader could verify them.
 
         Args:
             subject, body: The subject of the entry, and its content.

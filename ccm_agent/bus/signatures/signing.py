@@ -7,7 +7,8 @@ read it. The header contains the claims and the ed25519 signature over them:
     v1.<claims: JSON, base64url>.<signature, base64url>
 
 The claims contain the subject (or `$KV.<bucket>.<key>`) and the SHA-256 of the exact bytes, so a signed body is valid only on
-the subject for which it was signed. `verify` proves which key signed it. `bus.signatures.trust` decides what that key may do.
+the subject for which it was signed. `verify` proves which key signed it. `bus.signatures.trust` defines the permissions of that
+key.
 
 Keys are nkeys of NATS. Operators and nodes sign with the seed in their `.creds` file.
 """

@@ -138,7 +138,7 @@ class Verifier:
         Create a verifier for a signers list.
 
         Args:
-            signers: The newest signers list; None: none is known, and no signature is valid.
+            signers: The newest signers list; None if there is none, so no signature is valid.
             now_ms: Returns the time in milliseconds since 1970.
             is_demanded: Whether signatures are required; False: unsigned operation, in which everything is accepted.
             doubt: The reason why the list is not reliable. If set, nothing is verified; "" if the list is reliable.
