@@ -54,7 +54,7 @@ class ChainPosition(Struct, frozen=True, kw_only=True):
 
     Attributes:
         chain: Id of the chain.
-        number: From 1.
+        number: The number of the event in the chain, from 1.
         previous: Link of the previous event. For the first event: NONE, or an anchor (`anchor_of`) in an earlier chain.
         before: Link of the previous event of the same run; NONE if there is none.
     """

@@ -69,7 +69,7 @@ class NatsKeyValue:
 
     def __init__(self, connection: Connection, bucket: str) -> None:
         """
-        Use one bucket of a broker.
+        Create the port for one bucket of a broker.
 
         Args:
             connection: The connection to the broker.

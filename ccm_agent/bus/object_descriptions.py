@@ -1,8 +1,8 @@
 """
 The descriptions of objects in an object store (ADR-20), and the selection of the valid one if several have the same name.
 
-If the name is a SHA-256, the valid content is the one with this digest, regardless of the number of descriptions under the name:
-any client with permission to upload can store another description, earlier or later. For other names, the newest description is
+If the name is a SHA-256, only content with this digest is valid, regardless of the number of descriptions under the name. Any
+client with permission to upload can store another description, earlier or later. For other names, the newest description is
 valid.
 """
 

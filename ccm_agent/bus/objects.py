@@ -95,7 +95,7 @@ class NatsObjects:
         base: Sequence[Base] = (),
     ) -> None:
         """
-        Use an object store.
+        Create the port for an object store.
 
         Args:
             connection: The connection to the broker.

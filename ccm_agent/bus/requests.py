@@ -129,7 +129,7 @@ class NatsRequests:
 
     def __init__(self, connection: Connection, signatory: Signatory | None = None) -> None:
         """
-        Use a connection.
+        Create the port for a connection.
 
         Args:
             connection: The connection to the broker.

@@ -122,7 +122,7 @@ def leave_fleet(places: JoinPlaces, *, wait_s: float) -> LeftHost:
 
 
 def _tell(places: JoinPlaces, broker: BrokerSettings | None, wait_s: float) -> _Told:
-    """Request the fleet to remove its stored data. Returns the result, which is on disk when this returns."""
+    """Request that the fleet removes its stored data of this node. Returns the result, which is on disk when this returns."""
     known = StateFile(places.leaving, _Told).load()
     if known is not None and known.reason is not None:
         return known

@@ -79,8 +79,8 @@ def read_stored(stored: Stored) -> StreamEntry:
     Decode a stored message: an entry, the mark of a removed one, or neither.
 
     The broker allows a node to publish on its own subjects, but does not check bodies. So an entry is valid only on the subject
-    that its fields define, and only if it was not redirected there by a direct get (`copied`). Otherwise one node could replace
-    another's entry.
+    that its fields define, and only if it was not redirected there by a direct get (`copied`). Otherwise, one node could
+    replace the entry of another node.
     """
     try:
         if stored.copied:

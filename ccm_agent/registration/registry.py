@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class RegistrationStream:
     """
-    Operations on a stream of registrations. Each raises BusError if the broker fails or refuses.
+    Operations on a stream of registrations. Each operation raises BusError if the broker fails or refuses.
 
     Args:
         connection: The broker.

@@ -1,7 +1,7 @@
 """
 A session in a directory, which joins several `ccm ensure` commands; the layout is Choria CCM's.
 
-Each event is a file `<event id>.event` of JSON, and ids sort by time. Other and unreadable files are skipped.
+Each event is a file `<event id>.event` of JSON, and ids sort by time. Other files and unreadable files are skipped.
 """
 
 from __future__ import annotations

@@ -384,7 +384,7 @@ def cut_torn_line(fd: int) -> int:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of these bytes."""
+    """Write all bytes to a file descriptor."""
     while data:
         data = data[os.write(fd, data) :]
 

@@ -66,7 +66,7 @@ class RefreshStore:
         return RefreshLog(self._path(scope), scope, self._make_room)
 
     def read(self) -> list[ScopeRefreshes]:
-        """Return all pending refreshes. Unreadable files are reported, and never raise."""
+        """Return all pending refreshes. Unreadable files are reported and do not raise an error."""
         found = []
         for path in self._files():
             one = RefreshLog(path, "").load()

@@ -64,7 +64,7 @@ class CachedBucket(ForwardingReader):
         Args:
             inner: The bucket on the broker.
             bucket: The name of the bucket.
-            stamps: Numbers of documents.
+            revision_guard: Checks the numbers of documents.
             folder: The folder of the stored documents.
             on_refused: Called once for a document that is refused or missing, with the reason, until that changes.
             demand_stamps: Whether a document without a stamp is also refused. None: only if signatures are currently required,

@@ -42,7 +42,7 @@ class AssignmentContent:
         Args:
             cache: The assignments as read.
             bundles: Unpacked manifests.
-            documents: Data.
+            documents: The data that assignments use.
             on_refused: Called with the key of an assignment that cannot be used, and the reason.
             pause: Waits for a random time, so that the nodes of a fleet do not all write at the same moment.
         """

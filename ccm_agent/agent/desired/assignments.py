@@ -59,11 +59,11 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
     An assignment as it was read.
 
     Attributes:
-        key: Its key.
+        key: The assignment's key in the bucket.
         number: Its revision: the stamp's number, or the earlier number if its document was written again without a change.
         count: The stamp's count, which is displayed as the revision; 0: the number is displayed.
         sequence: The bucket's revision of the key, for comparing assignments under different keys.
-        assignment: Its content.
+        assignment: The content.
         principal: The signer.
         stamp: The stamp's number. Documents of the key with a lower number are refused.
     """

@@ -258,7 +258,7 @@ class Remediation:
     ) -> None:
         """
         Args:
-            kind, name: "source" or "assignment", and its name.
+            kind, name: "source" or "assignment", and the name of that source or assignment.
             clock: Returns the current time.
             is_disabled: Returns whether the node is disabled.
             metrics: Counts the applies that follow; None if metrics are off.

@@ -70,7 +70,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     The interfaces of an agent to its host and its broker.
 
     Attributes:
-        link, requests, events, objects: The bus.
+        link, requests, events, objects: The interfaces to the bus.
         bucket: Returns a bucket by name.
         nodes: The bucket for the node's own entries: CCM_NODES.
         make_engine: Creates the engine, given a function that opens data buckets, and the document numbers seen so far.
@@ -138,7 +138,7 @@ class AgentContext:
         undo: The saved data for undoing runs of this node.
         authenticator, revision_guard: Decide which requests and documents are accepted.
         admission: Decides whether a run may start now.
-        assigned, facts_bucket, facts: Facts.
+        assigned, facts_bucket, facts: The assigned facts, their bucket, and all facts of the node.
         record, presence: This node's entry in the inventory.
         author: Signs events and answers.
         refreshes: Pending refreshes.

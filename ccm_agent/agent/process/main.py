@@ -98,7 +98,7 @@ NEEDS_RESTART = {
 """Settings that a reload does not change, with their keys in the configuration file."""
 
 CONNECT_S = 3.0
-"""How long an agent that converges once waits for the broker. An agent without a broker waits the full time."""
+"""How long an agent that converges once waits for the broker. If the broker is unavailable, the agent waits the full time."""
 
 
 async def serve(

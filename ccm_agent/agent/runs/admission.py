@@ -444,7 +444,7 @@ class NodePolicy:
 
         Args:
             principal: The requester.
-            action: One of `model.records.policy`'s actions.
+            action: One of the actions in `model.records.policy`.
             mode: The kind of run: "apply", "ensure", "exec", "plan" or "check"; "" if the request does not start a run.
         """
         is_own = principal.is_local and not principal.is_from_broker

@@ -44,7 +44,7 @@ class ProgressPublisher:
         """
         Args:
             is_busy: Set while there is a run.
-            executor: Carries out the current run.
+            executor: Executes the current run.
             run_queue: The waiting runs.
             spool: The waiting events.
             sender: Publishes the progress of a run.

@@ -56,7 +56,7 @@ WARNINGS = ("identity", "policy", "assignments")
 """The kinds of warnings in a record's `conflict`, the most severe first."""
 
 FACTS_LIMIT_BYTES = 900_000
-"""A broker accepts messages of 1 MiB. Larger facts are published without their largest families."""
+"""A broker accepts messages of up to 1 MiB. Larger facts are published without their largest families."""
 
 
 class LastRun(Struct, frozen=True):

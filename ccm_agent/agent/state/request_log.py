@@ -343,7 +343,8 @@ class DecisionLog:
 
     A decision is an event about the agent, sent through the spool like all events. The broker also stores it in the audit
     stream, where no operator can remove it. Decisions have their own numbers, and each contains the link of the previous
-    decision: the audit stream has only some of the node's events, so the chain of all events (`bus.chain`) would show gaps there.
+    decision. The audit stream has only some of the node's events, so the chain of all events (`bus.chain`) would show gaps
+    there.
 
     Questions (ping, facts, status) and repeated answers are not decisions. Above a limit, refusals are only counted, and the
     next decision contains their number. So a client with many refused requests cannot fill the spool.

@@ -96,12 +96,12 @@ CONNECTIONS = {
     Account.AUDIT: 10,
     Account.JOIN: 5_000,
 }
-"""Maximum connections. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
+"""The maximum connections of each account. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
 
 LOGIN_S = 30
 """
-Seconds within which a client must log in. The server's default is 2: if a whole fleet reconnects at the same time, it drops
-clients that are waiting, and each of them starts again. 30 s is also the limit of an agent's longest attempt.
+Seconds within which a client must log in. The server's default is 2. If a whole fleet reconnects at the same time, the server
+would drop waiting clients, and each of them would start again. 30 s is also the limit of an agent's longest attempt.
 """
 
 USER_LIMITS = {

@@ -45,7 +45,7 @@ class SignedAction(Struct, frozen=True, kw_only=True):
     A signature, as an audit entry describes it.
 
     Attributes:
-        kind: A word of `SignatureKind`.
+        kind: A value of `SignatureKind`.
         subject: The subject of the request, or of the document's key.
         digest: SHA-256 (hex) of the bytes.
         run: The run that it concerns; "" if there is none.

@@ -79,8 +79,8 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         account: The user's account.
-        publish: Subjects it may publish on.
-        subscribe: Subjects it may subscribe to.
+        publish: The subjects on which the user may publish.
+        subscribe: The subjects to which the user may subscribe.
         tags: For a node: the tags that its credentials contain if the servers store the permissions (`node_template`).
         answers: Whether it may also answer each message that it receives, once.
     """

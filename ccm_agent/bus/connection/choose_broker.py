@@ -33,8 +33,8 @@ def choose_broker(
 
     Args:
         environ: The environment.
-        server: URLs that the command line names.
-        context: The context that the command line names.
+        server: URLs from the command line.
+        context: The context from the command line.
         usual_context: A context that takes precedence over the selected one, if it exists.
         given: Fields of BusSettings from the command line. They take precedence over the environment's and the context's.
 

@@ -50,7 +50,7 @@ class NodeStateBucket(NatsKeyValue):
         carries_certificate: bool = False,
     ) -> None:
         """
-        Use a bucket.
+        Create the port for a bucket.
 
         Args:
             connection: The connection to the broker.
