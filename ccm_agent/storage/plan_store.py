@@ -44,7 +44,7 @@ class SavedPlan(Struct, kw_only=True):
     Attributes:
         run: The run of the plan.
         saved: The time at which the plan ended.
-        digest: SHA-256 (hex) of the manifest or bundle.
+        digest: The SHA-256 of the manifest or bundle, in hex.
         data: The URLs of hiera documents in the request.
         data_revisions: The revisions of the hiera documents that were read, by URL.
         resources: A digest for each resource, by its name in events.
@@ -121,10 +121,7 @@ class PlanStore:
         self._clock = clock
 
     async def keep(self, plan: SavedPlan) -> bool:
-        """
-        Save a plan, and remove plans that are too old or exceed the limit. Return whether the plan was
-        saved.
-        """
+        """Save a plan, and remove plans that are too old or exceed the limit. Return whether saving succeeded."""
         return await asyncio.to_thread(self._keep, plan)
 
     async def find(self, run: str) -> SavedPlan | None:

@@ -55,7 +55,7 @@ class SecretUses:
         Args:
             scope: The scope of the run; REQUESTED for a run that an operator requested.
             opened: The revisions that the run opened, by secret.
-            is_whole: Whether it applied everything in the scope. If so, the scope uses no other secret.
+            is_whole: Whether the run applied everything in the scope. If so, the scope does not use other secrets.
         """
         before = self._uses.get(scope, {})
         used = {} if is_whole else dict(before)

@@ -226,7 +226,7 @@ class Spool:
         Free space if the spool exceeds its limit. With `flush`, also flush all appended events to disk, so that they survive a
         power loss.
 
-        Errors of the disk are only logged, so that they do not delay convergence.
+        Disk errors are only logged, so that they do not delay convergence.
         """
         if flush:
             await self._files.flush()

@@ -27,7 +27,7 @@ class Chain:
 
     Attributes:
         last: The last used position, which the next event follows.
-        tails: The link of the last event of each run that has not ended.
+        tails: The chain link of the last event of each unfinished run.
         is_on_disk: Whether the last position is on disk. If so, the next process continues the chain after it.
         boot: The ID of the host's current boot (`boot_id`).
     """
@@ -110,7 +110,8 @@ class Resumed(Struct, frozen=True, kw_only=True):
         is_safe: Whether it is certain that no later event was sent. If so, the chain continues after `last`.
         is_stopped: Whether this is certain because the earlier process stopped properly. After the current process has sent an
             event, a power loss must not restore this mark.
-        tails: The chain link of the last event of each unfinished run."""
+        tails: The chain link of the last event of each unfinished run.
+    """
 
     last: Position | None
     is_safe: bool

@@ -170,13 +170,13 @@ class Found:
 
     @property
     def newest(self) -> Entry | None:
-        """Return the last event with a position in a chain, if it is newer than the head."""
+        """Return the last event with a position in a chain; None if it is not newer than the head."""
         entries = (entry for entry in self.entries.values() if entry.chain)
         newest = max(entries, key=lambda entry: entry.seq, default=None)
         return newest if newest and (self.head is None or newest.seq > self.head.seq) else None
 
     def find_newest(self, run: str) -> Entry | None:
-        """Return the last event of a run, if it is newer than the head."""
+        """Return the last event of a run; None if it is not newer than the head."""
         entries = (entry for entry in self.entries.values() if entry.chain and entry.run == run)
         return max(entries, key=lambda entry: entry.seq, default=None)
 

@@ -52,7 +52,5 @@ def _is_read_end(fd: int) -> bool:
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
         return is_pipe and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    except (
-        OSError
-    ):  # the descriptor was closed in the meantime, such as the descriptor for listing this directory
+    except OSError:  # closed in the meantime, such as the descriptor for listing this directory
         return False

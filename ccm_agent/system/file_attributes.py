@@ -96,7 +96,7 @@ def _set(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) 
 
 
 def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
-    """Set attributes of an own file that is not readable, using /proc and an O_PATH descriptor."""
+    """Set attributes of a file that this user owns but cannot read. Uses /proc and an O_PATH descriptor."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         _refuse_swapped(place, fd, seen)

@@ -64,7 +64,7 @@ def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: 
                 seen = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         return FileInfo(path=path, link=link)
-    except (OSError, ValueError) as err:  # a NUL in a path is a ValueError
+    except (OSError, ValueError) as err:  # a NUL in a path raises ValueError
         return FileInfo(path=path, kind="unreadable", error=_reason(err), link=link)
     kind, sha256, undigested, error, is_empty = kind_of(seen.st_mode), "", "", "", False
     if kind == "file" and limit_bytes >= 0:
@@ -181,7 +181,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
         # os.read() allocates the requested size, so request only the file's size if it is small
         data = os.read(fd, min(seen.st_size, READ_BYTES - 1) + 1)
         digest, count = sha256(data), len(data)
-        while data and len(data) != seen.st_size:  # files under /proc have no size
+        while data and len(data) != seen.st_size:  # files under /proc have the size 0
             stop.check()
             data = os.read(fd, READ_BYTES)
             digest.update(data)

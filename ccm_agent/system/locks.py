@@ -94,9 +94,8 @@ class SystemLocks:
 
     async def _acquire(self, name: str, own: asyncio.Lock, file: _LockFile) -> None:
         try:
-            while not await self._threads.call(
-                file.acquire
-            ):  # poll, because another process cannot notify this process
+            # poll, because another process cannot notify this process
+            while not await self._threads.call(file.acquire):
                 self.waits_for[name] = await self._threads.call(file.holder)
                 await asyncio.sleep(ASK_AGAIN_S)
         except BaseException:

@@ -24,7 +24,7 @@ class FakeDownload:
 
     Attributes:
         transfers: The requests, in order.
-        saved: The contents that `save` stored, by path. They are not written anywhere else unless `write` is set.
+        saved: The contents that `save` received, by path.
         write: Called with the path and content of each saved file, to add it to the test's files.
     """
 

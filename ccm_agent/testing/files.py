@@ -254,7 +254,7 @@ class FakeFiles:
         return place
 
     def _place(self, path: str, *, changing: bool = True) -> str:
-        """Return the path after resolving the symlinks in its directories. The entry itself may be missing."""
+        """Resolve the symlinks in the directories of a path, and return the result. The entry itself may be missing."""
         if changing and path in self.refuses:
             raise FileError(f"{path}: {self.refuses[path]}")
         if path == "/":

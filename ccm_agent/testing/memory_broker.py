@@ -30,7 +30,7 @@ MAX_PAYLOAD_BYTES = 1 << 20
 
 
 class Sent(Struct, frozen=True):
-    """A published message without persistence (core NATS)."""
+    """A published message, as delivered to subscribers (core NATS)."""
 
     subject: str
     body: bytes

@@ -199,7 +199,7 @@ class NatsServer:
                 )
 
     def stop(self) -> None:
-        """Stop the server normally, and wait until it has ended."""
+        """Stop the server gracefully, and wait until it has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -209,9 +209,8 @@ class NatsServer:
     def pause(self) -> None:
         """Make the server unresponsive without closing connections, as in a network failure."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(
-            os.P_PID, self.pid, os.WSTOPPED
-        )  # wait, because its threads may continue to run for a moment
+        # wait, because its threads may continue to run for a moment
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         """Resume a paused server."""

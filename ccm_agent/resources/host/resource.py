@@ -21,7 +21,7 @@ MOST = 100
 
 
 def check(wanted: HostProperties) -> None:
-    """Refuse values that the resolver would ignore or read as another entry."""
+    """Refuse values that the resolver would ignore or interpret as another entry."""
     check_each(wanted, _check_name, _check_addresses, _check_aliases, _check_presence, _check_loopback)
 
 

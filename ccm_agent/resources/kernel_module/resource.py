@@ -22,11 +22,11 @@ from ccm_agent.resources.kernel_module.model import (
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VALUE = re.compile(r"[ !$-\[\]-~]*")
-"""Printable ASCII without `"`, `#` and `\\`."""
+"""Matches printable ASCII without `"`, `#` and `\\`."""
 PATH = re.compile(r"(?:^|[ ,:=])/")
-"""An absolute path in a value."""
+"""Matches an absolute path in a value."""
 NAME_LENGTH = 55
-"""The kernel's limit, MODULE_NAME_LEN on 64-bit machines."""
+"""The maximum length of a module's name: MODULE_NAME_LEN on 64-bit machines."""
 OPTIONS = 100
 OPTIONS_BYTES = 4000
 PERMANENT = "[permanent]"
@@ -34,7 +34,7 @@ _SHOWN = 100
 
 
 def check(wanted: KernelModuleProperties) -> None:
-    """Refuse names, options and combinations that modprobe or the kernel could misread."""
+    """Refuse names, options and combinations that modprobe or the kernel could misinterpret."""
     check_each(wanted, _check_name, _check_presence, _check_live, _check_options)
 
 
@@ -144,8 +144,8 @@ def _steps(
     boot: bool,
 ) -> Iterator[Step]:
     """
-    Yield the steps. The module is loaded or unloaded before files are written. If the kernel refuses, the files do not repeat the
-    operation at each boot.
+    Yield the steps. The module is loaded or unloaded before files are written. If the kernel refuses this, no file is written
+    that would repeat the operation at each boot.
     """
     if loads is False and found.loaded:
         yield Step(noop="Would have unloaded the module", action=lambda p: p.unload(wanted))

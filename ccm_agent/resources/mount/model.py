@@ -17,10 +17,10 @@ UNMOUNTED = "unmounted"
 PASSWORD = re.compile(
     r"((?:^|,)(?:pass|passwd|password|password2|secret)=|(?:^|,)user(?:name)?=[^,%]*%)[^,]+", re.IGNORECASE
 )
-"""A password in mount options. The first group is the text before it."""
+"""Matches a password in mount options. The first group is the text before the password."""
 
 DEVICE_PASSWORD = re.compile(r"([/#][^/@:#\s]*:)[^/@\s]+(?=@)")
-"""A password in a device, such as `//user:password@nas/share`."""
+"""Matches a password in a device, such as `//user:password@nas/share`."""
 
 
 class FstabEntry(Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ _KERNEL_TYPES = """
 """
 KERNEL_TYPES = frozenset(_KERNEL_TYPES.split())
 """
-The file systems that the kernel implements. For other types, mount runs the program `mount.TYPE`. With `fuse`, the program can be
-any program.
+The file systems that the kernel implements. For other types, mount runs the program `mount.TYPE`. With `fuse`, it can run any
+program.
 """
 
 _PROGRAM_OPTIONS = frozenset({"helper", "uhelper", "x-systemd.growfs", "x-systemd.makefs"})

@@ -40,6 +40,6 @@ class PackageMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class PackageState(CommonState, kw_only=True):
-    """The current state of a package. `ensure` is the version (with dnf without release and epoch) or "absent"."""
+    """The current state of a package. `ensure` is the version (for dnf, without release and epoch) or "absent"."""
 
     metadata: PackageMetadata

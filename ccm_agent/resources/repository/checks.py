@@ -27,7 +27,7 @@ _ITEMS = {
 _MOST_ITEMS, _ITEM_LENGTH = 100, 200
 _URI_LENGTH = 2000
 _URI = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+;=%-]+")
-"""The characters that RFC 3986 allows, except `#` and `,`, which are special characters in the file formats."""
+"""Matches the characters that RFC 3986 allows, except `#` and `,`, which are special characters in the file formats."""
 _SCHEMES = ("https://", "http://", "file:/")
 _WEB = ("https://", "http://")
 _PATH = re.compile(r"/[A-Za-z0-9._/+@~-]+")

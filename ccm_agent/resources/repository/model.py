@@ -86,7 +86,9 @@ class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields
 
 
 class RepositoryContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The fields of a repository's file; see `RepositoryProperties`. `signed_by` is also the path of its own key."""
+    """
+    The fields of a repository's file; see `RepositoryProperties`. `signed_by` can also be the path of the repository's own key.
+    """
 
     description: str
     uris: tuple[str, ...] = ()

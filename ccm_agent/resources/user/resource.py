@@ -205,9 +205,8 @@ class _Steps:
             return
         is_locked = passwords.locks_of(found) > 0 and wanted.locked is None
         if (is_locked or wanted.locked) and not field.startswith("!"):
-            field = (
-                f"!{field}"  # without this lock, the new hash would unlock the account until the next step
-            )
+            # without this lock, the new hash would unlock the account until the next step
+            field = f"!{field}"
         value = field
         self._add("Would have set the password hash", lambda p: p.set_password(name, value))
         self.changes.append(PropertyChange(property="password_hash", before=MASK, after=MASK))

@@ -153,7 +153,7 @@ class SystemDownload:
 
 
 def _headers(transfer: Transfer, had: int, validator: str) -> list[tuple[str, str]]:
-    # refuse compression, because compressed content cannot be verified against a digest or resumed
+    # request uncompressed content, because compressed content cannot be verified against a digest or resumed
     headers = [("Accept-Encoding", "identity")]
     if had and validator:
         headers += [("Range", f"bytes={had}-"), ("If-Range", validator)]

@@ -1,7 +1,7 @@
 """
 The HTTP client for downloads and health checks, based on aiohttp.
 
-This module follows redirects instead of the library, so that secrets are not sent to another host.
+This module follows redirects itself, without the library, so that secrets are not sent to another host.
 """
 
 from __future__ import annotations

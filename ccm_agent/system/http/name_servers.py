@@ -96,4 +96,4 @@ _TEXTS: dict[str, Callable[[Any], list[str]]] = {
     "SSHFP": lambda one: [f"{one.algorithm} {one.fp_type} {one.fingerprint.hex().upper()}"],
     "TXT": lambda one: [_text(part) for part in one.strings],
 }
-"""Functions that format each type of record as goss does."""
+"""Functions that format the records of each type, like goss."""

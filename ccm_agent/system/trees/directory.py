@@ -1,5 +1,5 @@
 """
-Opens the directory in which to make a change, such that other users' symlinks cannot redirect the change.
+Opens the directory for a change, in a way that other users' symlinks cannot redirect the change.
 
 The open directory is used through its descriptor, so later changes to the path have no effect. A symlink in the path is followed
 only if root or this process's user owns it, or if it leads to a directory that the symlink's owner also owns. Therefore another

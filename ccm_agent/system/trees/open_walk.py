@@ -73,7 +73,7 @@ def walk_open(
         shown: The path of the directory, for errors.
         stop: Checked before each entry.
         mounts: The mount points.
-        enters: Paths of the directories to enter; None for all.
+        enters: The paths of the directories to enter; None for all directories.
 
     Raises:
         FileError: A directory cannot be read, or the tree has too many entries or levels.

@@ -28,7 +28,7 @@ class WalkedEntry:
         path: The path relative to the top.
         full: The full path.
         kind: See `TreeEntry`.
-        seen: The lstat result.
+        seen: The lstat result of the entry.
     """
 
     __slots__ = ("full", "kind", "path", "seen")
@@ -194,9 +194,8 @@ def _state(full: str, content: bytes | Digest, stop: CancelFlag) -> str:
         finally:
             os.close(fd)
     except FileNotFoundError:
-        return (
-            "differs" if os.path.lexists(full) else "absent"
-        )  # a dangling symlink differs and will be replaced
+        # a dangling symlink differs and will be replaced
+        return "differs" if os.path.lexists(full) else "absent"
     except OSError as err:
         raise FileError(f"{full}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
 

@@ -55,7 +55,7 @@ class _Look(Struct, frozen=True, kw_only=True):
     Attributes:
         loaded: The loaded modules. None if the kernel does not support loading modules.
         built_in: The modules that are part of the kernel itself.
-        settings: The text of each file of modprobe.d(5), by path.
+        settings: The content of each file of modprobe.d(5), by path.
         listed: The files that load a module at boot, by module.
         blacklisted: The files that blacklist a module, by module.
     """

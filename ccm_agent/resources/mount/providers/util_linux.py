@@ -53,7 +53,7 @@ class UtilLinux:
         entries = read_entries(await self._fstab.read(FSTAB))
         content = await self._files.read(MOUNTS, MOUNTS_BYTES)
         mounts = read_mounts(content.decode(errors="replace"))
-        # mounted file systems are not inspected, because a network share that does not answer would block
+        # do not inspect mounted file systems, because this would block if a network share does not answer
         bare = [one.name for one in wanted if one.name not in mounts]
         looks = await self._files.inspect(bare, digest=False, follow=False) if bare else []
         kinds = {look.path: look.kind for look in looks}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1 << 20
 _DIRECTORY_MODE = 0o755
 FOLDER_BYTES = 16 << 20
-"""The maximum size of a folder. A larger folder does not contain only repositories."""
+"""The maximum total size of the files in a folder. A larger folder contains files other than repositories."""
 STAGING = "/var/cache/ccm-repository"
 """The folder for trial copies of the files while package lists are fetched. The file system must have space for metadata."""
 LOCK = "repository"
@@ -86,7 +86,7 @@ class RepositoryFiles:
         ]
 
     async def compare(self, wanted: RepositoryProperties, found: RepositoryState) -> list[FileChange]:
-        """Return the changes of the files, for a diff."""
+        """Return the changes of both files, for a diff."""
         from ccm_agent.resources.repository.providers.compare import compare_files
 
         after = self._format.content(wanted) if wanted.ensure == PRESENT else None

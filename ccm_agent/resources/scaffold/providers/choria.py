@@ -126,9 +126,8 @@ class Choria:
 
     def _source_of(self, wanted: ScaffoldProperties) -> str:
         """Return the source's absolute path. Set the property to the path relative to the working directory, for events."""
-        if (
-            id(wanted) not in self._sources
-        ):  # id() is a safe key, because the properties exist as long as this object
+        # id() is a safe key, because the properties exist as long as this object
+        if id(wanted) not in self._sources:
             written = wanted.source
             # as in Choria CCM, a slash at the end of an absolute path refers to the target directory of a symlink
             end = "/" if written.startswith("/") and written.endswith("/") else ""

@@ -35,8 +35,8 @@ NO_RELOAD = "--no-reload"
 LOOK_LIMIT_S = 60
 CHANGE_LIMIT_S = 15 * 60
 """
-The time limit for commands that change a unit. It is relevant only for units without a time limit. By default, systemd limits the
-start and the stop of a unit to 90 s each.
+The time limit for commands that change a unit. It is relevant only for units without their own time limit. By default, systemd
+limits the start and the stop of a unit to 90 s each.
 """
 SAID_BYTES = 1000
 
@@ -164,7 +164,7 @@ class Systemd:
         )
 
     def _from_show(self, name: str, unit: dict[str, str]) -> ServiceState | None:
-        """Return the state; None if `is-active` and `is-enabled` may report something else than `systemctl show`."""
+        """Return the state; None if `is-active` and `is-enabled` may report a different state than `systemctl show`."""
         own = unit.get("Id") in (name, f"{name}.service")
         active, file_state = unit.get("ActiveState", ""), unit.get("UnitFileState", "")
         if not own or unit.get("LoadState") not in ("loaded", "masked") or file_state not in PLAIN:

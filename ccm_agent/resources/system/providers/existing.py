@@ -13,7 +13,7 @@ INSTALLED = {
     TIMEZONE: {"", "UTC", "Etc/UTC"},
     LOCALE: {"", "C", "POSIX", "C.UTF-8", "C.utf8"},
 }
-"""The default values of distributions."""
+"""The default values of distributions, which are not imported."""
 
 
 async def find_settings(context: ResourceContext, argument: str) -> ExistingResources:

@@ -23,7 +23,7 @@ MASK = "/dev/null"
 
 async def find_units(context: ResourceContext, argument: str) -> ExistingResources:
     """
-    Return the files, without the symlinks that `systemctl enable` creates. `ccm import service` covers their state.
+    Return the files, except the symlinks that `systemctl enable` creates. `ccm import service` covers their state.
 
     Masked units, symlinks to files in other locations, and files that may contain a secret are omitted and reported by name.
 
