@@ -56,7 +56,7 @@ class DashboardUser(Struct, frozen=True, kw_only=True):
     Attributes:
         name: The operator's name, a name from the tokens file, or the name from the OpenID Connect provider.
         right: The user's right.
-        identity: `ISSUER#SUBJECT` for a user of an OpenID Connect provider; "" for other users.
+        identity: `ISSUER#SUBJECT` for a user of an OpenID Connect provider, or "" for other users.
     """
 
     name: str
@@ -76,8 +76,8 @@ class _Session(Struct, frozen=True, kw_only=True):
     Attributes:
         name, right, identity: The user.
         until: The end of the session, in seconds since 1970.
-        token: The digest of the token; "" for the printed address or a provider.
-        provider: The digest of the provider's settings; "" for a token.
+        token: The digest of the token, or "" for the printed address or a provider.
+        provider: The digest of the provider's settings, or "" for a token.
         nonce: A random text that makes each session unique.
     """
 

@@ -70,7 +70,7 @@ class ActionPages:
         application.router.add_post("/api/runs/{run}/{action}", self._act)
 
     async def _act(self, request: web.Request) -> web.Response:
-        """Act on a rollout, and reply with its new state."""
+        """Perform an action on a rollout, and reply with its new state."""
         action, run = request.match_info["action"], request.match_info["run"]
         if action not in ACTIONS:
             raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")

@@ -56,7 +56,7 @@ class FleetState:
     """The rows of all nodes by name, each with the version in which it last changed."""
 
     def __init__(self, fleet: Fleet, on_change: Callable[[], None]) -> None:
-        # increases across restarts of the dashboard, so that pages never confuse old and new versions
+        # increases across restarts of the dashboard, so pages never confuse old and new versions
         self._first = self.version = int(fleet.clock.now().timestamp() * 1000)
         self.problem = ""
         self._fleet = fleet

@@ -25,7 +25,7 @@ ALGORITHMS = {
     "RS256": "RSA", "RS384": "RSA", "RS512": "RSA", "PS256": "RSA", "PS384": "RSA", "PS512": "RSA",
     "ES256": "EC", "ES384": "EC", "ES512": "EC", "EdDSA": "OKP", "Ed25519": "OKP",
 }  # fmt: skip
-"""Accepted signature algorithms and their key types. All use public keys; `none` and HMAC (`HS…`) are not accepted."""
+"""Accepted signature algorithms and their key types. All use public keys. `none` and HMAC (`HS…`) are not accepted."""
 
 SKEW_S = 60
 """The maximum accepted difference, in seconds, between the clocks of the provider and of this host."""

@@ -50,7 +50,7 @@ class Content(Struct, frozen=True, kw_only=True):
     Attributes:
         name: The name of the file without its extension, or of the directory.
         digest: SHA-256 (hex) of the text or bundle.
-        text: The manifest itself if it is sent inline; else "".
+        text: The manifest, if it is sent inline. "": it is sent as a bundle.
         bundle: The bundle's reference in the request. None: the text is sent inline.
         packed: The bundle's bytes. b"": the text is sent inline.
         files: Paths in the bundle, sorted.

@@ -77,7 +77,7 @@ class _PageScreen(ModalScreen[None]):
         self._run = run
 
     def compose(self) -> ComposeResult:
-        """Lay out a heading, and the text below it."""
+        """Yield the heading and the text below it."""
         hint = "".join(
             f"  {key} {word}"
             for key, word, there in (("n", "node", self._node), ("r", "run", self._run))
@@ -153,7 +153,7 @@ class TopApp(App[None]):
         self._drawn: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Lay out the counts, the state of the filter and of the broker, a table, and the keys."""
+        """Yield the counts, the state of the filter and of the broker, a table, and the keys."""
         yield Static(id="counts")
         yield Static(id="status")
         yield DataTable[Text](cursor_type="row", zebra_stripes=False, cell_padding=1)

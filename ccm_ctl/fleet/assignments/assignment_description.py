@@ -46,7 +46,7 @@ def format_targets(assignment: Assignment) -> str:
 
 
 def format_data_revision(assignment: Assignment) -> str:
-    """Return the data revision; `newest` if the assignment follows the data."""
+    """Return the data revision, or `newest` if the assignment follows the data."""
     return str(assignment.data_revision) if assignment.data_revision else "newest"
 
 

@@ -27,7 +27,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     Attributes:
         standing: The assignment. None: the revision is a removal.
         time: When it was written.
-        written_by, message: For a removal, its author and reason; "" if an older `ccmctl` removed it.
+        written_by, message: The author and reason of a removal. "": an older `ccmctl` removed it.
         unverified: The reason why its signature is not valid. "": it is valid.
         is_outdated: Whether its signature is valid but a newer revision exists that the broker does not show.
     """
@@ -92,7 +92,7 @@ class Past(Struct, frozen=True, kw_only=True):
         Choose the revision to restore: the given one, or the previous one if none is given.
 
         The previous revision is the newest that differs from the current one. After a rollback, the search starts before the
-        restored revision, so that repeated rollbacks go further back.
+        restored revision, so that repeated rollbacks restore ever earlier revisions.
 
         Raises:
             NotFoundError: The revision is not stored, or there is no other one.

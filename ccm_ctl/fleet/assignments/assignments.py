@@ -84,7 +84,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     def verified(self) -> Verified[None]:
         """
-        The proof of its signature, as the base of new objects.
+        Return the proof of its signature, as the base of new objects.
 
         Raises:
             SignatureError: It is not verified.

@@ -79,17 +79,17 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
         wanted: The assignment that applies to it.
         state: "converged", "waiting", "disabled", "offline", or the end of its last run with this revision: "failed",
             "refused", "expired" …
-        reason: Why it is not converged; for a converged node, an additional note.
+        reason: The reason why it is not converged. For a converged node: an additional note.
         code: The error code, if the reason is an error.
         revision: The revision that it reports, in the numbers that operators see. 0: it has not reported one.
-        digest, data_revision: The content that it applied last; "" if it has not applied an assignment with this name.
+        digest, data_revision: The content that it applied last. "": it has not applied an assignment with this name.
         data_revisions: If the assignment follows data: the revision of each document in CCM_DATA that its last run read, by key.
         older_data: The documents of `data_revisions` that are not the newest.
         since: When it entered this state.
         run: The last run.
         next_time: When it will try again.
         away: The time since which it is offline. None: it is present.
-        unverified: The node's entries that it did not sign, if this was checked; else "".
+        unverified: The entries that the node did not sign, as text. "": there are none, or this was not checked.
         has_drifted: Whether the assignment only plans, and its last plan found changes.
     """
 

@@ -247,7 +247,7 @@ class Documents:
 
     async def remove(self, key: str, message: str = "") -> None:
         """
-        Delete a document. Like a document, the deletion has a number, and later documents have higher numbers.
+        Delete a document. The deletion has a number, as a document does. Later documents have higher numbers.
 
         Args:
             key: The key.

@@ -30,7 +30,7 @@ _KEPT = ("HOME", "PATH", "SUDO_UID", "XDG_CONFIG_HOME")
 """
 Environment variables that git gets. Git's own variables are left out, such as GIT_DIR in a hook that runs `ccmctl`.
 
-The configuration of the user and the system is read, because `safe.directory` is in it.
+The configuration of the user and the system is read, because it contains `safe.directory`.
 """
 
 _SETTINGS = {
@@ -112,7 +112,7 @@ def _is_dirty(packed: bytes, folder: Path, name: str, tracked: Mapping[str, tupl
         bundle = {name: only}
     if not bundle.keys() & tracked.keys():
         return None
-    # .ccmignore excludes files that exist but are not in the bundle
+    # files that exist but are not in the bundle are excluded by .ccmignore
     gone = [path for path in tracked.keys() - bundle.keys() if not os.path.lexists(folder / path)]
     return bool(gone) or any(tracked.get(path) != one for path, one in bundle.items())
 

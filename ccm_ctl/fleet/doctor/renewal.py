@@ -19,7 +19,7 @@ def renew_command(signer: Signer, option: str) -> str:
 
     Args:
         signer: The operator's entry in the signers list.
-        option: The option that names the folder with the keys, with a leading space.
+        option: The option for the folder with the keys, with a leading space.
     """
     name = quote(signer.name)
     role = "".join(

@@ -65,7 +65,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
     Attributes:
         settings: The broker settings of the operator.
         keys: The folder with the fleet's keys, which may not exist.
-        keys_option: The command-line option that names this folder, with a leading space. "": the default folder.
+        keys_option: The command-line option for this folder, with a leading space. "": the default folder.
         now: The time on this host.
         fleet, connection, server: The broker. None: there is no connection.
         trust_bucket: CCM_TRUST. None: there is no connection.

@@ -1,4 +1,7 @@
-"""Checks of `ccmctl doctor` for secrets: nodes that still know a secret without access to it, and nodes that lack a secret."""
+"""
+Checks of `ccmctl doctor` for secrets: nodes that may still have the value of a secret without access to it, and nodes that lack a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ ROTATED = "secrets.rotated"
 
 async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
     """
-    Check whether nodes know secrets to which they no longer have access, or lack secrets. Returns nothing if the fleet has no
-    secrets.
+    Check whether nodes may still have values of secrets to which they no longer have access, or lack secrets. Returns nothing if
+    the fleet has no secrets.
     """
     if context.fleet is None:
         raise MissingError("there is no connection to the broker")

@@ -146,7 +146,7 @@ def _format_differences(found: Sequence[Difference]) -> str:
 
 
 def stream_checks(server: ServerInfo | None) -> list[Check]:
-    """Return a separate check for each stream, so that a stream that does not answer does not affect the others."""
+    """Return a separate check for each stream. A stream that does not answer then does not affect the others."""
     settings = [
         Check(ids=(f"stream.{wanted.name}",), look=partial(check_stream, wanted))
         for wanted in wanted_streams(server)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 Range = tuple[int, int]
 
 RANGES_LIMIT = 10_000
-"""With more ranges than this, the lowest are dropped. Only the holder of a node's key can cause so many."""
+"""The maximum number of ranges. Beyond this, the lowest are dropped. Only the holder of a node's key can cause that many."""
 
 
 class Places:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.run import Run
 
 QUIET = frozenset({"file"})
-"""Types whose changes alone do not restart or run anything. A service that subscribes to one is a separate change."""
+"""Types whose changes do not by themselves restart or run anything. A service that subscribes to one is a separate change."""
 
 _DEFAULTS = "defaults"
 

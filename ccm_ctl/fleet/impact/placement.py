@@ -50,7 +50,7 @@ class ServiceInstance(Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         nodes: The nodes that report its address, possibly none.
         is_healthy: Whether it is registered now, and either a node that reports its address is present or no node reports it.
-        priority: Its priority; lower is preferred.
+        priority: Its priority. Lower values are preferred.
         address: Its address.
     """
 

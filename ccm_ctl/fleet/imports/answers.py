@@ -50,8 +50,8 @@ class ImportAnswer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: `imported`, `refused`, `silent`, or `forged` (the received messages are not from the node).
-        reason: The reason why there are no resources; "" for `imported`.
-        found: The node's resources; None unless the state is `imported`.
+        reason: The reason why there are no resources. "" for `imported`.
+        found: The node's resources, or None unless the state is `imported`.
     """
 
     state: str

@@ -30,7 +30,7 @@ class JoinOutcome(Struct, frozen=True, kw_only=True):
     Attributes:
         subject: The subject of the request.
         digest: SHA-256 (hex) of its body.
-        node, key, token: The content of the request; "" if it cannot be read.
+        node, key, token: The content of the request. "": it cannot be read.
         state: The result.
         is_renewal: Whether the node renewed its credentials.
         is_leaving: Whether the node leaves the fleet.

@@ -1,9 +1,13 @@
 """
 Records of join tokens and joined nodes: documents in the bucket CCM_JOINS, signed by operators.
 
-    token.<id> the rights of a token, signed by the operator who created it uses.<id> the keys that have used the token
-    node.<name> the key that owns a name wait.<key> a node that an operator must accept accept.<key> an operator's acceptance of
-    such a node brief.<name> a node that is removed when it is away for too long left.<key> a key that left the fleet
+    token.<id>     the rights of a token, signed by the operator who created it
+    uses.<id>      the keys that have used the token
+    node.<name>    the key that owns a name
+    wait.<key>     a node that an operator must accept
+    accept.<key>   an operator's acceptance of such a node
+    brief.<name>   a node that is removed when it is away for too long
+    left.<key>     a key that left the fleet
 
 Each write is a compare-and-set, so that two join services count each use once and assign a name to only one key.
 """
@@ -45,7 +49,7 @@ class TokenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: The pattern that names of nodes must match.
         networks: The networks from which the broker accepts it. Empty: all.
         approve: Whether an operator must accept each node.
-        ephemeral_s: Nodes that join with the token are removed when they are away for this many seconds. 0: they stay.
+        ephemeral_s: Nodes that join with the token are removed when they are away for this many seconds. 0: they are not removed.
         revoked: Whether it was revoked.
     """
 
@@ -84,7 +88,7 @@ class BriefNode(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name, key: The node and its public key.
-        ephemeral_s: How long it may be away, in seconds.
+        ephemeral_s: The maximum time that it may be away, in seconds.
     """
 
     name: str

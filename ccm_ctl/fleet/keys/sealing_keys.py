@@ -1,4 +1,4 @@
-"""The fleet's sealing key, in the keys folder. It decrypts the data keys of secrets, so that they can be sealed to more nodes."""
+"""The fleet's sealing key, in the keys folder. It decrypts the data keys of secrets, which can then be sealed to more nodes."""
 
 from __future__ import annotations
 

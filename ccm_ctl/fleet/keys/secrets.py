@@ -1,6 +1,5 @@
 """
-The operations on secrets for operators: store, seal to nodes, list and remove. See `ccm_agent.bus.signatures.sealing` and ADR
-121.
+Operations on secrets for operators: store, seal, list and remove. See `ccm_agent.bus.signatures.sealing` and ADR 121.
 
 The key of a node is proven by the root's certificate and the node's own signature. The broker is never trusted for this. The
 nodes of a secret are selected by names, which the certificate proves, and by facts that an operator assigned. Other facts are not

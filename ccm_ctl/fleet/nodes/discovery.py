@@ -71,7 +71,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
     Raises:
         UsageError: Nothing was specified. All nodes must be requested explicitly.
         SelectorError: A selector does not parse.
-        NoTargetError: A target matches no node; the error names the term and similar values.
+        NoTargetError: A target matches no node. The error contains the term and similar values.
     """
     from ccm_agent.templates.selector import parse_targets
     from ccm_ctl.fleet.nodes.groups import expand_groups

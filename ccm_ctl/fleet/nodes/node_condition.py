@@ -72,7 +72,7 @@ class NodeCondition(Struct, frozen=True, kw_only=True):
         assignment: The affected assignment, or "".
         run: The affected run, or "".
         heard: When the broker received its last heartbeat or, for an offline node, when it was last online. None: unknown.
-        is_late: Whether it is present but has missed a heartbeat, so that the shown data may be old.
+        is_late: Whether it is present but has missed a heartbeat. The displayed data may then be old.
     """
 
     state: str

@@ -262,7 +262,7 @@ def _decoded(entry: KeyValueEntry, kind: type[T]) -> T | None:
     try:
         return decode_foreign(entry.value, kind)
     except msgspec.MsgspecError:
-        return None  # an unreadable record is not used; a missing answer shows the problem
+        return None  # an unreadable record is ignored, because a missing answer also shows the problem
 
 
 async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:

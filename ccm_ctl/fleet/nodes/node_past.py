@@ -195,7 +195,7 @@ async def read_past(
 
 async def read_session(fleet: Fleet, node: str, run: str) -> PastSession | None:
     """
-    Return one session of a node, or None if the stream has no events of it.
+    Return one session of a node, or None if the stream has no events of the session.
 
     Raises:
         UsageError: This is not a valid node name.

@@ -57,7 +57,7 @@ class Node(Struct, kw_only=True, gc=False):
 
     @property
     def is_asked(self) -> bool:
-        """Whether requests are sent to it. A node with a wrong clock also gets them, and refuses them with that reason."""
+        """Whether requests are sent to it. A node with a wrong clock also gets them, and refuses them for this reason."""
         return self.is_present or self.is_mistimed
 
     @property
@@ -132,7 +132,8 @@ class TargetSet(Struct, frozen=True, kw_only=True):
         offline: The target nodes that are not present.
         scopes: The scopes to which the request is sent, as text.
         targets, where: The selectors in the request, which agents check with their own facts.
-        older: Nodes whose agents would interpret the selectors differently. If there are any, `targets` names the target nodes.
+        older: Nodes whose agents would interpret the selectors differently. If there are any, `targets` contains the names of the
+            target nodes.
     """
 
     nodes: list[str]

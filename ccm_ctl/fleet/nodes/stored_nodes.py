@@ -32,7 +32,7 @@ class CachedEntries(Struct, frozen=True, kw_only=True):
 
     Attributes:
         parts: The file.
-        places: Their places in it, by key.
+        places: Their places in the file, by key.
         bucket: The bucket from which entries of an incomplete part are read again.
         remove: Removes the file, because a part of it is incomplete.
     """

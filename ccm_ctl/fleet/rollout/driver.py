@@ -98,7 +98,7 @@ class RolloutDriver:
     Attributes:
         state: The rollout as this driver last stored or read it.
         orders: The orders for the rollout, in the order in which they were stored, including invalid ones.
-        disturbance: Why a state that another program wrote was replaced instead of accepted, or "".
+        disturbance: The reason why a state that another program wrote was replaced instead of accepted, or "".
     """
 
     def __init__(self, driving: Driving, run: Run, state: RolloutState, revision: int) -> None:
@@ -127,7 +127,7 @@ class RolloutDriver:
 
     async def begin(self) -> None:
         """
-        Acquire the lease, and repeat the request for nodes that got it before and have not ended.
+        Acquire the lease, and repeat the request for nodes that have received it and have not ended.
 
         Raises:
             RunError: Another driver holds the rollout.
@@ -174,7 +174,9 @@ class RolloutDriver:
             await self._send(next_step.ask)
 
     async def _complete(self) -> bool:
-        """Do the last step after the last wave. Returns False if the stored state has changed, so that it must be done later."""
+        """
+        Do the last step after the last wave. Returns False if the stored state has changed. The step must then be done later.
+        """
         complete = self._driving.complete
         if complete is None:
             return True
@@ -302,7 +304,7 @@ class RolloutDriver:
         state = replace(state, lease=None if state.phase.is_over else lease)
         driving = self._driving
         self._revision = await driving.store.write(state, self._revision, base=driving.base)
-        # the state as it is stored, with the time and the serial
+        # the state as stored, with the time and the serial
         self.state, self._stored_at = replace(state, serial=state.serial + 1), _monotonic()
         self._stored, self._has_stored = self.state, True
 

@@ -1,8 +1,8 @@
 """
 The handover of a rollout to the rollout servers, signed by an operator (ADR 58).
 
-A server sends requests with its own credentials, which reach more nodes than those of most operators. So an operator signs the
-parts of a handover: the record with its request and nodes, and the waves. A server drives a rollout only if that operator may
+A server sends requests with its own credentials, which reach more nodes than those of most operators. Therefore an operator signs
+the parts of a handover: the record with its request and nodes, and the waves. A server drives a rollout only if that operator may
 send its request, and only to nodes to which that operator may send it.
 """
 
@@ -31,7 +31,7 @@ from ccm_ctl.fleet.runs.run_signatures import refuse_request, scopes_of_record
 from ccm_ctl.fleet.trust.verified_reader import open_reader
 
 VALID_MS = 30 * 86_400_000
-"""How long after its start, in milliseconds, servers can drive a rollout."""
+"""The time after its start, in milliseconds, within which servers can drive a rollout."""
 
 IDLE = timedelta(days=1)
 """The longest time that a rollout may be without a driver. For this time, nodes remember that they have executed its request."""

@@ -36,7 +36,7 @@ class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         batch: `10`, `25%`, or a list of waves such as `1,10%,50%`. The last size of a list repeats.
         canary: The number of nodes that run first, before all others.
-        bake_s: How long to wait after each wave except the last.
+        bake_s: The wait after each wave except the last, in seconds.
         gate: A condition that must be true after each wave.
         failed, unreachable, lost: Budgets of the whole rollout, as written. "": the default.
         wave_failed, wave_unreachable, wave_lost: Budgets of each wave.
@@ -186,7 +186,7 @@ class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
             wave.
         size: The maximum number of selected nodes. The rest join the wave without a selector.
         batch: The number of nodes that run at the same time.
-        bake: How long to wait after the wave, such as 10m.
+        bake: The wait after the wave, such as 10m.
         gate: A condition that must be true after the wave.
         max_failures, max_unreachable, max_lost: Budgets of this wave.
     """

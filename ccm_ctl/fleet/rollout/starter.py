@@ -129,7 +129,7 @@ class RolloutStarter:
             self._say(f"schedule {name}: not started: {type(err).__name__}; --debug shows more")
 
     async def _begin(self, one: DueRollout, stored: StoredStarts) -> None:
-        """Decide about a due start, and begin it unless there is a reason not to."""
+        """Begin a due start, unless there is a reason to skip it."""
         if stored.unverified:
             self._say(f"schedule {one.name}: the stored starts are ignored: {stored.unverified}")
         try:
@@ -258,7 +258,7 @@ class RolloutStarter:
         Raises:
             RevisionError: Another server claimed the start. Nothing is recorded.
         """
-        # Record it first: no other operator knows the ID before, so nobody can store another request under the ID.
+        # Record the run first. No other operator can know the ID before this, so nobody can store a different request under it.
         await put_on_record(self._fleet, launch)
         claimed = replace(add_start(stored.starts, self._start(one, run=state.run)), handover=state)
         base = [*launch.base, *stored.base]

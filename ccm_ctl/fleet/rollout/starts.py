@@ -47,7 +47,8 @@ class StoredStarts(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The name of the schedule.
-        judged: The starts and the result of checking their signature; empty if they cannot be read. None: no starts are stored.
+        judged: The starts and the result of checking their signature. Unreadable starts are treated as empty. None: no starts are
+            stored.
         revision: Their revision. 0: no starts are stored.
     """
 
@@ -152,7 +153,7 @@ async def read_servers(fleet: Fleet) -> list[RolloutServer]:
     for entry in await fleet.runs.matching([f"{SERVERS}.*"]):
         with contextlib.suppress(msgspec.MsgspecError):
             server = decode_foreign(entry.value, RolloutServer)
-            # the time is from the writer's clock; an entry with a time far in the future would never expire
+            # the time is from the writer's clock, so an entry with a time far in the future would never expire
             if now < server.until <= now + timedelta(seconds=2 * SERVER_S):
                 found.append(server)
     return sorted(found, key=lambda server: (server.operator, server.host))

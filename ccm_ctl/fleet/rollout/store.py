@@ -192,7 +192,7 @@ class RolloutStore:
             run: The run.
             change: Returns the new state for the given old state.
             base: The verified data or operator input from which the change was made.
-            sequence, ends: The nodes of all waves in the plan's order, and the state of each in the run; see `judge.obey`.
+            sequence, ends: The nodes of all waves in the plan's order, and the state of each in the run. See `judge.obey`.
 
         Raises:
             RunError: The run is not a rollout, its state is unverified, or `change` refuses.
@@ -239,7 +239,7 @@ class RolloutStore:
         """
         Return the runs whose stored rollout has not ended, newest first, with one request to the broker.
 
-        Signatures are not verified, and orders are not read; `look` does both.
+        Signatures are not verified, and orders are not read. `look` does both.
         """
         found = []
         for entry in await self._bucket.matching([f"{ROLLOUTS}.*"]):
@@ -265,7 +265,7 @@ class RolloutStore:
 
         Args:
             entries: The states.
-            run: The run of all of them, or `*`.
+            run: The run to which all entries belong, or `*`.
             left_out: Unreadable states are added to it by key. None: an unreadable state is an error.
         """
         states = {}

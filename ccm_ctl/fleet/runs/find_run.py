@@ -208,7 +208,7 @@ async def find_schedule(fleet: Fleet, name: str) -> Schedule:
 
 
 async def _find_last(fleet: Fleet, run: str) -> Schedule | None:
-    """Return the schedule whose last run this is, even if no node has started it."""
+    """Return the schedule with this last run, even if no node has started the run."""
     return next((one for one in await read_schedules(fleet) if one.last_run == run), None)
 
 
@@ -226,7 +226,7 @@ async def read_schedules(fleet: Fleet, left_out: list[str] | None = None) -> lis
 
 
 def is_from(schedule: Schedule, time: datetime) -> bool:
-    """Whether a run of this time belongs to the schedule as it is stored now. A run ID has a resolution of one second."""
+    """Whether a run of this time belongs to the schedule in its stored form. A run ID has a resolution of one second."""
     return schedule.stored.replace(microsecond=0) <= time
 
 

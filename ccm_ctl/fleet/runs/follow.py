@@ -51,7 +51,7 @@ LAST_TURNS = 10
 
 
 async def ignore_news(_news: list[News]) -> None:
-    """An `on_turn` that does nothing, for callers that need only the result of the run."""
+    """Do nothing. This is the `on_turn` of callers that need only the result of the run."""
 
 
 class Follower:
@@ -104,7 +104,7 @@ class Follower:
         Return when every node has ended.
 
         Args:
-            begin: Sends the request for the first time; called once all subscriptions are active.
+            begin: Sends the request for the first time. It is called when all subscriptions are active.
         """
         stop = await self._fleet.events.follow(run_pattern(self._run.run), self._hear)
         try:

@@ -3,7 +3,7 @@ Records of runs in CCM_RUNS. With them, any operator on any machine can list, sh
 
 Each operator writes keys under its own token, such as `<operator>.<run>.request`. The broker allows no other keys.
 The run belongs to the operator whose request was stored first. Additions by others (a stop, the end that a watcher saw) are
-read with it and shown under their names. Older controllers wrote `<run>.request`; their records are read as well.
+read with it and shown under their names. Records of older controllers, `<run>.request`, are read as well.
 
 A record that cannot be read is skipped, so that one operator cannot block the list for others. Its author signs the request,
 and the signature covers the list of nodes. A record that does not verify is marked (`run_signatures`).
@@ -67,7 +67,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
     Attributes:
         record: The request.
         state: Its progress when it was last watched.
-        closed_by: The operator who saw the run end, if another operator started it; else "".
+        closed_by: The operator who recorded the end of the run, if another operator started it. Otherwise "".
         nodes: The nodes that were expected.
         offline: The expected nodes that were not present.
         ends: End states that no stream stores.
@@ -100,7 +100,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     Runs on record, newest first, without their nodes.
 
     Attributes:
-        runs: Request, progress, closing operator, and why the record does not verify ("" if it does); see Recorded.
+        runs: Request, progress, closing operator, and the reason if the record does not verify. See Recorded.
         left_out: Keys of records that cannot be read.
     """
 
@@ -181,7 +181,7 @@ class History:
             nodes, offline: The expected nodes, and those of them that are not present.
             base: The verified data or operator input from which the request was made.
 
-        The request is written first. This makes this operator the owner, because nobody else knows the run ID yet.
+        The request is written first. This makes this operator the owner, because nobody else can know the run ID yet.
         """
         away = [node for node in nodes if node in offline]
         await self._put_request(replace(record, nodes_digest=signatures.digest_nodes(nodes, away)), base)
@@ -451,7 +451,7 @@ def _parse_key(key: str) -> _Key | None:
 
 
 def _sorted_out(entries: Sequence[KeyValueEntry]) -> tuple[dict[str, _Pieces], dict[str, ProtocolError]]:
-    """Group entries by run. The second result contains the unreadable ones, by key."""
+    """Group entries by run. The second result contains the errors of unreadable entries, by key."""
     found: dict[str, _Pieces] = {}
     left_out: dict[str, ProtocolError] = {}
     for entry in entries:
@@ -481,7 +481,7 @@ def _take_in(pieces: _Pieces, key: _Key, entry: KeyValueEntry) -> None:
 
 
 def _decode_operator(token: str) -> str:
-    """Return the operator's name for a token. A long name cannot be decoded; the token is returned instead."""
+    """Return the operator's name for a token. If a long name cannot be decoded, the token is returned."""
     try:
         return decode_token(token) or token
     except ProtocolError:

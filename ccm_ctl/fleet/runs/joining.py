@@ -28,7 +28,7 @@ class Joining:
     Decides which nodes may join a run.
 
     Args:
-        fleet: The bus; assigned facts are in `CCM_FACTS`.
+        fleet: The bus. Assigned facts are in `CCM_FACTS`.
         targets: The run's selectors, of which at least one must match. Without selectors, all nodes match.
         where: An expression that must also be true. "" is always true.
     """

@@ -1,8 +1,8 @@
 """
 Selectors that older agents interpret differently.
 
-An older agent treats `*` and `?` in a fact's value as plain characters, and a list as unequal to everything. A negated term
-would then select too many nodes. If such an agent is in the fleet, the request names its nodes one by one. An assignment or a
+An older agent treats `*` and `?` in a fact's value as plain characters, and a list as unequal to everything. A negated term would
+then select too many nodes. If such an agent is in the fleet, the request lists its target nodes by name. An assignment or a
 schedule with such a selector is refused, because it also applies to nodes that match later. If no such agent is known, patterns
 are written in a form that an older agent cannot parse, so it would refuse the request (ADR 46).
 """

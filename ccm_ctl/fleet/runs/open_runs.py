@@ -50,8 +50,8 @@ READ_AT_ONCE = 500
 
 ABORT_WAIT_S = 10.0
 """
-The time limit, in seconds, within which most resources end. If one takes longer, the output names it and the command that ends
-it.
+The time limit, in seconds, within which most resources end. If a resource takes longer, the output contains its name and the
+command that ends it.
 """
 
 ABORT_LOOK_S = 0.5

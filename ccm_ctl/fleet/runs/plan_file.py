@@ -186,7 +186,7 @@ def decode_plan(body: bytes, path: str, now: datetime) -> PlanFile:
     Decode a saved plan.
 
     Raises:
-        InputError: It is not a plan, was edited, or has expired; the message begins with the path.
+        InputError: It is not a plan, was edited, or has expired. The message begins with the path.
     """
     try:
         plan = decode_foreign(body, PlanFile)
@@ -206,7 +206,7 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
     Return the nodes of a plan if it can be applied on all of them.
 
     Raises:
-        FleetError: Some nodes are offline, gone, or have other facts.
+        FleetError: Some nodes are offline, were removed, or have different facts.
     """
     spec = TargetSpec(targets=tuple(plan.targets), where=plan.where, everybody=plan.is_all)
     inventory, resolved = await resolve(fleet, spec)

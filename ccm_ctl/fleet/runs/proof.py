@@ -174,7 +174,7 @@ class RunProof:
             if leftover:
                 report.reasons[NOT_COVERED] = leftover
             return report
-        # the path ends at a missing or changed event; earlier events cannot be judged
+        # the path ends at a missing or changed event, so earlier events cannot be judged
         report.missing = missing
         report.unproven = min(leftover, missing)
         if leftover > missing:
@@ -224,7 +224,7 @@ class RunProof:
             return self._prove(part, message, heard)
         if part.is_unsigned:
             return [CountedMessage(heard.node, heard.said)]
-        # An agent with credentials of the old one-account layout signs with a key that was never certified.
+        # An agent with credentials of the old one-account layout signs with an uncertified key.
         proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
         if proves_nothing and self.authors.accepts_unsigned:
             if is_last and not self.authors.certified(heard.node) and not part.is_proven:

@@ -206,7 +206,7 @@ class Run:
         }
 
     def skip(self, reason: str) -> None:
-        """Skip the nodes that are still planned; no request is sent to them."""
+        """Skip the nodes that are still planned, so that no request is sent to them."""
         for name in sorted(self._open):
             node = self.nodes[name]
             if node.state is NodeState.PLANNED:
@@ -388,7 +388,7 @@ class Run:
             node.reason, node.code = answer.reason, answer.code
             # a convergence has no summary, because it consists of several runs
             node.wants_summary = state in CARRIED_OUT and "ended" not in answer.body
-            # older controllers know the state in this answer, so a stopped run is recognized by the code
+            # the state in this answer is one that older controllers support, so a stopped run is recognized by the code
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
     def _share_values(self, event: Event) -> None:

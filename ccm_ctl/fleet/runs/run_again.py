@@ -178,7 +178,7 @@ def _check_action(recorded: Recorded) -> None:
     Refuse to retry a run that must be continued or repeated with another command.
 
     Raises:
-        RunError: The run cannot be retried; the message names the command.
+        RunError: The run cannot be retried. The message contains the command to use instead.
     """
     record = recorded.record
     if not recorded.is_on_record or record.action in RETRIED_ACTIONS:
@@ -204,7 +204,7 @@ async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
     """Return the ends of a run's nodes so far, from the stream and the record."""
     ends = {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
     if recorded.record.secret is not None:
-        # a convergence has no summary in the stream; the node repeats its signed answer when the request is sent again
+        # a convergence has no summary in the stream, but the node repeats its signed answer when the request is sent again
         kept = {name: end.state for name, end in recorded.ends.items() if name in ends}
         ends |= {name: NodeState.FAILED for name, state in kept.items() if state in _FAILED_ENDS}
     return ends

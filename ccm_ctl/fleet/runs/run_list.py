@@ -56,7 +56,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: A node that was expected in the run.
-        name: The manifest's or resource's name; `*` and `?` are wildcards.
+        name: The name of the manifest or resource. `*` and `?` are wildcards.
         by: The operator who started it.
         state: "open", "stopping", "done", a phase of a rollout in PHASES, or an end state of at least one node.
         since, until: The period in which the run must have begun.
@@ -118,7 +118,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     Attributes:
         record: The request.
         state: The progress. While the run is open, `counts` contains the known number of nodes by state.
-        closed_by: The operator who saw the run end, if another operator started it; else "".
+        closed_by: The operator who recorded the end of the run, if another operator started it. Otherwise "".
         unverified: The reason why its record does not verify. "": it verifies, or there is no record.
         cause, origin: The kind of the run's cause (see `stream_runs.CAUSES`), and the name of the schedule or assignment.
         others: The number of older runs of the same assignment that this entry includes. The entry shows the newest run of each
@@ -126,7 +126,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         nodes: The nodes with a session, for a run that no operator started.
         is_confirmed: Whether the broker confirms that the run's schedule was due.
         reported_by: The only node that reports the run, if it is a schedule's run that the broker cannot confirm, or the run of
-            an assignment that is not stored; else "".
+            an assignment that is not stored. Otherwise "".
         rollout: The rollout of an open or stopped run. None: the run is not a rollout, or the rollout was not read.
     """
 
@@ -237,7 +237,7 @@ def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[L
 
 
 def _fills(entries: list[ListedRun], most: int) -> bool:
-    """Whether these entries fill a list even if no node may have more than a quarter of it."""
+    """Whether these entries fill a list even if each node may have at most a quarter of the list."""
     claims = Counter(node for one in entries if one.is_claim for node in one.nodes)
     share = max(most // 4, 1)
     certain = sum(not one.is_claim for one in entries)
@@ -362,7 +362,7 @@ def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule], assigned: Co
     """
     Mark a run if only one node reports it.
 
-    The broker knows the last run of a schedule. Each node converges on an assignment on its own, so the only possible check is
+    The broker stores the last run of a schedule. Each node converges on an assignment on its own, so the only possible check is
     whether an assignment with this name exists. For other runs, the sessions are the only evidence.
     """
     reporter = next(iter(one.nodes)) if len(one.nodes) == 1 else ""

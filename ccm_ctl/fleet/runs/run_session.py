@@ -168,11 +168,11 @@ def new_rollout(
     Args:
         fleet: The bus.
         recorded: The run on record.
-        state, revision: The rollout as it is stored.
+        state, revision: The rollout as stored, and its revision.
         request: The request that is sent to each node.
         base: The verified data or operator input from which the request was made.
-        is_sent_to_scopes: Whether the request is sent only on the scopes of the record, and names the nodes. A record can also
-            require this.
+        is_sent_to_scopes: Whether the request is sent only on the scopes of the record and lists the nodes by name. A record can
+            also require this.
 
     Raises:
         RunError: The record is not the one with which the rollout was started, or lacks some of its nodes.

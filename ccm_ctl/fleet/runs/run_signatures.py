@@ -68,7 +68,7 @@ def verify_record(
 
     Args:
         verifier: A verifier with the newest signers list.
-        entry: The record as it is stored.
+        entry: The record as stored.
         owner: The token in its key.
         record: The record, decoded.
     """
@@ -99,7 +99,7 @@ def require_author(
     refusal: Callable[[Signer], str],
 ) -> Signer | None:
     """
-    Return the author of a record, who may send its request to all of its scopes; None in unsigned operation.
+    Return the author of a record, who may send its request to all of its scopes, or None in unsigned operation.
 
     Args:
         verifier: A verifier with the newest signers list.

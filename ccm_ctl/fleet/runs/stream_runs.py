@@ -139,7 +139,7 @@ class RecentRuns(Struct, frozen=True, kw_only=True):
         runs: The runs, newest first.
         since: The time since which the list is complete.
         is_cut: Whether older sessions in the stream were not read, because there are too many.
-        crowding: Nodes that reported more sessions than their share, so that some were left out.
+        crowding: Nodes that reported more sessions than their share. Some of their sessions were left out.
     """
 
     runs: list[StreamRun]
@@ -186,7 +186,7 @@ async def read_recent(
 
 
 async def read_run(fleet: Fleet, run: str) -> StreamRun | None:
-    """Return one run, without the ends of its nodes, or None if the stream has no session of it."""
+    """Return one run, without the ends of its nodes, or None if the stream has no session of the run."""
     found = StreamRun(run=run, sessions={})
     count = 0
     async for event in fleet.events.scan(f"{SESSION_START}.{run}.>"):
@@ -252,7 +252,7 @@ class _Reader:
         for (run, node), start in self._starts.items():
             session = NodeSession(start=start, summary=self._summaries.get((run, node)))
             found.setdefault(run, StreamRun(run=run, sessions={})).sessions[node] = session
-        # the time in an ID is not trusted; a time in the future is treated as now
+        # the time in an ID is not trusted, so a time in the future is treated as the current time
         return sorted(found.values(), key=lambda one: (min(one.time, self._now), one.run), reverse=True)
 
     async def _window(self, kind: str, start: datetime, what: type[T]) -> dict[tuple[str, str], T] | None:

@@ -103,7 +103,7 @@ async def check_ended(fleet: Fleet, recorded: Recorded, run: Run) -> None:
     Check that a run has ended.
 
     Raises:
-        RunError: The run has not ended. The message names the commands that continue or end it.
+        RunError: The run has not ended. The message contains the commands that continue or end it.
     """
     record = recorded.record
     going_on = sorted(name for name, node in run.nodes.items() if not node.state.is_final)

@@ -71,7 +71,7 @@ class SchedulePlacement(Struct, frozen=True, kw_only=True):
         subject: The subject that stores it.
         target: The subject on which its requests arrive.
         is_new: Whether it does not replace another schedule.
-        has_own_subject: Whether its requests arrive on a separate subject, so that older agents refuse them.
+        has_own_subject: Whether its requests arrive on a separate subject. Older agents refuse such requests.
     """
 
     subject: str
@@ -113,7 +113,7 @@ async def read_schedules(connection: Connection, fleet: Fleet, left_out: list[st
 
     Args:
         connection: The connection to the broker.
-        fleet: The fleet on it, whose signers list is used to check them.
+        fleet: The fleet. Its signers list is used to verify the schedules.
         left_out: The subjects of unreadable schedules are added to this list.
 
     Raises:

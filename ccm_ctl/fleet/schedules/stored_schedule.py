@@ -82,7 +82,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     def verified(self) -> Verified[ManifestRequest]:
         """
-        Its request, as the base of new signed objects.
+        Return its request, as the base of new signed objects.
 
         Raises:
             SignatureError: It is not verified.

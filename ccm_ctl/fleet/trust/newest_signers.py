@@ -1,5 +1,5 @@
 """
-The newest signers list that a controller knows, and whether it is reliable.
+The newest signers list that is available to a controller, and whether it is reliable.
 
 It is never older than a list that this operator has seen on this machine (`seen_signers`). If the list has a maximum age, the
 root or a timestamp must have confirmed it within that age. Otherwise, a broker that withholds a revocation could cause the
@@ -63,7 +63,8 @@ class NewestSigners(Struct, frozen=True, kw_only=True):
 
 async def find_newest(fleet: Fleet) -> NewestSigners:
     """
-    Return the newest list that this controller knows. An administrator's commands first confirm the list if that is due.
+    Return the newest list that is available to this controller. Commands of an administrator first confirm the list if that is
+    due.
 
     Raises:
         InputError: The list in the credentials is not usable.

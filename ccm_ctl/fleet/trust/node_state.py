@@ -125,7 +125,7 @@ async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
     """
     Set `unverified` of nodes for display. No data are removed.
 
-    For more than LIST_VERIFIED nodes, only the presence of signatures is checked, so that the list does not take longer.
+    For more than LIST_VERIFIED nodes, only the presence of signatures is checked, to limit the time.
     """
     await judge_listed(await make_node_verifier(fleet), nodes, len(nodes))
 

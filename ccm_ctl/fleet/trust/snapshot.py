@@ -101,7 +101,7 @@ async def _stored_numbers(
         ("CCM_ASSIGNMENTS", fleet.assignments, [">"]),
         ("CCM_DATA", fleet.data, [">"]),
         (TRUST_BUCKET, trust, [f"{GROUP_PREFIX}*"]),
-        # data keys are left out because there are too many; the deletion of an old value is sufficient
+        # data keys are left out because there are too many, and the deletion of an old value is sufficient
         (SECRETS, fleet.secrets, [SEALING_KEY, "head.*", "value.>"]),
     ):
         if bucket is None:
@@ -111,7 +111,7 @@ async def _stored_numbers(
         except BusError:
             if name != SECRETS:
                 raise
-            # a broker that was set up by an earlier version lacks the bucket; its numbers in the previous snapshot are kept
+            # a broker that was set up by an earlier version lacks the bucket, but its numbers in the previous snapshot are kept
             continue
         for judged in await asyncio.to_thread(_verified, reader, name, entries):
             numbers[f"{name}/{judged.value.key}"] = number_of(judged.value)
