@@ -43,7 +43,7 @@ NODES_EACH = 6
 """The number of scans after which every node is compared with its assignments. This reads a record of each node."""
 
 CLOSES_EACH = 3
-"""The number of scans after which the records of ended runs are closed, if no command is watching the run."""
+"""The number of scans after which open records of ended runs are closed. This is for runs that no command watches."""
 
 HAPPENINGS_KEPT = 100
 """The maximum number of happenings in a notification. `count` is their total number."""
@@ -233,7 +233,7 @@ class NotificationServer:
     def _stale(
         self, name: str, rule: NotificationRule, found: Observation
     ) -> tuple[list[Happening], list[str]]:
-        """Return the nodes that have become stale for a rule since the last scan, and all stale nodes."""
+        """Return the nodes that have newly become stale for a rule, and the keys of all stale nodes."""
         if found.behind is None:
             return [], self._state.reported.get(name, [])
         now, after = self._fleet.clock.now(), timedelta(seconds=rule.after_s)

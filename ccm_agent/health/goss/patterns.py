@@ -1,8 +1,8 @@
 """
 Patterns that are matched against the lines of a text.
 
-The text must have a line that contains `foo` and no line that contains `!foo`. `/re/` and `!/re/` do the same with a regular
-expression. The flags `i`, `m` and `s` may follow it. A leading backslash makes `!` or `/` literal.
+`foo` requires that at least one line contains foo, and `!foo` that no line contains foo. `/re/` and `!/re/` do the same with a
+regular expression. The flags `i`, `m` and `s` may follow it. A leading backslash makes `!` or `/` literal.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def check_before_storing(
 
 
 def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:
-    """Warn about a document without keys below `data`, because nodes would not read its other keys. `{}` is accepted."""
+    """Warn about a document that has neither `data` nor `overrides`, because nodes read only these keys. `{}` is accepted."""
     root = decode_document(text, source)
     if isinstance(root, dict) and root and "data" not in root and "overrides" not in root:
         application.terminal.note(
