@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 INDEX_SUBJECT = f"{SCHEDULE_PREFIX}.names"
 
 OWN_LIMIT = 1000
-"""The maximum number of due requests that one node reads on such subjects."""
+"""The maximum number of due requests that one node reads on the request subjects of single schedules."""
 
 
 class ScheduleIndex(Struct, frozen=True, kw_only=True):

@@ -177,7 +177,7 @@ class Triggers:
 
     def request(self) -> asyncio.Future[ConvergenceResult]:
         """
-        Request a convergence; the future gets its result. A request during a run is served by the next run, as the source
+        Request a convergence. The future receives its result. A request during a run is served by the next run, as the source
         may be newer.
         """
         future: asyncio.Future[ConvergenceResult] = asyncio.get_running_loop().create_future()

@@ -243,7 +243,7 @@ class EngineDriver:
     ) -> SessionSummary:
         """Get the next revision of an assignment, and apply it with the data that it pins."""
         if job.action != "apply":
-            # Otherwise, the convergence loop would apply a revision that an operator released who may only plan.
+            # Otherwise, the convergence loop would apply a revision that was released by an operator who may only plan.
             raise ProtocolError(f"{job.name}: a {job.action} cannot release a revision; only an apply can")
         if self._desired is None:
             raise Refusal("request.unknown", "this agent has no assignments")

@@ -215,7 +215,7 @@ class NodePresence:
         Args:
             facts: All facts.
             is_regular: Whether this is a regular heartbeat. The nodes of a fleet send these at different times, so facts that
-                may be lost and day-old facts are also written.
+                the broker may have lost and day-old facts are also written.
         """
         digest = facts_digest(facts)
         now = self._clock.monotonic()

@@ -143,7 +143,7 @@ def lock_owner(folder: Path) -> int:
 
 
 class StateLock:
-    """A lock on a state folder. It is released when the process ends in any way."""
+    """A lock on a state folder. The kernel releases it when the process ends."""
 
     def __init__(self, folder: Path, *others: Path) -> None:
         """

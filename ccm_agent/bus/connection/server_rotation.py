@@ -23,7 +23,7 @@ _REFUSED_PAUSE_S = 30.0
 """The maximum pause after a refusal. It is short, because an operator who corrects the credentials waits for the node."""
 
 _STEADY_S = 30.0
-"""A connection that was lost sooner is treated as a failed attempt."""
+"""A connection that is lost within this time is treated as a failed attempt."""
 
 _RESTARTS = 3
 """
