@@ -67,7 +67,7 @@ async def find_host_resources(
         app: The adapters of this process.
         types: The types, all from `SITE_ORDER`. A type may have a path, as in `file:/etc/nginx`.
         options: The options, with the requester's permissions.
-        contents: Digests. If any are given, only contents of the resources with these digests are returned.
+        contents: Digests. If any are given, only the resources' contents with these digests are returned.
 
     Raises:
         UsageError: The resources do not fit into an answer.

@@ -274,7 +274,7 @@ def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
 
 
 def _format_data(one: NodeStanding) -> str:
-    """Describe the data that a node used last."""
+    """Describe the Hiera data that a node used most recently."""
     if not one.digest:
         return ""
     if one.data_revision:

@@ -39,7 +39,7 @@ async def verify(
         fleet: The bus.
         node: The only node to verify; "" for the nodes of `targets`.
         targets: Selectors of nodes. Without any, all nodes are verified.
-        since: The time since which the events were stored; None for all stored events.
+        since: Only events that were stored since this time are read; None for all stored events.
 
     Raises:
         UsageError: These credentials do not contain the trusted signers.
