@@ -189,5 +189,5 @@ def test_a_used_address_asks_to_sign_in(browser: Browser, site: Site, page: Page
         other.goto(used)
 
         expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
-        expect(other.get_by_role("alert")).to_contain_text("was used")
+        expect(other.get_by_role("alert")).to_contain_text("used or expired")
         assert serious(other) == []
