@@ -162,7 +162,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.chmod(0o755 if path.is_dir() else 0o644)
     (app / "private.conf").chmod(0o640)
     (app / "link").symlink_to("app.conf")
-    (app / "out").symlink_to("/etc/shadow")
+    (app / "out").symlink_to("/etc/passwd")
     os.mkfifo(app / "fifo")
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(app / "socket"))
