@@ -29,8 +29,8 @@ def carry_over(place: Directory, fd: int, uid: int) -> None:
     """
     Copy the SELinux label, ACL and extended attributes of a regular file to the new file that will replace it.
 
-    The ACL is copied only if both files have the same owner. Otherwise another user could plant a file whose ACL gives access to
-    the new content.
+    The ACL is copied only if the old file belongs to root, to this process's user, or to the owner of the new file. Otherwise
+    another user could plant a file whose ACL gives access to the new content.
 
     Args:
         uid: The owner of the new file; -1 for the user of this process.

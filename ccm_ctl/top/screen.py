@@ -286,7 +286,7 @@ class TopApp(App[None]):
             self.open_page(what, row.node, row.run)
 
     def open_page(self, what: str, node: str, run: str) -> None:
-        """Open the page of a node or of a run. Does nothing if both are ""."""
+        """Open the page of a node or of a run. Does nothing if its name is ""."""
         if name := node if what == "node" else run:
             make = self._pages.node if what == "node" else self._pages.run
             self.push_screen(_PageScreen(f"{what} {name}", lambda width: make(name, width)))

@@ -79,7 +79,7 @@ class Issuer:
         Return a JWT and a certificate for a node's key, and their time of expiry in seconds since 1970.
 
         Raises:
-            InputError: The root key's permission expires too soon.
+            InputError: The root key's permission has expired.
         """
         expires = min(now_ms // 1000 + valid_s, self._permission.expires)
         if expires * 1000 <= now_ms:
@@ -166,7 +166,7 @@ class JoinKeys:
 
     def issuer(self, root: str) -> Issuer:
         """
-        Return the keys of the join service.
+        Return an issuer that uses the keys of the join service.
 
         Args:
             root: The fleet's root public key.

@@ -1,5 +1,5 @@
 """
-The condition of a node in one word. Only this function decides it.
+The condition of a node in one word. Only `decide_condition` determines it.
 
 Lists, `why`, `top`, the fleet page and the page of a node all use it, so they show the same state. `why` and the page of a node
 also query the node's agent, and pass the answer to the same function as additional evidence.

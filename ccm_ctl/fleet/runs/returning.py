@@ -36,7 +36,7 @@ class ReturningNodes:
     Finds nodes that have come back.
 
     Args:
-        fleet: The bus.
+        fleet: The fleet, whose presences are read.
     """
 
     def __init__(self, fleet: Fleet) -> None:

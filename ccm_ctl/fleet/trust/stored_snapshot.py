@@ -1,5 +1,5 @@
 """
-The stored snapshot. It contains the numbers of documents at the time when an administrator last confirmed the signers list.
+The stored snapshot. It contains the number of each document at the time when an administrator last confirmed the signers list.
 
 The broker can withhold the snapshot or return an earlier one. Therefore it is compared with the data that this operator has seen
 on this machine, and its parts are compared with the digests in the timestamp. If an interrupted renewal replaced a part without a
@@ -46,7 +46,7 @@ async def find_timestamp(fleet: Fleet, signers: SignersList) -> Timestamp | None
     """
     Return the newest timestamp by a signer in a list. None: there is none, and none was seen before.
 
-    A timestamp that this operator has verified before stays valid if its signer was removed from the list.
+    A timestamp that this operator has verified before stays valid even if its signer was removed from the list.
 
     Raises:
         ProtocolError: The broker has only timestamps that are older than one seen before.
