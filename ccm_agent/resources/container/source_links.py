@@ -7,10 +7,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
+from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
 from ccm_agent.model.ports import FileInfo, Files
 
-LINKS_MAX = 40
-"""The maximum number of symlinks in a path, as in the kernel."""
 _WRITABLE = 0o022
 
 
@@ -23,7 +22,7 @@ async def find_unsafe_link(files: Files, paths: Sequence[str]) -> str:
         paths: Absolute paths.
     """
     todo = [posixpath.normpath(path) for path in paths]
-    for _ in range(LINKS_MAX):
+    for _ in range(SYMLINKS_ON_THE_WAY):
         if not todo:
             return ""
         looks = {path: _prefixes(path) for path in todo}

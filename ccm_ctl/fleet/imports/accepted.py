@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from ccm_agent.bus.object_descriptions import is_digest
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.records.host_import import (
     HOST_BYTES,
@@ -141,7 +142,7 @@ def _why_no_contents(one: FoundResource) -> str:
     allowed = _PROPERTIES.get(one.type)
     if allowed is not None and (forbidden := sorted(one.properties.keys() - allowed)):
         return f"has `{forbidden[0]}`, which is not imported"
-    if any(each.sha256 and not _is_digest(each.sha256) for each in one.contents):
+    if any(each.sha256 and not is_digest(each.sha256) for each in one.contents):
         return "has no valid digest"
     paths = [each.path for each in one.contents]
     if one.type == "directory":
@@ -197,10 +198,6 @@ def _is_below_file(path: str, files: Collection[str]) -> bool:
         if path == "/":
             break
     return False
-
-
-def _is_digest(text: str) -> bool:
-    return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
 def _is_plain(value: object) -> bool:
