@@ -498,6 +498,17 @@ async def test_a_node_cannot_restore_an_old_assignment(server) -> None:
         assert (found.value, found.revision) == (b"newest", newest)
 
 
+async def test_an_entry_that_names_another_bucket_is_a_copy(server) -> None:
+    async with connected(server, "admin") as admin:
+        bucket, subject = NatsKeyValue(admin, "CCM_ASSIGNMENTS"), "$KV.CCM_ASSIGNMENTS.all.named"
+        found = []
+        for name in ("KV_CCM_FACTS", "KV_CCM_ASSIGNMENTS"):
+            await store(admin, subject, name.encode(), {"Ccm-Bucket": name})
+            found.append([one.value for one in await bucket.matching(["all.named"])])
+
+        assert found == [[], [b"KV_CCM_ASSIGNMENTS"]]
+
+
 async def test_a_node_cannot_widen_a_due_request(server) -> None:
     protocol = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request"}'
     due = "choria.ccm.due.manifest.apply.request"

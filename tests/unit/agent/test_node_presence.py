@@ -1,3 +1,4 @@
+import asyncio
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -286,6 +287,27 @@ async def test_heartbeats_of_a_large_fleet_are_less_frequent(
     fleet = 100
     await beats(12)
     assert presence.stretch == 1
+
+
+async def test_the_loop_waits_for_the_longer_interval(
+    tmp_path: Path, broker: MemoryBroker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    timeout = asyncio.timeout
+
+    def recorded(delay_s: float | None) -> asyncio.Timeout:
+        waits.append(delay_s or 0)
+        return timeout(delay_s)
+
+    monkeypatch.setattr("ccm_agent.agent.node.heartbeat.asyncio.timeout", recorded)
+    monkeypatch.setattr("ccm_agent.agent.state.presence.next_stretch", lambda *_: 3.0)
+    ports = agent_ports(memory_bus(broker, NODE), FakeEngine(), clock)
+    async with running(agent_settings(tmp_path, NODE, heartbeat_s=0.01), ports):
+        for _ in range(3):
+            written = newest(broker)
+            await until(lambda at=written: newest(broker) > at)
+            await clock.advance(60)
+        await until(lambda: any(0.02 < wait <= 0.03 for wait in waits))
 
 
 async def test_a_requested_heartbeat_does_not_measure_the_fleet(clock: FakeClock) -> None:
