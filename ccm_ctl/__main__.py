@@ -27,7 +27,7 @@ VERBS = {
     "apply": "Apply a manifest to nodes.",
     "ensure": "Manage a single resource on nodes.",
     "exec": "Run a command on nodes.",
-    "import": "Write a site of what nodes have.",
+    "import": "Write a site with the resources of nodes.",
     "undo": "Undo what a run changed.",
     "assign": "Assign a manifest to nodes, including offline nodes.",
     "assignment": "List assignments, and show their status and revisions.",

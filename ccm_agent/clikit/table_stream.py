@@ -38,7 +38,7 @@ class TableStream:
     Draws a table while its rows are made.
 
     Attributes:
-        needs_rows: Whether more rows would change the output. If not, no more rows need to be created.
+        needs_rows: Whether further rows would change the output. If not, the caller need not create them.
         at_once: The number of rows to create before they are added, because later rows may not be needed.
     """
 

@@ -27,7 +27,7 @@ before the run continues. An error in it ends the run.
 OnDiff = Callable[[ResourceDiff, ResourceDiff], None]
 """
 Called with the diff of an event before OnEvent is called. The second argument is the same diff for the user of this
-process. It includes lines of files that this user can read and others cannot. It is meant for a terminal and must not be stored
+process. It includes lines of files that only this user can read. It is meant for a terminal and must not be stored
 or sent.
 """
 

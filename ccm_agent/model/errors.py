@@ -80,7 +80,7 @@ class Place(Struct, frozen=True):
 
 
 class CcmError(Exception):
-    """An error that is raised intentionally and has no more specific code."""
+    """An expected error without a code of its own."""
 
     code = "ccm.error"
 

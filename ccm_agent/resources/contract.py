@@ -308,7 +308,7 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         make: Creates the provider. It imports the provider's module, so the module is only loaded when needed.
         rank: If several providers can work on a host, the provider with the lowest rank is used.
         is_usable: Whether the provider can work on this host. Called once per run, in a thread. It must be fast.
-        fits: Whether the provider is meant for a host with these facts. Usable providers that fit are preferred.
+        fits: Whether the provider suits a host with these facts. Usable providers that suit it are preferred.
             With None, the provider fits every host.
         takes: Whether the provider can manage a resource with these properties. With None, it accepts all properties.
         find_existing: Lists existing resources for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`. None if unsupported.

@@ -42,7 +42,7 @@ class RenderChannel(Protocol):
     """The connection to the parent process."""
 
     def request(self) -> bytes:
-        """Return the next job; b"" if there are no more jobs."""
+        """Return the next job; b"" after the last one."""
         ...
 
     def answer(self) -> bytes:

@@ -246,6 +246,6 @@ def test_a_volume_below_a_symlink_of_another_user_is_not_mounted(
 
     error = linked.again()
 
-    assert error.startswith("/srv/nobody/data is a symlink that another user than root can replace"), error
+    assert error.startswith("/srv/nobody/data is a symlink that a user other than root can replace"), error
     linked.sh("systemctl stop linked")
     assert (linked.again(), linked.active) == (error, "inactive")

@@ -150,7 +150,7 @@ KEY = b"-----BEGIN PRIVATE KEY-----\nMIIEvQ\n"
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of files that no package installed, some of them secret, and entries that are no files."""
+    """A directory of files that no package installed, some of them secret, and entries that are not files."""
     app = tmp_path_factory.mktemp("host") / "app"
     (app / "conf.d").mkdir(parents=True)
     for name, content in CONTENTS.items():

@@ -254,7 +254,7 @@ def _with_account(text: str, keys: Path, account: Secret) -> str:
     The center's configuration with an account for the site.
 
     In the account of the streams, the site's server could create and delete consumers of every stream. In an account of its own
-    it reaches mirrors of what it needs, to which nobody can write.
+    it reaches only mirrors of the buckets that it needs, and mirrors are read-only.
     """
     operator = credentials._pair(_seed(keys, "operator"))
     streams, _ = credentials.account_in_configuration(text, Account.CTL)

@@ -74,7 +74,7 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
 def describe_unsafe_link(path: str) -> str:
     """Return the error for a symlink in the path of a volume."""
     return (
-        f"{path} is a symlink that another user than root can replace, and podman would follow it as root: write the path that "
+        f"{path} is a symlink that a user other than root can replace, and podman would follow it as root: write the path that "
         "it leads to"
     )
 
@@ -125,7 +125,7 @@ def _steps(
 
 
 def _is_outdated(found: ContainerState, context: DecisionContext) -> bool:
-    """Whether systemd has not read the current files: a run was killed after it wrote them, or somebody else changed them."""
+    """Whether systemd has not read the current files: a run was killed after it wrote them, or another program changed them."""
     return found.needs_reload and not context.verifying
 
 

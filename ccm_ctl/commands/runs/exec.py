@@ -45,7 +45,7 @@ class MisplacedOptions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         options: The options with their values.
-        is_separated: Whether `--` precedes the command, which shows that the options are meant for it.
+        is_separated: Whether `--` precedes the command. Then the options belong to the command.
         line: The command line with these options moved before the command.
     """
 

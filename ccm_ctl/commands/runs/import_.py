@@ -111,12 +111,12 @@ def _check_types(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
 @takes(ImportOptions)
 def import_(application: Application, given: ImportOptions) -> Exit:
     """
-    Write a site of what nodes have.
+    Write a site with the resources of nodes.
 
-    What all nodes have is in the layer common, what a fact explains in layers such as role=web, the rest in layers of nodes. A
-    plan sends the site to these nodes and shows what would change. Review it before an apply: it is what nodes reported.
+    Resources of all nodes are in the layer common, those explained by a fact in layers such as role=web, others in layers of
+    nodes. A plan sends the site to these nodes and shows changes. Review it before an apply: nodes reported it.
 
-    Left out and named are secrets, template syntax, and what a node's policy forbids. Files need the right to apply.
+    Secrets, template syntax and resources that a node's policy forbids are omitted and listed. Files need the right to apply.
 
     Exit codes: 0 the site changes nothing; 1 it could not run; 2 it changes a node, or a node refused; 3 a node did not answer.
     """

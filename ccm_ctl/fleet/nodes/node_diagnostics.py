@@ -94,8 +94,8 @@ class Status(Struct, frozen=True, kw_only=True):
 
     Attributes:
         run, name: The current run, or "".
-        stopping: The operator who stopped that run, which ends after its current resource. "": nobody has stopped it, or the
-            agent is older.
+        stopping: The operator who stopped that run, which ends after its current resource. "": the run was not
+            stopped, or the agent is older.
         progress: Its progress.
         waits_for: Locks that the run waits for, each with its holder.
         waiting: Queued runs.

@@ -1,10 +1,11 @@
 """
 The run of a scheduled rollout's start. The module derives its ID, and checks whether a server has already recorded it.
 
-The results of the starts are stored in one document. Whoever controls the broker can erase it, and every operator with `--apply`
-can overwrite it. A start therefore does not depend only on this document. The run's ID contains the time of the start, and the
-rest of the ID is derived from the server's key. A second run of the same start therefore has the same ID, and nodes apply a run
-once. A server also looks for the run's record under the keys of all operators, which no other operator can write.
+The results of the starts are stored in one document. An attacker who controls the broker can erase it, and every operator with
+`--apply` can overwrite it. A start therefore does not depend only on this document. The run's ID contains the time of the
+start, and the rest of the ID is derived from the server's key. A second run of the same start therefore has the same ID, and
+nodes apply a run once. A server also looks for the run's record under the keys of all operators, which no other operator can
+write.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class RolloutStarter:
         Raises:
             RevisionError: Another server claimed the start. Nothing is recorded.
         """
-        # Record the run first. No other operator can know the ID before this, so nobody can store a different request under it.
+        # Record the run first. Other operators cannot know the ID before this, so they cannot store a different request under it.
         await put_on_record(self._fleet, launch)
         claimed = replace(add_start(stored.starts, self._start(one, run=state.run)), handover=state)
         base = [*launch.base, *stored.base]

@@ -181,7 +181,7 @@ class History:
             nodes, offline: The expected nodes, and those of them that are not present.
             base: The verified data or operator input from which the request was made.
 
-        The request is written first. This makes this operator the owner, because nobody else can know the run ID yet.
+        The request is written first. This makes this operator the owner, because other operators do not know the run ID yet.
         """
         away = [node for node in nodes if node in offline]
         await self._put_request(replace(record, nodes_digest=signatures.digest_nodes(nodes, away)), base)
