@@ -3,6 +3,7 @@
 # Downloads (once) the Debian packages below, with what they need besides ROOTFS, as a repository
 # for apt, and prints its path.  Nodes have no network: bind it and name it in a sources file.
 set -euo pipefail
+. "$(dirname "$0")/../debian.sh"
 packages=(nginx openssh-server prometheus-node-exporter openssl curl cron sudo logrotate python3-apt redis-server)
 rootfs=$1
 cache=$(dirname "$rootfs")
@@ -11,11 +12,7 @@ dest=$cache/debs-$key
 exec 9>"$cache/.debs.lock"; flock 9
 if [ -e "$dest/.complete" ]; then echo "$dest"; exit 0; fi
 
-# the same mirror as build-rootfs.sh
-mirror=${CM_TESTENV_MIRROR:-$(apt-get indextargets -o APT::Get::IndexTargets::ReleaseInfo=false --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
-  awk '$2 !~ /^file:|security/ { if ($1 == "bookworm" && !m) m = $2; if (!any) any = $2 } END { print m ? m : any }')}
-[ -n "$mirror" ] || { echo "no mirror in this machine's apt sources; set CM_TESTENV_MIRROR" >&2; exit 1; }
-
+mirror=$(find_mirror bookworm)
 tmp=$cache/.debs-$key
 [ ! -e "$tmp" ] || rm -rf --one-file-system "$tmp"
 mkdir -p "$tmp/apt/lists/partial" "$tmp/apt/archives/partial"
