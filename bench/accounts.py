@@ -59,7 +59,7 @@ def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]
     from ccm_agent.bus.access.accounts import Account, exports_and_imports
 
     authority = credentials.new_authority()
-    operator = credentials._pair(authority.operator)
+    operator = credentials.key_pair(authority.operator)
     streams = credentials.public_key(authority.account)
     keys = dict.fromkeys(Account, streams)
     is_several = len(accounts) > 1
@@ -72,16 +72,16 @@ def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]
             crossings.pop("imports", None)
         limits = credentials._limits(kind, moving=True)
         public = credentials.public_key(seed)
-        token = credentials._jwt(
+        token = credentials.signed_jwt(
             operator, public, "account", f"account{number}", {"limits": limits, **crossings}
         )
         lines.append(f"  {public}: {token}")
         seeds.append(seed.reveal())
     system = credentials.public_key(authority.system)
-    token = credentials._jwt(
+    token = credentials.signed_jwt(
         operator, system, "account", "system", {"limits": credentials._limits(Account.OPS, moving=True)}
     )
-    itself = credentials._jwt(operator, credentials._public(operator), "operator", "ccm", {}, issued=1)
+    itself = credentials.signed_jwt(operator, credentials._public(operator), "operator", "ccm", {}, issued=1)
     preload = "\n".join([*lines, f"  {system}: {token}"])
     text = (
         f"operator: {itself}\nsystem_account: {system}\nmax_control_line: {credentials.MAX_CONTROL_LINE}\n"

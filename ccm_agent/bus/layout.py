@@ -342,9 +342,9 @@ async def make(connection: Connection, layout: LayoutOptions | None = None) -> l
     if layout.schedules:
         require_schedules(connection)
     with_schedules = can_schedule and layout.schedules is not False
-    copies = _Copies(connection, layout)
+    copies = CopyCount(connection, layout)
     things = plan(layout, with_schedules=with_schedules)
-    done = [await _make_one(connection, copies, wanted) for wanted in things]
+    done = [await make_one(connection, copies, wanted) for wanted in things]
     if not with_schedules:
         why = "not requested" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
         done.append(
@@ -360,10 +360,10 @@ async def make_audit(connection: Connection, layout: LayoutOptions) -> list[Layo
     Raises:
         BusSetupError, BusDeniedError: See `make`.
     """
-    copies = _Copies(connection, layout)
+    copies = CopyCount(connection, layout)
     configs = audit_configs(layout.audit_age_s, layout.duplicate_window_s)
     return [
-        await _make_one(connection, copies, WantedStream(config["name"], "stream", config))
+        await make_one(connection, copies, WantedStream(config["name"], "stream", config))
         for config in configs
     ]
 
@@ -403,7 +403,7 @@ def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
     return f"nats-server {needs} or newer is required, but this is {has}; upgrade the broker"
 
 
-class _Copies:
+class CopyCount:
     """The number of copies: the requested number, otherwise three if the cluster has enough servers."""
 
     def __init__(self, connection: Connection, layout: LayoutOptions) -> None:
@@ -422,7 +422,8 @@ class _Copies:
         return True
 
 
-async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStream) -> LayoutChange:
+async def make_one(connection: Connection, copies: CopyCount, wanted: WantedStream) -> LayoutChange:
+    """Create or update one stream. Raises as `make` does."""
     found = await stream_config(connection, wanted.config["name"])
     if found is None:
         config = await _create(connection, copies, wanted.config)
@@ -459,7 +460,7 @@ async def stream_config(connection: Connection, name: str) -> dict[str, Any] | N
     raise AssertionError("unreachable")
 
 
-async def _create(connection: Connection, copies: _Copies, config: dict[str, Any]) -> dict[str, Any]:
+async def _create(connection: Connection, copies: CopyCount, config: dict[str, Any]) -> dict[str, Any]:
     tries = _TRIES
     while True:
         question = config | {"num_replicas": copies.count}
@@ -483,7 +484,7 @@ async def _create(connection: Connection, copies: _Copies, config: dict[str, Any
 
 
 async def _update(
-    connection: Connection, copies: _Copies, config: dict[str, Any], *, has_changes: bool
+    connection: Connection, copies: CopyCount, config: dict[str, Any], *, has_changes: bool
 ) -> int:
     """Update a stream to `config`, with as many copies as possible and never fewer than now. Returns the number of copies."""
     has: int = config["num_replicas"]

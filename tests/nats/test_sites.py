@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.access.accounts import STREAMS
+from ccm_agent.bus.access.sites import down
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
@@ -25,12 +26,14 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from tests.support.fleet import a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
-from tests.support.sites import DOWN, Site, site_fleet
+from tests.support.sites import Site, site_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
 
 JOINED_S = 200.0
 """The center's server tries the source again after 10 s, 20 s and 40 s when it was restarted."""
+
+DOWN = down("site1")
 
 PAUSE_S = 0.02
 """Between two events of a node."""
@@ -105,6 +108,34 @@ async def same_events(site: Site) -> None:
 
 async def events_in(connection: Connection) -> list[tuple[str, bytes, str]]:
     return [(one.subject, one.body, one.chain) for one in await NatsEvents(connection).read(">")]
+
+
+def test_a_schedule_of_a_site_runs_while_the_line_is_cut(site: Site) -> None:
+    fleet = site.fleet
+    fleet.add("web1", nats={"url": site.broker.url, "creds": str(site.give("node", "web1"))})
+    file = fleet.agents["web1"].files / "often"
+    path = fleet.write("often.yaml", manifest(a_file("often")))
+
+    site.line.cut()
+    added = fleet.ctl("schedule", "add", "often", path, "--every", "1s", "-t", "node=web1", "--yes")
+
+    assert (added.code, added.err) == (0, "")
+    fleet.wait_for(lambda: file.exists(), "the schedule to run")
+
+
+def test_each_step_can_be_repeated_and_another_broker_is_refused(site: Site) -> None:
+    before = (site.keys / "site-site1" / "leaf.creds").read_text()
+
+    at_center, at_site = site.init(site.center, "--json"), site.init(site.broker, "--json")
+    elsewhere = site.fleet.ctl("init", "--site", "site2", environ={"NATS_URL": site.broker.url})
+
+    for done in (at_center, at_site):
+        assert done.code == 0, done.err
+        assert {one["action"] for one in done.named("made")} == {"unchanged"}
+    assert elsewhere.code != 0
+    assert "--leaf" in elsewhere.err
+    assert (site.keys / "site-site1" / "leaf.creds").read_text() == before
+    assert not (site.keys / "site-site2.seed").exists()
 
 
 class Load:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,38 +20,15 @@ from typing import Any
 import msgspec
 
 from ccm_agent.bus.access import credentials
-from ccm_agent.bus.access.accounts import Account
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
-from ccm_agent.bus.layout import LayoutOptions, plan
-from ccm_agent.bus.streams import call
 from ccm_agent.model.secret import Secret
-from ccm_agent.testing.nats_server import NatsServer, ServerSettings, free_ports
+from ccm_agent.testing.nats_server import NatsServer, ServerSettings, find_server, free_ports
+from tests.support.certificates import make_certificates
 from tests.support.fleet import Done, Fleet
-from tests.support.nats_server import eventually, require_server
+from tests.support.nats_server import require_server
 from tests.support.secured import Secured
 
-MIRRORED = (
-    "KV_CCM_FACTS",
-    "KV_CCM_DATA",
-    "KV_CCM_NODE_DATA",
-    "KV_CCM_ASSIGNMENTS",
-    "KV_CCM_SECRETS",
-    "KV_CCM_TRUST",
-    "OBJ_CCM_MANIFESTS",
-)
-"""What operators write at the center."""
-
-SOURCED = ("CCM_EVENTS", "KV_CCM_NODES")
-"""What nodes write at the site."""
-
-FLOW_CONTROL = "feature_flags { js_ack_fc_v2: true }"
-"""
-With this flag, the subjects of flow control begin with the domain, so they can cross accounts by one import for each site.
-Without it, a source stops in the middle of a large backlog, because the answers to flow control do not arrive.
-"""
-
-UP, DOWN = "choria.ccm.up.site1", "choria.ccm.down.site1"
 _PART_BYTES = 4096
 
 
@@ -167,37 +147,13 @@ class Site(Secured):
     def everything(self, name: str) -> Path:
         """Credentials of a user who may do everything in the account of the streams, as the holder of a broker makes them."""
         path = self.directory / f"{name}.creds"
-        _write_credentials(path, _seed(self.keys, "account"), name, "STANDARD", {})
+        write_credentials(path, seed(self.keys, "account"), name, "STANDARD", {})
         return path
 
-    async def join(self) -> None:
-        """Create the streams of the site, and have the center source from it."""
-        mirrors = self.user(self.center, "mirrors", self.directory / "mirrors.creds")
-        async with self.admin(self.broker) as site, self.admin(self.center) as center, mirrors as between:
-            for wanted in plan(LayoutOptions(secure=True), with_schedules=True):
-                config = {name: value for name, value in wanted.config.items() if value is not None}
-                if config["name"] in MIRRORED:
-                    await _mirror(between, config, "JS.streams.API", republishes=False)
-                    await _mirror(site, config, "$JS.center.API")
-                    continue
-                create = f"STREAM.CREATE.{config['name']}"
-                # right after the leaf node has connected, the server may answer that there is no JetStream
-                await eventually(lambda create=create, config=config: call(site, create, config))
-            for name in SOURCED:
-                config = (await call(center, f"STREAM.INFO.{name}"))["config"]
-                config["sources"] = [{"name": name, "external": {"api": "$JS.site1.API", "deliver": UP}}]
-                await call(center, f"STREAM.UPDATE.{name}", config)
-
-
-async def _mirror(
-    connection: Connection, config: Mapping[str, Any], api: str, *, republishes: bool = True
-) -> None:
-    kept = {name: value for name, value in config.items() if name != "subjects"}
-    if not republishes:
-        kept.pop("republish", None)
-    mirror = {"name": config["name"], "external": {"api": api, "deliver": DOWN}}
-    create = f"STREAM.CREATE.{config['name']}"
-    await eventually(lambda: call(connection, create, {**kept, "mirror": mirror}))
+    def init(self, server: NatsServer, *words: str) -> Done:
+        """Run `ccmctl init --site site1` at a broker."""
+        environ = {"NATS_URL": server.url, "CCM_CREDS": str(self.keys / "tester.creds")}
+        return self.fleet.ctl("init", "--site", "site1", *words, environ=environ)
 
 
 @contextlib.contextmanager
@@ -214,30 +170,26 @@ def site_fleet(directory: Path) -> Iterator[Site]:
     try:
         fleet.environ["NATS_URL"] = center.url
         assert fleet.ctl("init", "--security").code == 0
+        prepared = one.init(center, "--leaf", f"nats-leaf://127.0.0.1:{one.line.port}")
+        assert (prepared.code, prepared.err) == (0, "")
         text = (one.keys / "nats-security.conf").read_text()
-        own = credentials.new_account()
         # without no_advertise, the site learns the address behind the relay, and connects to that
         listen = (
             f'leafnodes {{ listen: "127.0.0.1:{leaf}", no_advertise: true, isolate_leafnode_interest: true }}'
         )
         center.settings = msgspec.structs.replace(
-            center.settings, extra=f"{_with_account(text, one.keys, own)}\n{listen}\n{FLOW_CONTROL}\n"
+            center.settings, extra=f"{text}\n{listen}\nfeature_flags {{ js_ack_fc_v2: true }}\n"
         )
         center.start()
         one.line.heal()
         made = fleet.ctl("init", "--security")
         assert (made.code, made.err) == (0, "")
-        creds = directory / "leaf.creds"
-        _write_credentials(creds, own, "site1", "LEAFNODE", _leaf_permissions())
-        _write_credentials(directory / "mirrors.creds", own, "mirrors", "STANDARD", {})
-        account, _ = credentials.account_in_configuration(text, Account.CTL)
-        remote = f'url: "nats-leaf://127.0.0.1:{one.line.port}", account: "{account}", credentials: "{creds}"'
-        remotes = f"leafnodes {{ reconnect: 1, remotes: [ {{ {remote} }} ] }}"
-        broker.settings = msgspec.structs.replace(
-            broker.settings, extra=f"{_with_leaf(text, one.keys)}\n{remotes}\n{FLOW_CONTROL}\n"
-        )
+        at_center = one.init(center)
+        assert (at_center.code, at_center.err) == (0, "")
+        broker.settings = msgspec.structs.replace(broker.settings, extra=site_text(one.keys, "site1"))
         broker.start()
-        asyncio.run(one.join())
+        at_site = one.init(broker)
+        assert (at_site.code, at_site.err) == (0, "")
         fleet.environ |= {"NATS_URL": broker.url, "CCM_CREDS": str(one.keys / "tester.creds")}
         yield one
     finally:
@@ -245,83 +197,122 @@ def site_fleet(directory: Path) -> Iterator[Site]:
         one.line.close()
 
 
-def _seed(keys: Path, name: str) -> Secret:
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "nats"
+
+
+class Hub(Secured):
+    """A center of three servers and two sites, all with the shipped configurations; `urls` has the address of each broker."""
+
+    urls: dict[str, str]
+
+    @contextlib.asynccontextmanager
+    async def user(self, place: str, name: str, creds: Path) -> AsyncIterator[Connection]:
+        """A connection with credentials."""
+        quick = {"spread_s": 0.02, "pause_s": 0.2, "ca": self.fleet.environ["CCM_CA"]}
+        settings = settings_for(self.urls[place], identity=name, creds=str(creds), **quick)
+        async with Connection(settings) as one:
+            await one.connect_now()
+            yield one
+
+    def init(self, place: str, *words: str) -> Done:
+        """Run `ccmctl init` at a broker, again while its servers are still finding each other."""
+        for _ in range(20):
+            done = self.fleet.ctl("init", *words, environ={"NATS_URL": self.urls[place]})
+            if done.code == 0:
+                return done
+            time.sleep(0.5)
+        raise AssertionError(done.err)
+
+
+@contextlib.contextmanager
+def hub_fleet(directory: Path, sites: Sequence[str]) -> Iterator[Hub]:
+    """A center of three servers and its sites, joined; all ends with the block."""
+    require_server()
+    beside = directory / "beside"
+    beside.mkdir()
+    make_certificates(beside)
+    fleet = Fleet(directory, [])
+    hub = Hub(directory, fleet)
+    clients, routes, monitors, leaves, ats, sited = (free_ports(3) for _ in range(6))
+    hub.urls = {"center": ",".join(f"tls://127.0.0.1:{port}" for port in clients)}
+    fleet.environ |= {"NATS_URL": hub.urls["center"], "CCM_CA": str(beside / "ca.pem")}
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        assert fleet.ctl("init", "--security").code == 0
+        fleet.environ["CCM_CREDS"] = str(hub.keys / "tester.creds")
+        shutil.copy(beside / "ca.pem", hub.keys / "ca.pem")
+        leaf = ",".join(f"tls://127.0.0.1:{port}" for port in leaves)
+        for site in sites:
+            assert "nats-security.conf" in fleet.ctl("init", "--site", site, "--leaf", leaf).out
+        others = {f"nats{n + 1}.example.net:6222": f"127.0.0.1:{routes[n]}" for n in range(3)}
+        for n in range(3):
+            own = {":4222": clients[n], ":8222": monitors[n], ":6222": routes[n], ":7422": leaves[n]}
+            replaced = {f"127.0.0.1{was}": f"127.0.0.1:{port}" for was, port in own.items()}
+            there = directory / f"hub-{n + 1}"
+            there.mkdir()
+            shutil.copy(hub.keys / "nats-security.conf", there)
+            running.append(_deployed(there, f"hub-{n + 1}.conf", beside, others | replaced))
+        hub.init("center", "--security")
+        for n, site in enumerate(sites):
+            hub.init("center", "--site", site)
+            there = directory / "sites" / site
+            shutil.copytree(hub.keys / f"site-{site}", there)
+            path = there / "site.conf"
+            path.write_text(path.read_text().replace("/etc/nats", str(there)))
+            replaced = {"127.0.0.1:4222": f"127.0.0.1:{ats[n]}", "127.0.0.1:8222": f"127.0.0.1:{sited[n]}"}
+            # the shipped example and the file that it includes have the same name
+            replaced |= {"domain: paris": f"domain: {site}", "paris1": f"{site}1"}
+            running.append(_deployed(there, "site.conf", beside, replaced, "server.conf"))
+            hub.urls[site] = f"tls://127.0.0.1:{ats[n]}"
+            hub.init(site, "--site", site)
+        yield hub
+    finally:
+        fleet.close()
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def _deployed(
+    there: Path, name: str, beside: Path, replaced: Mapping[str, str], as_name: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start a server with a shipped configuration, with ports and folders that a test may use."""
+    tls = (DEPLOY / "tls.conf").read_text()
+    text = (
+        (DEPLOY / name)
+        .read_text()
+        .replace("0.0.0.0:", "127.0.0.1:")
+        .replace("/var/lib/nats", str(there / "store"))
+    )
+    for was, now in replaced.items():
+        text = text.replace(was, now)
+    for file in ("server.pem", "server.key", "ca.pem"):
+        text, tls = (one.replace(f'"{file}"', f'"{beside / file}"') for one in (text, tls))
+    (there / "tls.conf").write_text(tls)
+    path = there / (as_name or name)
+    path.write_text(text)
+    return subprocess.Popen(
+        [find_server(), "-c", str(path), "-l", str(there / "log")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def site_text(keys: Path, site: str) -> str:
+    """The configuration that `ccmctl init --site` made for the site's broker, for a folder of the test."""
+    there = keys / f"site-{site}"
+    text = (there / "site.conf").read_text().replace("/etc/nats", str(there))
+    return text.replace("include nats-security.conf", (there / "nats-security.conf").read_text())
+
+
+def seed(keys: Path, name: str) -> Secret:
     return Secret((keys / f"{name}.seed").read_text().strip())
 
 
-def _with_account(text: str, keys: Path, account: Secret) -> str:
-    """
-    The center's configuration with an account for the site.
-
-    In the account of the streams, the site's server could create and delete consumers of every stream. In an account of its own
-    it reaches only mirrors of the buckets that it needs, and mirrors are read-only.
-    """
-    operator = credentials._pair(_seed(keys, "operator"))
-    streams, _ = credentials.account_in_configuration(text, Account.CTL)
-    own = credentials._public(credentials._pair(account))
-    create = "API.CONSUMER.CREATE"
-    asked = {f"$JS.{create}.{name}": f"JS.streams.{create}.{name}" for name in MIRRORED}
-    answered = [f"$JS.site1.{create}.{name}" for name in SOURCED]
-    down = [
-        *(_crossing("service", subject, local) for subject, local in asked.items()),
-        _crossing("service", "$JS.FC.center.>"),
-        _crossing("stream", f"{DOWN}.>"),
-    ]
-    up = [
-        *(_crossing("service", subject) for subject in answered),
-        _crossing("service", "$JS.FC.site1.>"),
-        _crossing("stream", f"{UP}.>"),
-    ]
-    token = credentials.account_tokens(text)[streams]
-    claims = credentials._claims_in(token)["nats"]
-    claims["exports"] += _exported(down)
-    claims["imports"] += _imported(up, own)
-    limits = {**claims["limits"], "conn": 10, "leaf": 1}
-    site = {"limits": limits, "exports": _exported(up), "imports": _imported(down, streams)}
-    of_site = credentials._jwt(operator, own, "account", "site1", site)
-    changed = credentials._jwt(operator, streams, "account", "ctl", claims)
-    return text.replace(token, f"{changed}\n  {own}: {of_site}")
-
-
-def _with_leaf(text: str, keys: Path) -> str:
-    """The site's configuration: its own account of the streams is at the other end of the leaf node."""
-    streams, _ = credentials.account_in_configuration(text, Account.CTL)
-    token = credentials.account_tokens(text)[streams]
-    claims = credentials._claims_in(token)["nats"]
-    claims["limits"]["leaf"] = 1
-    operator = credentials._pair(_seed(keys, "operator"))
-    return text.replace(token, credentials._jwt(operator, streams, "account", "ctl", claims))
-
-
-def _crossing(kind: str, subject: str, local: str = "") -> dict[str, str]:
-    return {"type": kind, "subject": subject, "local_subject": local or subject}
-
-
-def _exported(crossings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    return [{"name": one["subject"], "type": one["type"], "subject": one["subject"]} for one in crossings]
-
-
-def _imported(crossings: Sequence[Mapping[str, str]], account: str) -> list[dict[str, Any]]:
-    return [{**one, "name": one["subject"], "account": account} for one in crossings]
-
-
-def _write_credentials(path: Path, account: Secret, name: str, kind: str, allowed: Mapping[str, Any]) -> None:
+def write_credentials(path: Path, account: Secret, name: str, kind: str, allowed: Mapping[str, Any]) -> None:
     limits = {"subs": -1, "data": -1, "payload": -1, "allowed_connection_types": [kind]}
     user = credentials.new_user()
-    key = credentials._public(credentials._pair(user))
-    token = credentials._jwt(credentials._pair(account), key, "user", name, {**limits, **allowed})
+    key = credentials.public_key(user)
+    token = credentials.signed_jwt(credentials.key_pair(account), key, "user", name, {**limits, **allowed})
     path.write_text(credentials.credentials_text(token, user).reveal())
     path.chmod(0o600)
-
-
-def _leaf_permissions() -> dict[str, Any]:
-    """
-    What the site's server may send to the center, and receive.
-
-    The API cannot be narrowed to single streams: servers announce their interest in `$JS.center.API.CONSUMER.>` as a whole.
-    """
-    replies = ("$JSC.R.>", "$JS.FC.>", "_R_.>")
-    return {
-        "pub": {"allow": ["$JS.center.API.CONSUMER.>", f"{UP}.>", *replies]},
-        "sub": {"allow": ["$JS.site1.API.CONSUMER.>", f"{DOWN}.>", *replies]},
-    }

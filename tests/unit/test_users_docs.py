@@ -13,7 +13,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 
-MOST_WORDS = 68_600
+MOST_WORDS = 68_881
 """The pages together may not grow beyond this."""
 
 INSIDE = ("adr", "contributing")

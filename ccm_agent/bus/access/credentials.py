@@ -148,7 +148,7 @@ def new_root() -> Secret:
 
 def public_key(seed: Secret) -> str:
     """Return the public key of a seed."""
-    return _public(_pair(seed))
+    return _public(key_pair(seed))
 
 
 def connections_subject(account: str) -> str:
@@ -184,8 +184,8 @@ def server_configuration(
             are void. `*` means every user.
         moving: Whether credentials of the old one-account layout still work (`accounts.grants`).
     """
-    operator, system = _pair(authority.operator), _public(_pair(authority.system))
-    keys = {account: _public(_pair(authority.of(account))) for account in Account}
+    operator, system = key_pair(authority.operator), _public(key_pair(authority.system))
+    keys = {account: _public(key_pair(authority.of(account))) for account in Account}
     preload = {}
     for account, public in keys.items():
         claims = {
@@ -193,15 +193,15 @@ def server_configuration(
             **exports_and_imports(account, keys, moving=moving),
         }
         if account == Account.NODES:
-            claims["signing_keys"] = [_scope(_public(_pair(authority.node_signer)))]
+            claims["signing_keys"] = [_scope(_public(key_pair(authority.node_signer)))]
         if gone := (revoked or {}).get(account):
             claims["revocations"] = dict(gone)
-        preload[public] = _jwt(operator, public, "account", account.value, claims)
-    preload[system] = _jwt(
+        preload[public] = signed_jwt(operator, public, "account", account.value, claims)
+    preload[system] = signed_jwt(
         operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
     )
     # These claims are always identical, because servers do not reload a configuration with a different operator.
-    itself = _jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
+    itself = signed_jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (
         "# Made by `ccmctl init --security`; nothing in it is secret.\n"
@@ -299,7 +299,7 @@ def scoped_credentials(
 
 def scoped_jwt(signer: Secret, account: str, name: str, key: str, tags: Sequence[str], expires: int) -> str:
     """Return the JWT of a node that generated its own key `key`; otherwise like `scoped_credentials`."""
-    return _jwt(_pair(signer), key, "user", name, _scoped_claims(account, tags), expires)
+    return signed_jwt(key_pair(signer), key, "user", name, _scoped_claims(account, tags), expires)
 
 
 def new_user() -> Secret:
@@ -330,8 +330,8 @@ def _credentials(issuer: Secret, name: str, claims: dict[str, Any], expires: int
             f"{name!r}: not a valid name; use letters, digits, `.`, `_`, `@` and `-`, and begin with a letter or digit"
         )
     seed = new_user()
-    public_key = _public(_pair(seed))
-    token = _jwt(_pair(issuer), public_key, "user", name, claims, expires)
+    public_key = _public(key_pair(seed))
+    token = signed_jwt(key_pair(issuer), public_key, "user", name, claims, expires)
     if len(token) > MAX_JWT:
         raise UsageError(f"{name}: too many scopes: its permissions do not fit in one line; name fewer")
     text = credentials_text(token, seed)
@@ -352,7 +352,7 @@ def claims_in_jwt(token: str) -> tuple[str, str, int]:
     """Return name, public key and expiry (seconds since 1970; 0: none) of a user's JWT, or of its file. Nothing is verified."""
     found = _JWT_IN_CREDS.search(token)
     token = found[1] if found else token
-    claims = _claims_in(token)
+    claims = claims_in(token)
     key, expires = claims.get("sub"), claims.get("exp")
     seconds = expires if isinstance(expires, int) and 0 < expires < _YEAR_9999 else 0
     return name_in_jwt(token), key if isinstance(key, str) else "", seconds
@@ -360,7 +360,7 @@ def claims_in_jwt(token: str) -> tuple[str, str, int]:
 
 def name_in_jwt(token: str) -> str:
     """Return the name in a user's JWT; "" if there is none. Nothing is verified."""
-    name = _claims_in(token).get("name")
+    name = claims_in(token).get("name")
     return name if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
 
@@ -394,7 +394,7 @@ def account_in_configuration(text: str, account: Account) -> tuple[str, tuple[st
         "" and an empty tuple if the configuration has no such account. Nothing is verified.
     """
     for key, token in _ACCOUNT_TOKEN.findall(text):
-        claims = _claims_in(token)
+        claims = claims_in(token)
         if claims.get("name") == account.value:
             nats = claims.get("nats")
             scopes = nats.get("signing_keys") if isinstance(nats, dict) else None
@@ -411,13 +411,13 @@ def account_tokens(text: str) -> dict[str, str]:
 def _allowed(text: str, word: str) -> list[str]:
     """Return the subjects that a credentials file allows its user to publish on (`pub`) or to subscribe to (`sub`)."""
     found = _JWT_IN_CREDS.search(text)
-    user = _claims_in(found[1]).get("nats") if found else None
+    user = claims_in(found[1]).get("nats") if found else None
     permission = user.get(word) if isinstance(user, dict) else None
     allowed = permission.get("allow") if isinstance(permission, dict) else None
     return [each for each in allowed if isinstance(each, str)] if isinstance(allowed, list) else []
 
 
-def _claims_in(token: str) -> dict[str, Any]:
+def claims_in(token: str) -> dict[str, Any]:
     """Return the content of a JWT; {} if it cannot be read. Nothing is verified."""
     parts = token.split(".")
     if len(parts) != 3:
@@ -457,7 +457,7 @@ def _new_seed(prefix: int) -> Secret:
     return Secret(nkeys.encode_seed(secrets.token_bytes(32), prefix).decode())
 
 
-def _pair(seed: Secret) -> Any:
+def key_pair(seed: Secret) -> Any:
     import nkeys
 
     return nkeys.from_seed(bytearray(seed.reveal().encode()))
@@ -468,7 +468,7 @@ def _public(pair: Any) -> str:
     return public.decode()
 
 
-def _jwt(
+def signed_jwt(
     issuer: Any,
     subject: str,
     kind: str,

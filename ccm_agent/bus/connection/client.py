@@ -181,6 +181,7 @@ class BusClient(nats.aio.client.Client):
             id=str(info.get("server_id", "")),
             version=(major, minor, patch),
             cluster=str(info.get("cluster", "")),
+            domain=str(info.get("domain", "")),
             max_payload_bytes=int(info.get("max_payload", 1 << 20)),
             has_jetstream=bool(info.get("jetstream")),
             asks_credentials=bool(info.get("auth_required")),

@@ -62,6 +62,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
         id: The ID of its process, which changes at each start.
         version: Major, minor and patch.
         cluster: Name of its cluster; "" for a single server.
+        domain: Its JetStream domain; "" for none.
         max_payload_bytes: The largest message, including headers.
         has_jetstream: Whether JetStream is available.
         asks_credentials: Whether it refuses clients without credentials.
@@ -75,6 +76,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     id: str = ""
     version: tuple[int, int, int] = (0, 0, 0)
     cluster: str = ""
+    domain: str = ""
     max_payload_bytes: int = 1 << 20
     has_jetstream: bool = False
     asks_credentials: bool = False

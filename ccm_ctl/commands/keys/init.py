@@ -18,6 +18,7 @@ from ccm_ctl.commands.keys.credentials import prepare_security
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.keys.signers import publish_list, signers_in
+from ccm_ctl.commands.keys.site import make_site_streams, prepare_site, site_options
 from ccm_ctl.render.record_types.administration import MadeLine
 
 
@@ -41,6 +42,7 @@ def _age(name: str, default: str, text: str) -> click.Option:
         "ccmctl init --security",
         "ccmctl init --security --server-name nats1.example.net   # and certificates",
         "ccmctl init --security --migrate                          # from the old one-account layout",
+        "ccmctl init --site paris --leaf nats-leaf://nats1.example.net:7422",
     ],
     options=[
         _number(
@@ -79,6 +81,7 @@ def _age(name: str, default: str, text: str) -> click.Option:
             type=Duration(),
             help="Let nodes also accept unsigned requests for this long, while some agents or controllers cannot sign.",
         ),
+        *site_options(),
         keys_option(),
     ],
 )
@@ -96,6 +99,8 @@ def init(
     migrate_within: int,
     finish: bool,
     allow_unsigned: int | None,
+    site: str,
+    leaf: str,
     keys: str,
 ) -> Exit:
     """
@@ -116,6 +121,11 @@ def init(
         raise UsageError("--allow-unsigned requires --security")
     if (migrate and not security) or (finish and not migrate):
         raise UsageError("--migrate requires --security, and --finish requires --migrate")
+    if leaf and not site:
+        raise UsageError("--leaf requires --site")
+    if site and migrate:
+        raise UsageError("--site and --migrate: finish the migration first")
+    is_secure = security or bool(site)
     if migrate and begin_migration(application, keys, migrate_within):
         return Exit.OK
     if security:
@@ -125,6 +135,8 @@ def init(
             signers_in(application, keys).allow_unsigned(allow_unsigned)
         if not is_there or has_new:
             return Exit.OK
+    if site and not prepare_site(application, keys, site, leaf):
+        return Exit.OK
 
     async def work(broker: Broker) -> Exit:
         assert broker.connection is not None
@@ -135,10 +147,13 @@ def init(
             events_bytes=events_size << 20,
             duplicate_window_s=duplicate_window,
             runs_age_s=runs_age,
-            secure=True if security else None,
+            secure=True if is_secure else None,
         )
-        made = await make(broker.connection, layout)
-        if security:
+        if site:
+            made = await make_site_streams(application, broker, layout, keys, site)
+        else:
+            made = await make(broker.connection, layout)
+        if is_secure:
             made += await _make_audit(application, layout, keys)
         show_made(application, made)
         if migrate:

@@ -9,6 +9,7 @@ The folder with a fleet's keys. `ccmctl init --security` creates it, and `ccmctl
     trust.json           the signers list, signed by the root key; not secret
     users.jsonl          the users that received credentials, and when; no secrets
     moving.json          start and end of a migration from one account to several
+    site-NAME.seed       the account of a site; secret. The folder site-NAME is for the site's broker
 
 Seeds that other users can read are refused. An existing seed is never overwritten.
 """
@@ -43,11 +44,13 @@ from ccm_agent.bus.access.credentials import (
     user_credentials,
 )
 from ccm_agent.bus.access.permissions import Permissions, Role, audit_permissions, operator_permissions
+from ccm_agent.bus.access.sites import has_mark, sites_mark
 from ccm_agent.bus.signatures.trust import Trust
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.keys.signers import Signers, build_signer
+from ccm_ctl.fleet.keys.sites import SITE_PREFIX, sites_in, with_sites
 from ccm_ctl.fleet.whole_file import PUBLIC, create_file, write_whole
 
 CONFIGURATION = "nats-security.conf"
@@ -135,7 +138,7 @@ class Keys:
         authority = new_authority()
         for name in _KINDS:
             self.write_seed(name, getattr(authority, name))
-        self._configure()
+        self.configure()
 
     @property
     def signers(self) -> Signers:
@@ -184,19 +187,17 @@ class Keys:
         for name in ("nodes", "ops"):
             if not (self.folder / f"{name}.seed").exists():
                 self.write_seed(name, new_account())
-        self._configure()
+        self.configure()
 
     @property
     def is_configuration_current(self) -> bool:
-        """
-        Whether the configuration for the servers was written by this version, or by an earlier version that writes the same
-        accounts.
-        """
+        """Whether the configuration for the servers has the accounts that this version writes."""
         try:
             text = self.configuration.read_text(encoding="utf-8")
         except OSError:
             text = ""
-        return table_mark(moving=self.moving is not None) in text.splitlines()
+        is_current = table_mark(moving=self.moving is not None) in text.splitlines()
+        return is_current and has_mark(text, sites_mark(sites_in(self.folder)))
 
     def refresh(self) -> bool:
         """
@@ -207,7 +208,7 @@ class Keys:
         """
         if self.is_configuration_current:
             return False
-        self._configure()
+        self.configure()
         return True
 
     def end_moving(self) -> None:
@@ -223,7 +224,7 @@ class Keys:
         everybody = User(kind="", name=_EVERYBODY, public_key=_EVERYBODY, time=moving.began - 1, revoked=True)
         self._note(everybody)
         (self.folder / _MOVING).unlink()
-        self._configure()
+        self.configure()
 
     def moved(self) -> list[User]:
         """Return the users with valid credentials of separate accounts."""
@@ -337,9 +338,7 @@ class Keys:
         return connections_subject(public_key(self.seed("account")))
 
     def asker(self, name: str, subjects: Sequence[str], expires: int) -> Credentials:
-        """
-        Return credentials in the system account for queries on these subjects only. They expire soon, so no list contains them.
-        """
+        """Return credentials in the system account for queries on these subjects only. They expire soon and are not listed."""
         return asker_credentials(self.seed("system"), name, subjects, expires)
 
     def audit_maker(self, name: str, expires: int) -> Credentials:
@@ -361,7 +360,7 @@ class Keys:
             raise NotFoundError(f"{name}: no {kind} was given credentials under that name from {self.folder}")
         for user in found:
             self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
-        self._configure()
+        self.configure()
         if self.has_root and self.signers.exist():
             change = self.signers.remove if kind == "operator" else self.signers.revoke_nodes
             change([user.public_key for user in found])
@@ -400,7 +399,7 @@ class Keys:
         except OSError as err:
             raise InputError(f"{path}: cannot be written: {err.strerror}") from err
 
-    def _configure(self) -> None:
+    def configure(self) -> None:
         """Write the configuration for the servers from the current content of the folder."""
         moving = self.moving
         if moving is not None and moving.until < time.time():
@@ -412,6 +411,7 @@ class Keys:
                 account = Account(user.account) if user.account else Account.CTL
                 revoked.setdefault(account, {})[user.public_key] = user.time
         text = server_configuration(self._authority(), revoked, moving=moving is not None)
+        text = with_sites(self.folder, text, self.seed)
         write_whole(self.folder / CONFIGURATION, text.encode(), mode=PUBLIC)
 
     def _authority(self) -> Authority:
@@ -488,7 +488,7 @@ class Keys:
             raise InputError(
                 f"{path}: other users can read this seed; run `chmod 600` on it, or replace it if it was exposed"
             )
-        letter = _KINDS.get(name, "O")
+        letter = _KINDS.get(name, "A" if name.startswith(SITE_PREFIX) else "O")
         return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
 
 

@@ -19,11 +19,14 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.access.credentials import Credentials, name_in_jwt
+from ccm_agent.bus.access.sites import mirror_credentials
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import BusSettings, replaced
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.keys.sites import SITE_PREFIX
 from ccm_ctl.fleet.whole_file import create_file
 
 QUIET_S = 1.0
@@ -32,11 +35,26 @@ QUIET_S = 1.0
 _APPLIED = 200
 _ASKER = "ccmctl-servers"
 _AUDIT_MAKER = "ccmctl-audit"
+_MIRROR_MAKER = "ccmctl-mirrors"
+_VARZ = "$SYS.REQ.SERVER.PING.VARZ"
+FLAG = "js_ack_fc_v2"
+"""With it, subjects of flow control begin with the domain. Without it, answers to flow control do not cross accounts."""
 _VALID_S = 60
 
 
 class _Server(Struct, frozen=True):
     name: str = ""
+
+
+class _Settings(Struct, frozen=True):
+    feature_flags: dict[str, bool] = {}
+
+
+class _Varz(Struct, frozen=True):
+    """A server's answer about its settings."""
+
+    server: _Server = _Server()
+    data: _Settings = _Settings()
 
 
 class _Result(Struct, frozen=True):
@@ -78,6 +96,34 @@ async def audit_connection(settings: BusSettings, keys: Keys) -> AsyncIterator[C
     made = await asyncio.to_thread(keys.audit_maker, _AUDIT_MAKER, int(time.time()) + _VALID_S)
     async with _connection_with(settings, made) as connection:
         yield connection
+
+
+@contextlib.asynccontextmanager
+async def site_connection(settings: BusSettings, keys: Keys, site: str) -> AsyncIterator[Connection]:
+    """
+    Open a connection in the account of a site at the center, to create its mirrors.
+
+    Raises:
+        BusError: The broker cannot be reached, or does not have the account yet.
+        NotFoundError, InputError: The seed of the account is not in the folder, or is not usable.
+    """
+    account = await asyncio.to_thread(keys.seed, f"{SITE_PREFIX}{site}")
+    text = mirror_credentials(account, int(time.time()) + _VALID_S)
+    async with _connection_as(settings, _MIRROR_MAKER, text) as connection:
+        yield connection
+
+
+async def lacking_flag(settings: BusSettings, keys: Keys) -> list[str]:
+    """
+    Return the servers of the center that have no `js_ack_fc_v2` in `feature_flags`.
+
+    Raises:
+        BusError: The broker cannot be reached.
+        NotFoundError, InputError: `system.seed` is not in the folder, or is not usable.
+    """
+    async with system_connection(settings, keys, [_VARZ]) as connection:
+        answers = [msgspec.json.decode(body, type=_Varz) for body in await ask_servers(connection, _VARZ)]
+    return sorted(one.server.name for one in answers if not one.data.feature_flags.get(FLAG))
 
 
 async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str]) -> list[str]:
@@ -123,12 +169,18 @@ def _server_of(body: bytes) -> str:
 
 @contextlib.asynccontextmanager
 async def _connection_with(settings: BusSettings, made: Credentials) -> AsyncIterator[Connection]:
+    async with _connection_as(settings, made.name, made.text) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def _connection_as(settings: BusSettings, name: str, text: Secret) -> AsyncIterator[Connection]:
     folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="ccmctl-")
     try:
         path = Path(folder) / "user.creds"
-        await asyncio.to_thread(create_file, path, made.text.reveal().encode())
+        await asyncio.to_thread(create_file, path, text.reveal().encode())
         fields = {"creds": str(path), "nkey": "", "user": "", "password": None, "token": None}
-        async with Connection(replaced(settings, identity=made.name, inbox="", **fields)) as connection:
+        async with Connection(replaced(settings, identity=name, inbox="", **fields)) as connection:
             await connection.connect_now()
             yield connection
     finally:

@@ -1,0 +1,162 @@
+"""`ccmctl init --site NAME`: a site whose broker works while its line to the center is cut."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.errors import BusError, BusSetupError, UsageError
+from ccm_ctl.commands.keys.credentials import prepare_security
+from ccm_ctl.commands.keys.keys_folder import keys_in
+from ccm_ctl.render.record_types.administration import MadeLine
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.layout import LayoutChange, LayoutOptions
+    from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.keys.keys import Keys
+
+
+def site_options() -> list[click.Option]:
+    """Return the options for sites."""
+    return [
+        click.Option(
+            ["--site"],
+            metavar="NAME",
+            default="",
+            help="Set up a site: at the center its account and mirrors, at the site's broker its streams.",
+        ),
+        click.Option(
+            ["--leaf"],
+            metavar="URLS",
+            default="",
+            help="With a new --site: where the center's servers accept leaf nodes, separated by commas.",
+        ),
+    ]
+
+
+def prepare_site(application: Application, folder: str, site: str, leaf: str) -> bool:
+    """
+    Create the account of a site, and the folder for its broker. Return whether there was nothing to do.
+
+    Without keys, as at a site, nothing is done.
+
+    Raises:
+        UsageError: The name or an address is not valid.
+        InputError: A file cannot be written.
+    """
+    from ccm_agent.bus.access.sites import check_site
+    from ccm_ctl.fleet.keys.sites import (
+        SITE_PREFIX,
+        checked_leaves,
+        new_site_account,
+        site_folder,
+        sites_in,
+        write_site,
+    )
+
+    check_site(site)
+    leaves = checked_leaves(leaf)
+    keys = keys_in(application, folder)
+    if not keys.exist():
+        if leaves:
+            raise UsageError(f"--leaf requires the fleet's keys, and {keys.folder} has none")
+        return True
+    prepare_security(application, folder)
+    is_new = site not in sites_in(keys.folder)
+    if is_new:
+        if not leaves and not (site_folder(keys.folder, site) / "site.conf").exists():
+            raise UsageError(
+                f"{site}: is no site yet; name the addresses where the center's servers accept leaf nodes, such as "
+                "--leaf nats-leaf://nats1.example.net:7422"
+            )
+        keys.write_seed(f"{SITE_PREFIX}{site}", new_site_account())
+    if is_new or not (site_folder(keys.folder, site) / "nats-security.conf").exists():
+        is_new = True
+        keys.configure()
+    account = keys.seed(f"{SITE_PREFIX}{site}")
+    text = keys.configuration.read_text(encoding="utf-8")
+    is_changed = write_site(keys.folder, site, account, text, leaves)
+    if not is_new and not is_changed:
+        return True
+    application.terminal.record(MadeLine, name=site, kind="site", action="created" if is_new else "updated")
+    _print_next(application, keys, site)
+    return False
+
+
+def _print_next(application: Application, keys: Keys, site: str) -> None:
+    from ccm_ctl.fleet.keys.sites import AT_THE_SITE, site_folder
+
+    application.terminal.show(
+        f"The account of the site {site} is in {keys.configuration}.\n\n"
+        "1. Configure each server of the center as in deploy/nats/hub-1.conf (`domain: center`, `leafnodes`, `feature_flags`),\n"
+        f"   copy {keys.configuration} to it, and restart it. If it was configured so before, reload it:\n"
+        "       nats-server --signal reload\n"
+        "2. Create the mirrors for the site at the center:\n"
+        f"       ccmctl init --site {site}\n"
+        f"3. Copy {site_folder(keys.folder, site)} to {AT_THE_SITE} on the site's server, configure it as in\n"
+        "   deploy/nats/site.conf, and start it. leaf.creds is secret.\n"
+        "4. Create the streams at the site, with credentials of an operator with --admin:\n"
+        f"       ccmctl init --site {site} --server nats://SITE:4222\n"
+    )
+
+
+async def make_site_streams(
+    application: Application, broker: Broker, layout: LayoutOptions, folder: str, site: str
+) -> list[LayoutChange]:
+    """
+    Create what this broker has for a site: at the center mirrors and sources, at the site all streams.
+
+    Raises:
+        BusSetupError: The broker is neither the center's nor that of this site, or its configuration lacks settings.
+    """
+    from ccm_agent.bus.access.sites import CENTER
+    from ccm_agent.bus.site_streams import make_site
+
+    assert broker.connection is not None
+    server = broker.connection.server
+    if server is not None and server.domain == CENTER:
+        return await _make_at_center(application, broker, layout, folder, site)
+    if server is not None and server.domain == site:
+        return await make_site(broker.connection, layout, site)
+    has = (
+        f"the JetStream domain {server.domain}"
+        if server is not None and server.domain
+        else "no JetStream domain"
+    )
+    raise BusSetupError(
+        f"this broker has {has}; a server of the center needs `domain: {CENTER}` in `jetstream` (deploy/nats/hub-1.conf), "
+        f"and one of the site `domain: {site}` (deploy/nats/site.conf); correct it, restart the server, and run this again"
+    )
+
+
+async def _make_at_center(
+    application: Application, broker: Broker, layout: LayoutOptions, folder: str, site: str
+) -> list[LayoutChange]:
+    from ccm_agent.bus.site_streams import add_sources, make_mirrors
+    from ccm_ctl.fleet.keys.sites import sites_in
+    from ccm_ctl.fleet.keys.system_account import lacking_flag, site_connection
+
+    assert broker.connection is not None
+    keys, settings = keys_in(application, folder), application.settings()
+    if site not in await asyncio.to_thread(sites_in, keys.folder):
+        raise UsageError(
+            f"{keys.folder}: has no site {site}; run this where the fleet's keys are, or name them with --keys"
+        )
+    if lacking := await lacking_flag(settings, keys):
+        raise BusSetupError(
+            f"{', '.join(lacking)}: `feature_flags {{ js_ack_fc_v2: true }}` is missing in the configuration, so the center "
+            "would stop collecting events after a backlog; see deploy/nats/hub-1.conf, restart, and run this again"
+        )
+    try:
+        async with site_connection(settings, keys, site) as connection:
+            made = await make_mirrors(connection, layout, site)
+    except BusSetupError:
+        raise
+    except BusError as err:
+        raise BusSetupError(
+            f"the account of the site {site} does not answer: {err}; copy {keys.configuration} to each server of the center, "
+            "run `nats-server --signal reload`, and run this again"
+        ) from err
+    return made + await add_sources(broker.connection, site)

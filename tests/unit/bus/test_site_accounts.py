@@ -1,0 +1,88 @@
+"""Names and addresses of sites, and what their accounts exchange with the center."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.bus.access import credentials
+from ccm_agent.bus.access.sites import center_configuration, check_site, down, site_configuration, up
+from ccm_agent.model.errors import UsageError
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.keys.sites import checked_leaves, new_site_account
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Paris", "9th", "a.b", "a/b", "../x", "a b", "a*", "a>", "-a", "é", "a" * 33, "center", "a\n"],
+)
+def test_a_name_that_is_no_token_of_a_subject_and_of_a_file_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        check_site(name)
+
+
+def test_lowercase_letters_digits_and_hyphens_are_a_name() -> None:
+    assert check_site("shop-12") == "shop-12"
+
+
+@pytest.mark.parametrize(
+    "text", ["http://hub1", "tls://u:p@hub1", 'tls://a"b', "tls://hub1/x", "tls://", "tls://h:x", "tls://a b"]
+)
+def test_an_address_that_is_not_a_host_and_a_port_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        checked_leaves(text)
+
+
+def test_only_an_address_on_this_host_goes_without_tls() -> None:
+    assert checked_leaves("nats-leaf://hub1,hub2:7000, 127.0.0.1,tls://localhost,nats-leaf://[::1]:7") == [
+        "tls://hub1:7422",
+        "tls://hub2:7000",
+        "nats-leaf://127.0.0.1:7422",
+        "tls://localhost:7422",
+        "nats-leaf://[::1]:7",
+    ]
+
+
+def test_each_site_imports_what_is_delivered_to_it_alone_and_allows_one_leaf_node() -> None:
+    authority = credentials.new_authority()
+    text = credentials.server_configuration(authority)
+    seeds = {"paris": new_site_account(), "oslo": new_site_account()}
+
+    center = center_configuration(text, authority.operator, seeds)
+
+    found = credentials.account_tokens(center)
+    for site, other in (("paris", "oslo"), ("oslo", "paris")):
+        claims = credentials.claims_in(found[credentials.public_key(seeds[site])])["nats"]
+        assert claims["limits"]["leaf"] == 1
+        assert f"{down(site)}.>" in {one["subject"] for one in claims["imports"]}
+        assert f"{up(site)}.>" in {one["subject"] for one in claims["exports"]}
+        assert other not in str([claims["imports"], claims["exports"]])
+    streams = credentials.claims_in(found[credentials.public_key(authority.account)])["nats"]
+    subjects = [one["subject"] for one in streams["exports"]]
+    assert len(subjects) == len(set(subjects))
+    assert streams["limits"]["leaf"] == 0
+    of_site = credentials.account_tokens(site_configuration(text, authority.operator))
+    assert (
+        credentials.claims_in(of_site[credentials.public_key(authority.account)])["nats"]["limits"]["leaf"]
+        == 1
+    )
+    assert not {credentials.public_key(seed) for seed in seeds.values()} & set(of_site)
+
+
+def test_a_revocation_keeps_the_sites_and_a_removed_seed_ends_one(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    keys.make()
+    keys.write_seed("site-paris", new_site_account())
+    own = credentials.public_key(keys.seed("site-paris"))
+    was_current = keys.is_configuration_current
+
+    assert keys.refresh()
+    with_site = own in keys.account_tokens()
+    secrets = {path.name for path in (tmp_path / "site-paris").iterdir()}
+    (tmp_path / "site-paris.seed").unlink()
+    is_current = keys.is_configuration_current
+    keys.refresh()
+
+    assert (was_current, with_site, secrets, is_current) == (False, True, {"nats-security.conf"}, False)
+    assert own not in keys.account_tokens()
