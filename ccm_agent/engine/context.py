@@ -49,7 +49,7 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
-from ccm_agent.model.resource import parse_reference
+from ccm_agent.model.resource import CommonProperties, parse_reference
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, ProviderSpec, ResolvedResource
 from ccm_agent.resources.converge import converge, would_have_changed
@@ -67,7 +67,6 @@ BRIEF_LENGTH = 4096
 
 MAX_DEPTH = 10
 """The maximum nesting depth of manifests, including the outermost one."""
-
 
 Value = TypeVar("Value")
 
@@ -308,6 +307,9 @@ class ManifestContext(ManifestScope):
         await self.finish(but=provider)
         return await self._ahead.look(declared, provider)
 
+    async def look_after(self, declared: ResolvedResource, provider: Any, wanted: CommonProperties) -> Any:
+        return await self._ahead.look_after(declared, provider, wanted)
+
     async def diff(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
     ) -> ResourceDiff | None:
@@ -447,9 +449,7 @@ class ManifestContext(ManifestScope):
         return await asyncio.to_thread(evaluate)
 
     def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent | None:
-        """
-        Return the last outcome of a resource. If there is none, return None for `rescue`, otherwise raise ManifestError.
-        """
+        """Return the last outcome. If there is none, return None for `rescue`, otherwise raise ManifestError."""
         parsed = parse_reference(reference)
         event = None
         if parsed is not None:

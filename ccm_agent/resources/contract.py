@@ -141,7 +141,8 @@ class Provider(Protocol[P_contra, S_co]):
         async def look_ahead(self, wanted: Sequence[P]) -> Sequence[S | None]
 
     which returns the result of `status` for each resource, in order, or None if a result is not known yet. It MUST NOT raise for
-    a single resource. After None the flow calls `status`, which raises. The results are used until the host changes.
+    a single resource. After None the flow calls `status`, which raises. The results are used until the host changes. Its method
+    `look_after(changed: P, following: P) -> tuple[S, S | None]`, if any, does so for a changed resource and the next one.
 
     A provider whose changes share a last step, such as a reload, MAY defer this step to `async def finish(self) -> None`. The
     flow calls it before a resource of another provider and after the last one. If it raises, that resource or the run fails.

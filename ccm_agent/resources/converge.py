@@ -383,7 +383,7 @@ async def _act(
                 raise result.error
         elif result is not None:
             left = result
-    state: CommonState = await provider.status(wanted) if left is None else left
+    state: CommonState = await run.look_after(declared, provider, wanted) if left is None else left
     if kind.verify:
         again = kind.decide(wanted, state, DecisionContext(verifying=True))
         if again.error is not None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from ccm_agent.model.errors import PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.model.resource import CommonState
+from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import Decision, ResolvedResource
 
@@ -167,6 +167,10 @@ class RunContext(Protocol):
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         """Return the state from `status`, which may have been read ahead together with other states."""
+        ...
+
+    async def look_after(self, declared: ResolvedResource, provider: Any, wanted: CommonProperties) -> Any:
+        """Return the state from `status` after a change. It may be read together with the state of the next resource."""
         ...
 
     async def diff(

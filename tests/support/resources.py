@@ -87,6 +87,9 @@ class Run:
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         return await provider.status(declared.wanted)
 
+    async def look_after(self, declared: ResolvedResource, provider: Any, wanted: CommonProperties) -> Any:
+        return await provider.status(wanted)
+
     async def diff(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
     ) -> ResourceDiff | None:

@@ -54,30 +54,31 @@ class Systemd:
         self._runner = runner
         self._locks = locks
         self._said: dict[str, str] = {}
-        self._unread: set[str] = set()
+        self._unread: dict[str, bool | None] = {}
         """
-        Services that were enabled or disabled since systemd last read its units. `systemctl show` may still report their earlier
-        state.
+        Services that were enabled (True) or disabled (False) since systemd last read its units. `systemctl show` may still report
+        their earlier state, so only the new one is trusted. None: neither is trusted, because a command failed or there were two.
         """
 
     async def status(self, wanted: ServiceProperties) -> ServiceState:
         """Return whether the service is running and enabled. Raises CommandError if it does not exist."""
-        name = wanted.name
-        shown = await self._show([name])
-        state = None
-        if any(needs_reload(unit) for unit in shown):
-            await self._reload()
-        elif len(shown) == 1:
-            state = self._from_show(name, shown[0])
-        if state is not None and name not in self._unread:
-            return state
-        is_active = state.metadata.running if state is not None else await self._is_active(name)
-        return self._state(name, is_active, await self._is_enabled(name))
+        return await self._status(wanted.name, await self._show([wanted.name]))
+
+    async def look_after(
+        self, changed: ServiceProperties, following: ServiceProperties
+    ) -> tuple[ServiceState, ServiceState | None]:
+        """Return the state of a changed service, and that of the next one if the same call of systemctl provides it."""
+        shown = await self._show([changed.name, following.name])
+        if len(shown) != 2:
+            return await self._status(changed.name, []), None
+        needs_query = any(needs_reload(unit) for unit in shown) or following.name in self._unread
+        ahead = None if needs_query else self._from_show(following.name, shown[1])
+        return await self._status(changed.name, shown[:1]), ahead
 
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
         """Return the result of `status` for each service; None if a single call of systemctl does not provide it."""
         names = [properties.name for properties in wanted]
-        if not self._unread.isdisjoint(names):
+        if not self._unread.keys().isdisjoint(names):
             await self._reload()
         shown = await self._show(names)
         if any(needs_reload(unit) for unit in shown):
@@ -101,13 +102,11 @@ class Systemd:
 
     async def enable(self, name: str) -> None:
         """Enable the service at boot; see `finish`."""
-        await self._change("enable", name, NO_RELOAD)
-        self._unread.add(name)
+        await self._change_enabled("enable", name)
 
     async def disable(self, name: str) -> None:
         """Disable the service at boot; see `finish`."""
-        await self._change("disable", name, NO_RELOAD)
-        self._unread.add(name)
+        await self._change_enabled("disable", name)
 
     async def finish(self) -> None:
         """
@@ -116,6 +115,18 @@ class Systemd:
         """
         if self._unread:
             await self._reload()
+
+    async def _status(self, name: str, shown: Sequence[dict[str, str]]) -> ServiceState:
+        """Return the state that `systemctl show` reported, with the answers of further commands if that is not sufficient."""
+        state = None
+        if any(needs_reload(unit) for unit in shown):
+            await self._reload()
+        elif len(shown) == 1:
+            state = self._from_show(name, shown[0])
+        if state is not None and state.metadata.enabled is self._unread.get(name, state.metadata.enabled):
+            return state
+        is_active = state.metadata.running if state is not None else await self._is_active(name)
+        return self._state(name, is_active, await self._is_enabled(name))
 
     async def _show(self, names: Sequence[str]) -> list[dict[str, str]]:
         done = await self._run("show", "--system", f"--property={PROPERTIES}", "--", *names)
@@ -126,7 +137,14 @@ class Systemd:
         async with self._locks.hold("service"):
             await self._run("daemon-reload")
 
-    async def _change(self, verb: str, name: str, *options: str) -> None:
+    async def _change_enabled(self, verb: str, name: str) -> None:
+        is_second = name in self._unread
+        self._unread[name] = None
+        if await self._change(verb, name, NO_RELOAD) and not is_second:
+            self._unread[name] = verb == "enable"
+
+    async def _change(self, verb: str, name: str, *options: str) -> bool:
+        """Run a command that changes a unit. Return whether systemctl reports success."""
         async with self._locks.hold("service"):
             done = await self._run(verb, "--system", *options, "--", name, limit_s=CHANGE_LIMIT_S)
         if done.timed_out:
@@ -135,6 +153,7 @@ class Systemd:
                 f"`systemctl status {name}` says what it waits for"
             )
         self._said[name] = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:] if done.code else ""
+        return not done.code
 
     async def _is_active(self, name: str) -> bool:
         done = await self._run("is-active", "--system", "--", name)

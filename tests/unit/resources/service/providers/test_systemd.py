@@ -232,6 +232,90 @@ class TestLookAhead:
         assert list(await host.systemd.look_ahead([wanted("a"), wanted("b")])) == [None, None]
 
 
+class TestLookAfter:
+    async def test_one_question_verifies_a_change_and_answers_for_the_next_service(self) -> None:
+        host = Host()
+        for verb in ("start", "enable"):
+            host.runner.when("systemctl", verb)
+        host.knows(unit("a"), unit("b", active="inactive", sub="dead", file="disabled"))
+
+        await host.systemd.start("a")
+        await host.systemd.enable("a")
+        found = await host.systemd.look_after(wanted("a"), wanted("b"))
+
+        assert found == (state(True, True, "a"), state(False, False, "b"))
+        assert host.asked[2:] == [" ".join((*SHOW, "a", "b"))[len("systemctl ") :]]
+
+    @pytest.mark.parametrize(("verb", "stale"), [("enable", "disabled"), ("disable", "enabled")])
+    async def test_an_earlier_word_of_show_is_not_trusted_after_a_change(self, verb: str, stale: str) -> None:
+        host = Host()
+        host.runner.when("systemctl", verb)
+        host.knows(unit("a", file=stale), unit("b"))
+        host.runner.when("systemctl", "is-enabled", stdout=f"{verb}d\n")
+
+        await getattr(host.systemd, verb)("a")
+        changed, _ = await host.systemd.look_after(wanted("a"), wanted("b"))
+
+        assert changed == state(True, verb == "enable", "a")
+        assert [line.split()[0] for line in host.asked] == [verb, "show", "is-enabled"]
+
+    async def test_the_new_word_of_show_is_not_trusted_after_a_command_that_failed(self) -> None:
+        host = Host()
+        host.runner.when("systemctl", "enable", code=1)
+        host.knows(unit("a", file="enabled"), unit("b"))
+        host.runner.when("systemctl", "is-enabled", stdout="disabled\n", code=1)
+
+        await host.systemd.enable("a")
+        changed, _ = await host.systemd.look_after(wanted("a"), wanted("b"))
+
+        assert changed == state(True, False, "a")
+
+    async def test_the_new_word_of_show_is_not_trusted_after_two_commands(self) -> None:
+        host = Host()
+        for verb in ("disable", "enable"):
+            host.runner.when("systemctl", verb)
+        host.knows(unit("a", file="enabled"), unit("b"))
+        host.runner.when("systemctl", "is-enabled", stdout="disabled\n", code=1)
+
+        await host.systemd.disable("a")
+        await host.systemd.enable("a")
+        changed, _ = await host.systemd.look_after(wanted("a"), wanted("b"))
+
+        assert changed == state(True, False, "a")
+
+    @pytest.mark.parametrize(
+        "shown",
+        [
+            pytest.param([unit("a"), unit("b", file=AMBIGUOUS)], id="ambiguous"),
+            pytest.param([unit("a"), unit("other")], id="an alias"),
+            pytest.param([unit("a"), unit("b", reload="yes")], id="its file is newer"),
+            pytest.param([unit("a", reload="yes"), unit("b")], id="the file of the changed one is newer"),
+            pytest.param([unit("a")], id="one answer for two"),
+        ],
+    )
+    async def test_the_next_service_is_asked_in_its_turn_when_the_answer_is_not_sufficient(
+        self, shown: list[str]
+    ) -> None:
+        host = Host()
+        host.knows(*shown)
+        host.runner.when("systemctl", "daemon-reload")
+        host.runner.when("systemctl", "is-active", stdout="active\n")
+        host.runner.when("systemctl", "is-enabled", stdout="enabled\n")
+
+        found = await host.systemd.look_after(wanted("a"), wanted("b"))
+
+        assert found == (state(True, True, "a"), None)
+
+    async def test_a_next_service_that_was_enabled_before_is_asked_in_its_turn(self) -> None:
+        host = Host()
+        host.runner.when("systemctl", "enable")
+        host.knows(unit("a"), unit("b"))
+
+        await host.systemd.enable("b")
+
+        assert await host.systemd.look_after(wanted("a"), wanted("b")) == (state(True, True, "a"), None)
+
+
 class TestChanges:
     @pytest.mark.parametrize("verb", ["start", "stop", "restart", "enable", "disable"])
     async def test_each_verb_is_one_command_for_the_system(self, verb: str) -> None:
