@@ -8,12 +8,13 @@ import json
 import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ccm_agent.bus.access.accounts import STREAMS
-from ccm_agent.bus.access.sites import down
+from ccm_agent.bus.access.sites import down, up
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
@@ -26,7 +27,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from tests.support.fleet import a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
-from tests.support.sites import Site, site_fleet
+from tests.support.sites import Hub, Site, hub_fleet, seed, site_fleet, write_credentials
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
 
@@ -136,6 +137,100 @@ def test_each_step_can_be_repeated_and_another_broker_is_refused(site: Site) -> 
     assert "--leaf" in elsewhere.err
     assert (site.keys / "site-site1" / "leaf.creds").read_text() == before
     assert not (site.keys / "site-site2.seed").exists()
+
+
+def test_two_sites_behind_a_hub_of_three_work_side_by_side_and_are_apart(tmp_path: Path) -> None:
+    with hub_fleet(tmp_path, ["paris", "oslo"]) as hub:
+        for node in ("web1", "web2"):
+            hub.give("node", node)
+        assert (
+            hub.fleet.ctl("data", "put", "word", hub.fleet.write("w.yaml", "data: {word: one}\n")).code == 0
+        )
+        asyncio.run(meet(hub))
+        asyncio.run(stay_apart(hub))
+
+
+async def meet(hub: Hub) -> None:
+    """Each site has the data of the center, and the center the events of both."""
+    for node, place in (("web1", "paris"), ("web2", "oslo")):
+        async with hub.user(place, node, hub.directory / f"{node}.creds") as one:
+            subject = event_subject(TRANSACTION_EVENT, node, new_id())
+            await eventually(lambda one=one, s=subject: NatsEvents(one).publish(s, new_id(), b"{}"))
+    async with hub.user("center", "tester", hub.keys / "tester.creds") as center, asyncio.timeout(JOINED_S):
+        while True:
+            if {one.subject.rpartition(".")[2] for one in await NatsEvents(center).read(">")} == {
+                "web1",
+                "web2",
+            }:
+                break
+            await asyncio.sleep(0.2)
+    for place in ("paris", "oslo"):
+        async with hub.user(place, "tester", hub.keys / "tester.creds") as one, asyncio.timeout(JOINED_S):
+            while True:
+                # a new mirror does not answer before it has the entries
+                with contextlib.suppress(BusError):
+                    if await NatsKeyValue(one, DATA).entries():
+                        break
+                await asyncio.sleep(0.2)
+
+
+async def stay_apart(hub: Hub) -> None:
+    """The holder of the broker of paris has a stream of its own delivered to paris, and nothing to oslo or from its stream."""
+    evil = hub.directory / "evil.creds"
+    write_credentials(evil, seed(hub.keys, "account"), "evil", "STANDARD", {})
+    heard: dict[str, list[Message]] = {"paris": [], "oslo": []}
+    async with (
+        hub.user("center", "all", evil) as center,
+        hub.user("paris", "evil", evil, down("paris")) as paris,
+        hub.user("oslo", "evil", evil, down("oslo")) as oslo,
+    ):
+        before = await last_sequences(center), await last_sequences(oslo)
+        names = [one["name"] for one in await consumers(center)]
+        await paris.subscribe([f"{down('paris')}.heard", f"{down('oslo')}.heard"], heard["paris"].append)
+        await oslo.subscribe([f"{down('oslo')}.heard"], heard["oslo"].append)
+        for site in ("paris", "oslo"):
+            question = {
+                "stream_name": f"KV_{DATA}",
+                "config": {**CONSUMER, "deliver_subject": f"{down(site)}.heard"},
+            }
+            create = f"$JS.center.API.CONSUMER.CREATE.KV_{DATA}"
+            body = msgspec.json.encode(question)
+            await eventually(lambda c=create, b=body: paris.request(c, b))
+        for subject in (
+            f"$JS.oslo.API.CONSUMER.CREATE.{EVENTS_STREAM}",
+            f"$JS.oslo.API.STREAM.PURGE.{EVENTS_STREAM}",
+            *(f"$JS.center.API.CONSUMER.DELETE.KV_{DATA}.{name}" for name in names),
+        ):
+            question = {
+                "stream_name": EVENTS_STREAM,
+                "config": {**CONSUMER, "deliver_subject": f"{up('paris')}.x"},
+            }
+            with contextlib.suppress(BusError):
+                answer = await paris.request(subject, msgspec.json.encode(question), within_s=1)
+                assert b"error" in answer.body
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if heard["paris"]:
+                    break
+                await asyncio.sleep(0.05)
+        after = await last_sequences(center), await last_sequences(oslo)
+        left = {one["name"] for one in await consumers(center)}
+        until_now = list(heard["oslo"])
+        await eventually(lambda: oslo.request(create, body))
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if heard["oslo"]:
+                    break
+                await asyncio.sleep(0.05)
+    assert [one.subject for one in heard["paris"]] == ["$KV.CCM_DATA.word"], "the control"
+    assert (until_now, [one.subject for one in heard["oslo"]]) == ([], ["$KV.CCM_DATA.word"])
+    assert after == before
+    assert set(names) <= left
+
+
+async def consumers(connection: Connection) -> list[dict[str, Any]]:
+    found = await call(connection, f"CONSUMER.LIST.KV_{DATA}", {"offset": 0})
+    return list(found["consumers"] or [])
 
 
 class Load:

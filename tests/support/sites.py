@@ -206,9 +206,9 @@ class Hub(Secured):
     urls: dict[str, str]
 
     @contextlib.asynccontextmanager
-    async def user(self, place: str, name: str, creds: Path) -> AsyncIterator[Connection]:
+    async def user(self, place: str, name: str, creds: Path, inbox: str = "") -> AsyncIterator[Connection]:
         """A connection with credentials."""
-        quick = {"spread_s": 0.02, "pause_s": 0.2, "ca": self.fleet.environ["CCM_CA"]}
+        quick = {"inbox": inbox, "spread_s": 0.02, "pause_s": 0.2, "ca": self.fleet.environ["CCM_CA"]}
         settings = settings_for(self.urls[place], identity=name, creds=str(creds), **quick)
         async with Connection(settings) as one:
             await one.connect_now()
