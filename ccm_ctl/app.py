@@ -258,6 +258,7 @@ def fleet_over(
     from ccm_ctl.fleet.data.node_data import OperatorData
     from ccm_ctl.fleet.keys.signers_timestamp import renew
     from ccm_ctl.fleet.nodes.registered_services import RegisteredServices
+    from ccm_ctl.fleet.nodes.sites import NatsSiteReader
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 
@@ -297,6 +298,7 @@ def fleet_over(
         signers=signed(TRUST_BUCKET),
         joins=signed(JOINS_BUCKET),
         services=RegisteredServices(connection),
+        sites=NatsSiteReader(connection),
         schedules=schedules,
         due_rollouts=due_rollouts,
         slots=NatsKeyValue(connection, "CCM_SLOTS"),

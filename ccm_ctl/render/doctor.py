@@ -17,6 +17,7 @@ TITLES = {
     "keys": "Keys of the fleet",
     "signers": "Signers list",
     "stream": "Streams and buckets",
+    "sites": "Sites",
     "nodes": "Nodes",
 }
 """The titles of the groups, in display order."""

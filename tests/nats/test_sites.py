@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ccm_agent.bus.subjects import event_subject, key_subject
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
-from tests.support.fleet import a_file, manifest
+from tests.support.fleet import Done, a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
 from tests.support.sites import Hub, Site, hub_fleet, seed, site_fleet, write_credentials
 
@@ -385,3 +386,47 @@ async def test_the_holder_of_the_broker_of_a_site_writes_nothing_at_the_center(s
 
 async def last_sequences(connection: Connection) -> dict[str, int]:
     return {name: await last_sequence(connection, name) for name in STREAMS}
+
+
+def sites_at_center(site: Site, state: str) -> Done:
+    """What `node list` shows at the center, as soon as its site has this state."""
+    deadline = time.monotonic() + JOINED_S
+    while True:
+        listed = site.at_center("node", "list", "--json")
+        if [one["state"] for one in listed.named("site")] == [state]:
+            return listed
+        assert time.monotonic() < deadline, listed.out + listed.err
+        time.sleep(0.2)
+
+
+def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site: Site) -> None:
+    fleet = site.fleet
+    creds = site.give("node", "web1")
+    fleet.add("web1", nats={"url": site.broker.url, "creds": str(creds)})
+    fleet.wait_for(lambda: site.at_center("node", "list", "--json").named("node") != [], "the node")
+
+    before = sites_at_center(site, "connected")
+    healthy = site.at_center("doctor", "--json").named("check")
+    site.line.cut()
+    during, text = sites_at_center(site, "cut"), site.at_center("node", "list").out
+    warned = site.at_center("doctor", "--json").named("check")
+    at_site = fleet.ctl("doctor", "--json").named("check")
+    site.line.heal()
+    after = sites_at_center(site, "connected")
+
+    [node] = before.named("node")
+    assert (node["node"], node["state"], "unverified" in node, "cut_site" in node) == (
+        "web1",
+        "present",
+        False,
+        False,
+    )
+    assert [(one["node"], one["cut_site"]) for one in during.named("node")] == [("web1", "site1")]
+    assert "site site1 is cut off" in text
+    assert "site site1: no contact for " in text
+    assert ["cut_site" in one for one in after.named("node")] == [False]
+    states = [
+        [(one["state"], one.get("names")) for one in each if one["id"] == "sites.contact"]
+        for each in (healthy, warned, at_site)
+    ]
+    assert states == [[("ok", None)], [("warning", ["site1"])], [("warning", ["center"])]]

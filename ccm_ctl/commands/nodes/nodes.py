@@ -12,7 +12,8 @@ from msgspec import Struct
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.table import Cell, Column, elapsed
 from ccm_agent.clikit.table_stream import TableStream
-from ccm_agent.clikit.text import plural, short_id
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.clikit.text import one_line, plural, short_id, span
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
@@ -22,9 +23,10 @@ from ccm_ctl.fleet.nodes.inventory import read_twins
 from ccm_ctl.fleet.nodes.node_condition import NodeCondition
 from ccm_ctl.fleet.nodes.node_list import ListedNode, open_list
 from ccm_ctl.fleet.nodes.nodes import DuplicateIdentity, Node
+from ccm_ctl.fleet.nodes.sites import SiteSource
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.outcome import MEANINGS
-from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
+from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral, SiteLine
 from ccm_ctl.render.tree import scalar
 
 NO_NODES = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
@@ -36,14 +38,18 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         terminal, counts = application.terminal, _Counts()
+        sites = await fleet.sites.read() if fleet.sites is not None else []
         async with open_list(fleet, given.spec()) as listed:
             if not listed.names:
                 terminal.show(NO_NODES)
+                _show_sites(terminal, sites)
                 return Exit.OK
             now, total = fleet.clock.now(), len(listed.names)
             table = TableStream(_list_columns(), total, terminal.style, unit="nodes", narrow="-t")
             async for part in listed.parts():
                 counts.take(part)
+                names = [one.node.name for one in part]
+                cut = await fleet.sites.cut_off(sites, names) if fleet.sites is not None else {}
                 twins = {
                     one.node.name: await read_twins(fleet, one.node.name)
                     for one in part
@@ -52,15 +58,38 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
                 if terminal.json:
                     for one in part:
                         agents = as_agents(twins[one.node.name]) if one.node.name in twins else None
-                        terminal.record(NodeLine, **node_fields(one.node, one.condition), agents=agents)
+                        fields = node_fields(one.node, one.condition, cut.get(one.node.name))
+                        terminal.record(NodeLine, **fields, agents=agents)
                 elif table.needs_rows:
-                    rows = [_row(one.node, one.condition, twins.get(one.node.name, []), now) for one in part]
+                    rows = [
+                        _row(one, twins.get(one.node.name, []), cut.get(one.node.name), now) for one in part
+                    ]
                     terminal.show("".join(table.add(rows)))
             terminal.show("".join(table.end()))
         terminal.show(f"{counts.sentence}\n")
+        _show_sites(terminal, sites)
         return Exit.OK
 
     return application.run(work)
+
+
+def _show_sites(terminal: Terminal, sites: Sequence[SiteSource]) -> None:
+    for one in sites:
+        state = "cut" if one.is_cut else "connected"
+        terminal.record(
+            SiteLine, site=one.site, state=state, contact=one.contact, lag=one.lag, reason=one.error or None
+        )
+        terminal.show(f"{_site_sentence(one)}\n")
+
+
+def _site_sentence(one: SiteSource) -> str:
+    """Return the line below the list about a site."""
+    error = f" ({one_line(one.error)})" if one.error else ""
+    if one.is_cut:
+        since = f"for {span(one.silent_s)}" if one.silent_s is not None else "since the broker has started"
+        return f"site {one.site}: no contact {since}{error}; its nodes are shown as they last reported, or as offline"
+    behind = f", {one.lag} not copied yet" if one.lag else ""
+    return f"site {one.site}: last contact {span(one.silent_s or 0)} ago{behind}{error}"
 
 
 class _Counts(Struct):
@@ -128,8 +157,8 @@ nodes = group("nodes", invoke_without_command=True, examples=_EXAMPLES, options=
 nodes.add_command(remove_nodes)
 
 
-def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
-    """Return a node as record fields."""
+def node_fields(node: Node, condition: NodeCondition, cut: SiteSource | None = None) -> dict[str, Any]:
+    """Return a node as record fields; `cut` is its site, if there is no contact with it."""
     record = node.record
     return {
         "node": node.name,
@@ -152,6 +181,7 @@ def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
         "disk": (record.disk or None) if record else None,
         "wrong_clock": node.wrong_clock or None,
         "unverified": node.unverified or None,
+        "cut_site": cut.site if cut else None,
     }
 
 
@@ -196,11 +226,13 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
 
 
 def _row(
-    node: Node, condition: NodeCondition, twins: Sequence[DuplicateIdentity], now: datetime
+    one: ListedNode, twins: Sequence[DuplicateIdentity], cut: SiteSource | None, now: datetime
 ) -> list[str | Cell]:
+    node, condition = one.node, one.condition
     facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
     meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
+    notes = [f"site {cut.site} is cut off" if cut else "", format_note(node, twins)]
     return [
         node.name,
         Cell(condition.state, condition.meaning),
@@ -210,7 +242,7 @@ def _row(
             record.last_state if record else "", meaning, elapsed(record.last_time if record else None, now)
         ),
         record.version if record else "",
-        Cell(format_note(node, twins), "bad" if is_disputed(node) else ""),
+        Cell("; ".join(filter(None, notes)), "bad" if is_disputed(node) else ""),
     ]
 
 

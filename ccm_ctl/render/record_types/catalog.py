@@ -33,6 +33,7 @@ from ccm_ctl.render.record_types.nodes import (
     LockLine,
     NodeLine,
     ReplyLine,
+    SiteLine,
     SlotLine,
 )
 from ccm_ctl.render.record_types.past import DifferenceLine, SessionLine, StateLine
@@ -66,6 +67,7 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     ImpactLine,
     ImpactSummaryLine,
     NodeLine,
+    SiteLine,
     ReplyLine,
     LockLine,
     FactsLine,

@@ -84,12 +84,29 @@ class NodeFields(Line, frozen=True, kw_only=True):
     agents: Annotated[
         list[OneOfSeveral] | None, Meta(description="The agents, if several use this identity.")
     ] = None
+    cut_site: Annotated[
+        Text, Meta(description="Its site, if there is no contact with its broker, so that the data are old.")
+    ] = None
 
 
 class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node"):
     """A node."""
 
     assigned: Annotated[dict[str, Any] | None, Meta(description="Assigned facts; in `node show`.")] = None
+
+
+class SiteLine(Line, frozen=True, kw_only=True, tag="site"):
+    """A site with a broker of its own; after the nodes in `node list`."""
+
+    site: Annotated[str, Meta(description="The JetStream domain of its broker.")]
+    state: Annotated[str, Meta(description="`connected` or `cut`: no contact for 30 seconds.")]
+    contact: Annotated[
+        Time, Meta(description="When there was last contact; missing if not since the broker has started.")
+    ] = None
+    lag: Annotated[
+        Count, Meta(description="Number of entries of its nodes that are known and not copied yet.")
+    ] = None
+    reason: Annotated[Text, Meta(description="The error that the broker reports.")] = None
 
 
 class ReplyLine(Line, frozen=True, kw_only=True, tag="reply"):
