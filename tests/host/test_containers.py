@@ -197,15 +197,16 @@ def test_a_new_container_is_removed_by_its_undo_and_by_prune(
     assert (new.active, new.sh(f"ls {new.quadlet}")[:10]) == ("inactive", "ls: cannot")
 
 
-def test_what_another_hand_wrote_is_not_removed(podman_machine: testenv.Node, program: str) -> None:
+def test_what_another_hand_wrote_is_neither_replaced_nor_removed(
+    podman_machine: testenv.Node, program: str
+) -> None:
     theirs = Site(podman_machine, program, "theirs")
     text = f"[Container]\nImage={theirs.image}\nContainerName=theirs\nExec=/bin/serve\nNetwork=none\n"
     podman_machine.path(theirs.quadlet).write_text(text)
     theirs.sh("systemctl daemon-reload; systemctl start theirs")
 
-    assert theirs.apply(ensure="absent") == (
-        f"{theirs.quadlet} was not written by the type `container`, so it stays: remove it by hand"
-    )
+    refused = f"{theirs.quadlet} was not written by the type `container`, so it stays: remove it by hand"
+    assert [theirs.apply(ensure=ensure) for ensure in ("running", "stopped", "absent")] == [refused] * 3
 
     assert (theirs.active, theirs.sh(f"cat {theirs.quadlet}")) == ("active running", text)
     unit = Site(podman_machine, program, "dbus")

@@ -49,6 +49,9 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
             return Decision(error=FileError(f"{path} is not a file of quadlet: it is a {kind}"))
     if found.error:
         return Decision(error=FileError(found.error))
+    if found.is_foreign:
+        why = f"{wanted.path} was not written by the type `container`, so it stays: remove it by hand"
+        return Decision(error=FileError(why))
     if wanted.ensure == ABSENT:
         return _decide_absent(wanted, found)
     # in a noop run, an earlier resource may be the one that installs podman
@@ -80,12 +83,6 @@ def describe_unsafe_link(path: str) -> str:
 
 
 def _decide_absent(wanted: ContainerProperties, found: ContainerState) -> Decision:
-    if found.is_foreign:
-        return Decision(
-            error=FileError(
-                f"{wanted.path} was not written by the type `container`, so it stays: remove it by hand"
-            )
-        )
     steps = []
     if found.active not in ("", "inactive") and found.kind == "file":
         steps.append(Step(noop="Would have stopped the container", action=lambda p: p.stop(wanted)))

@@ -471,11 +471,14 @@ async def test_a_unit_of_the_same_name_is_not_taken_over(shown: dict[str, str], 
 
 
 @pytest.mark.parametrize("text", ["[Container]\nImage=x\n", "", "# Managed by another program\n"])
-async def test_a_quadlet_of_another_hand_is_not_removed(text: str) -> None:
+@pytest.mark.parametrize("ensure", ["running", "stopped", "present", "absent"])
+async def test_a_quadlet_of_another_hand_is_neither_replaced_nor_removed(ensure: str, text: str) -> None:
     host = Host(unit("active"))
     host.files.put(PATH, text)
 
-    event = await manage(TYPE, host.provider, wanted(ensure="absent", image=""))
+    event = await manage(
+        TYPE, host.provider, wanted(ensure=ensure) if ensure != "absent" else wanted(ensure=ensure, image="")
+    )
 
     assert event.error == [f"{PATH} was not written by the type `container`, so it stays: remove it by hand"]
     assert (host.text(), host.verbs) == (text, ["show"])
