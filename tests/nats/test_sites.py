@@ -28,6 +28,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from tests.support.fleet import Done, a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
+from tests.support.secured import Secured, secured_broker
 from tests.support.sites import Hub, Site, hub_fleet, seed, site_fleet, write_credentials
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
@@ -138,6 +139,32 @@ def test_each_step_can_be_repeated_and_another_broker_is_refused(site: Site) -> 
     assert "--leaf" in elsewhere.err
     assert (site.keys / "site-site1" / "leaf.creds").read_text() == before
     assert not (site.keys / "site-site2.seed").exists()
+
+
+@pytest.mark.parametrize(
+    ("domain", "named"),
+    [
+        pytest.param("", "no JetStream domain", id="no domain"),
+        pytest.param("oslo", "the JetStream domain oslo", id="the domain of another site"),
+        pytest.param("center", "js_ack_fc_v2", id="no flag"),
+    ],
+)
+def test_a_broker_that_lacks_a_setting_for_sites_is_refused_by_name(
+    tmp_path: Path, domain: str, named: str
+) -> None:
+    with secured_broker(tmp_path, Secured) as one:
+        assert one.fleet.ctl("init", "--site", "paris", "--leaf", "hub1").code == 0
+        one.fleet.broker.stop()
+        text = (one.keys / "nats-security.conf").read_text()
+        one.fleet.broker.settings = msgspec.structs.replace(
+            one.fleet.broker.settings, extra=text, domain=domain
+        )
+        one.fleet.broker.start()
+
+        done = one.fleet.ctl("init", "--site", "paris")
+
+    assert done.code != 0
+    assert named in done.err
 
 
 def test_two_sites_behind_a_hub_of_three_work_side_by_side_and_are_apart(tmp_path: Path) -> None:
