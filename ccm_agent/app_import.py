@@ -17,6 +17,7 @@ from ccm_agent.model.records.host_import import (
     FILE_BYTES,
     HOST_BYTES,
     HOST_FILES,
+    TEXT_TYPES,
     FoundContent,
     FoundResource,
     HostResources,
@@ -79,6 +80,10 @@ async def find_host_resources(
         type_name, _, argument = word.partition(":")
         permission = context.state.permission
         refused: CcmError | None = permission.refuse_type(type_name) if permission is not None else None
+        if refused is None and type_name == "config":
+            # before the file is read, because the names of its keys are in the report
+            reason = await _refusal(app, context, type_name, ExistingResource(name=argument, properties={}))
+            refused = UsageError(reason) if reason else None
         try:
             found = (
                 ExistingResources() if refused else await _find(app, context, type_name, argument, READ_BYTES)
@@ -185,7 +190,7 @@ async def _refusal(app: App, context: ManifestContext, type_name: str, one: Exis
     try:
         wanted = kind.properties(name=one.name, **{"ensure": PRESENT, **one.properties})
         refused = await permission.refusal(ResolvedResource(kind=kind, wanted=wanted), "/")
-        if refused is None and one.has_source:
+        if refused is None and (one.has_source or type_name in TEXT_TYPES):
             places = kind.reach(wanted).paths if kind.reach is not None else (one.name,)
             inner = [posixpath.join(one.name, path) for path, _, _ in _entries(one) if path]
             await asyncio.to_thread(_check_reads, permission, [*places, *inner])

@@ -194,7 +194,7 @@ class ImportRequest(Request, kw_only=True, omit_defaults=True):
     `records.host_import.ResourcesPart`s.
 
     Attributes:
-        types: Types from `records.host_import.SITE_ORDER`. `file` and `directory` have a path, as in
+        types: Types from `records.host_import.SITE_ORDER`. `file`, `directory` and `config` have a path, as in
             `file:/etc/nginx`.
         contents: Digests from an earlier answer. The answer then contains only the contents with these digests.
             Older agents refuse types with contents.

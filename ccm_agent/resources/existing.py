@@ -100,7 +100,9 @@ class ExistingBuilder(Generic[P]):
 
     def leave_out(self, name: str, reason: str) -> None:
         """Record a resource that the manifest does not manage, and the reason."""
-        self._left_out.append(LeftOutResource(type=self._type, name=printable(name), reason=reason))
+        self._left_out.append(
+            LeftOutResource(type=self._type, name=printable(name), reason=printable(reason))
+        )
 
     def result(self) -> ExistingResources:
         """Return the list of resources."""

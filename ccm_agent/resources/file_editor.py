@@ -18,6 +18,7 @@ from ccm_agent.model.ports import Command, FileInfo, Files, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import ContentInfo
 from ccm_agent.resources.changes import COMPARED_BYTES, FileChange, private_paths
+from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.edited_files import (
     NEW_MODE,
     NEW_SECRET_MODE,
@@ -26,6 +27,7 @@ from ccm_agent.resources.edited_files import (
     EditedProperties,
     EditedState,
 )
+from ccm_agent.resources.secret_signs import PRIVATE_BITS
 
 VALIDATION_LIMIT_S = 60.0
 """The time limit of a program that checks a file. A program that takes longer probably hangs."""
@@ -220,6 +222,44 @@ class FileEditor(Generic[P]):
                 f"the new content is not valid, so nothing was written: `{argv[0]}` {how}",
                 output=output,
             )
+
+
+async def read_existing(context: ResourceContext, path: str, limit_bytes: int) -> tuple[bytes, str]:
+    """
+    Return the content of a file for an import, and the reason why the file is left out, or "".
+
+    A file that not every user can read, and a path with a symlink that another user can replace, are left out.
+
+    Raises:
+        FileError: The file does not exist.
+    """
+    from ccm_agent.resources.container.source_links import find_unsafe_link
+    from ccm_agent.resources.packaged import find_unchanged
+
+    files = context.files
+    if not path.isprintable():
+        return b"", "its name is not printable text"
+    (look,) = await files.inspect([path], digest=False, follow=False)
+    if look.kind == "absent":
+        raise FileError(f"{path}: does not exist")
+    if look.kind != "file":
+        what = {"symlink": f"a symlink; name its target {look.link}", "directory": "a directory"}
+        return b"", f"is {what.get(look.kind, 'a FIFO, socket or device')}"
+    if link := await find_unsafe_link(files, [path]):
+        return b"", f"{link} is a symlink that another user can replace"
+    try:
+        content = await files.read(path, limit_bytes)
+    except FileError as err:
+        return b"", err.message.removeprefix(f"{path}: ")
+    # Another user may replace a file after it was read. The digest shows that the mode belongs to the content that was read.
+    (look,) = await files.inspect([path], digest={path: [len(content)]}, follow=False)
+    if look.kind != "file" or look.sha256 != _digest(content):
+        return b"", look.undigested or "changed while it was read"
+    if not look.mode & PRIVATE_BITS:
+        return b"", f"is private (mode {look.mode:04o})"
+    if path in await find_unchanged(context, {path: content}):
+        return b"", "is as its package installed it"
+    return content, ""
 
 
 def _new_mode(wanted: EditedProperties) -> int:

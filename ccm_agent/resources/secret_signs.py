@@ -47,6 +47,16 @@ _SETTING = re.compile(
     rb"[A-Za-z0-9_.-]{0,40}+[\"']?[ \t]{0,40}(?:[:=]|[ \t])[ \t]{0,40}[\"']?[^\s\"'/<${][^\s\"']{3,}",
     re.IGNORECASE,
 )
+_NAME = re.compile(
+    r"pass|pwd|secret|token|credential|cookie|salt|psk|dsn|pin$|(?:^|[_.-])(?:auth|pw)$"
+    r"|(?:api|access|private|encrypt|encryption|sign|signing|master|session|auth|account|shared|host|server|ssh|license)[_.-]?key",
+    re.IGNORECASE,
+)
+"""The names of settings whose values may be secrets."""
+_RANDOM = re.compile(
+    r"(?=[^a-z]*+[a-z])(?=[^A-Z]*+[A-Z])(?=[^0-9]*+[0-9])[A-Za-z0-9+=_-][A-Za-z0-9+/=_-]{19,}+|[0-9A-Fa-f]{32,}+"
+)
+"""A value that looks random: long, with letters of both cases and digits, or hexadecimal."""
 _COMMENT = re.compile(rb"[ \t]*[#;]|[^\n]*?[ \t]#[ \t]")
 """The beginning of a comment line, or of a comment at the end of a line."""
 
@@ -68,6 +78,31 @@ def find_sign(content: bytes, mode: int) -> str:
         if any(sign.search(text) for text in texts):
             return f"contains what looks like {what}"
     return "contains what looks like a password or token" if any(map(_has_setting, texts)) else ""
+
+
+def find_setting_sign(name: str, value: object) -> str:
+    """
+    Return the reason why a setting may be a secret; see `find_sign`. "" if there is no sign of a secret.
+
+    Args:
+        name: The setting's name, with the names above it, such as `database.password`.
+        value: The value. Values inside lists and mappings are checked, too.
+    """
+    if isinstance(value, dict):
+        signs = (find_setting_sign(f"{name}.{key}", one) for key, one in value.items())
+        return next(filter(None, signs), "")
+    if isinstance(value, list):
+        return next(filter(None, (find_setting_sign(name, one) for one in value)), "")
+    if value is None or isinstance(value, bool) or value == "":
+        return ""
+    if _NAME.search(name):
+        return "contains what looks like a password or token"
+    text = str(value)
+    if _RANDOM.fullmatch(text):
+        return "contains what looks like a key"
+    # what follows a `#` is no comment here
+    content = text.encode(errors="backslashreplace")
+    return find_sign(content, PRIVATE_BITS) or find_sign(re.sub(rb"[#;]", b" ", content), PRIVATE_BITS)
 
 
 def _has_setting(text: bytes) -> bool:

@@ -250,3 +250,57 @@ def test_a_volume_below_a_symlink_of_another_user_is_not_mounted(
     assert error.startswith("/srv/nobody/data is a symlink that a user other than root can replace"), error
     linked.sh("systemctl stop linked")
     assert (linked.again(), linked.active) == (error, "inactive")
+
+
+def test_an_import_is_stable_names_what_it_cannot_have_and_restores(
+    podman_machine: testenv.Node, program: str
+) -> None:
+    web = Site(podman_machine, program, "iweb")
+    rest = Site(podman_machine, program, "irest")
+    secret = Site(podman_machine, program, "isecret")
+    web.sh("mkdir -p /srv/iweb; echo MORE=1 > /srv/iweb.more")
+    made = [
+        web.apply(
+            environment=["LEVEL=info"],
+            environment_files=["/srv/iweb.more"],
+            labels={"team": "web 50%"},
+            volumes=["/srv/iweb:/srv:ro"],
+            user="0:0",
+            restart="always",
+        ),
+        # the machine has no controller of memory, so only a stopped container has a limit
+        rest.apply(ensure="stopped", enable=False, memory="64m"),
+        secret.apply(environment=["DB_PASSWORD=hunter2"]),
+    ]
+    assert made == ["changed"] * 3
+    web.sh(f"printf '[Container]\\nImage=localhost/box:1\\nAutoUpdate=local\\n' > {FOLDER}/itag.container")
+    web.sh(f"sed 's/^Image=/AutoUpdate=local\\n&/' {web.quadlet} > {FOLDER}/iauto.container")
+    web.sh(f"printf '[Volume]\\n' > {FOLDER}/idata.volume; chmod 644 {FOLDER}/i*; chmod 600 {FOLDER}/*.env")
+
+    told = json.loads(podman_machine.run(program, "import", "container", "-o", "/root/site", "--json").stdout)
+
+    found = [one["name"] for one in told["resources"] if one["name"].startswith("i")]
+    assert found == ["irest", "iweb"]
+    left_out = {one["name"]: one["reason"] for one in told["left_out"]}
+    assert left_out["isecret"].startswith("its variable `DB_PASSWORD` contains what looks like a password")
+    assert left_out["itag"] == "its image `localhost/box:1` has no digest, so its content may change"
+    assert left_out["iauto"].startswith("has `AutoUpdate`, which this type does not have")
+    assert left_out["idata.volume"].startswith("is not the quadlet of a container")
+    assert "hunter2" not in web.sh("cat /root/site/manifest.yaml")
+
+    def apply() -> list[str]:
+        done = podman_machine.run(program, "apply", "/root/site/manifest.yaml", "--json", timeout=200)
+        events = [
+            line["event"] for line in map(json.loads, done.stdout.splitlines()) if line["record"] == "event"
+        ]
+        assert not any(event["failed"] for event in events)
+        return [event["name"] for event in events if event["changed"]]
+
+    assert apply() == []
+    before = web.sh(f"cat {FOLDER}/iweb.* {FOLDER}/irest.container")
+    web.sh(f"systemctl stop iweb; rm {FOLDER}/iweb.* {FOLDER}/irest.container; systemctl daemon-reload")
+    assert apply() == ["irest", "iweb"]
+    assert web.sh(f"cat {FOLDER}/iweb.* {FOLDER}/irest.container") == before
+    assert (web.active, rest.active) == ("active running", "inactive")
+    assert apply() == []
+    web.sh(f"systemctl stop iweb isecret; rm {FOLDER}/i*; systemctl daemon-reload")

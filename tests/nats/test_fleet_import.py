@@ -266,6 +266,40 @@ def test_policy_decides_which_files_are_read(secured: Secured, app: Path, tmp_pa
     assert {one.name for one in tmp_path.iterdir()} == {"bob", "tester"}
 
 
+def test_keys_of_a_file_are_imported_without_secrets_and_need_the_rights_to_apply_and_to_read(
+    secured: Secured, app: Path, tmp_path: Path
+) -> None:
+    top = app.with_name("keys")
+    top.mkdir()
+    for name in ("app.ini", "forbidden.conf", "unread.conf"):
+        (top / name).write_text("[db]\nhost = db1\npassword = hunter2\n")
+        (top / name).chmod(0o644)
+    words = ",config:".join(str(top / name) for name in ("app.ini", "forbidden.conf", "unread.conf"))
+
+    whole = import_files(secured, "bob", Path(words), tmp_path / "whole", "config")
+    plans = import_files(secured, "pat", Path(words), tmp_path / "plans", "config")
+    with with_policy(secured, FILES_POLICY.replace("APP", str(top))):
+        part = import_files(secured, "bob", Path(words), tmp_path / "part", "config")
+
+    assert whole.code == 0, whole.out + whole.err
+    [record] = whole.named("import")
+    assert record["changes"] == {}
+    reason = "its key `db.password` contains what looks like a password or token"
+    assert {one["reason"] for one in record["left_out"]["web1"]} == {reason}
+    written = "".join(path.read_text() for path in (tmp_path / "whole").rglob("*.yaml"))
+    assert written.count("db.host: db1") == 3
+    assert "hunter2" not in written
+    assert (plans.code, "only for operators who may also apply" in plans.err) == (2, True)
+    assert part.code == 0, part.out + part.err
+    [record] = part.named("import")
+    reasons = {(Path(one["name"]).name, one["reason"]) for one in record["left_out"]["web1"]}
+    # the names of the keys of a file that the policy forbids are not reported
+    assert [name for name, one in reasons if one == reason] == ["app.ini"]
+    assert {name for name, one in reasons if "does not allow" in one} == {"forbidden.conf", "unread.conf"}
+    written = "".join(path.read_text() for path in (tmp_path / "part").rglob("*.yaml"))
+    assert written.count("db.host: db1") == 1
+
+
 def test_operator_cannot_fetch_a_content_that_the_node_left_out(secured: Secured, app: Path) -> None:
     """A request of an own making names the digests of a secret and of a file elsewhere; that of a plain file is the control."""
     names = (app / "app.conf", app / "key.pem", app / "private.conf", Path("/etc/hostname"))

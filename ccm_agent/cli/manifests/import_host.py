@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 BETWEEN_TYPES = re.compile(r",(?=[a-z][a-z0-9_]*(?:[:,]|$))")
 FIRST = ("repository", "package", "group", "user")
 """Types that other types depend on. Their resources are written first."""
-LAST = ("service",)
-"""Types that depend on others, such as services on their units and files. Their resources are written last."""
+LAST = ("config", "edit", "container", "service")
+"""Types that depend on others, such as services on their units and files. Their resources are written last, in this order."""
 
 
 class ImportFlags(Options, frozen=True, kw_only=True):
@@ -66,6 +66,7 @@ class ImportedResources(Struct, kw_only=True):
         "ccm import package,service,file:/etc/nginx --out site",
         "ccm import group,user,cron,sysctl,mount --out site",
         "ccm import repository,host,system,systemd_unit,directory:/srv/www --out site",
+        "ccm import container,config:/etc/app.yaml,edit:/etc/hosts --out site",
     ),
 )
 @click.argument("types", metavar="TYPE[:ARGUMENT]...", nargs=-1, required=True)
@@ -102,9 +103,10 @@ def command(given: ImportFlags) -> Exit:
 
 
 def _rank(word: str) -> int:
-    if word in FIRST:
-        return FIRST.index(word)
-    return len(FIRST) + (word in LAST)
+    kind = word.partition(":")[0]
+    if kind in FIRST:
+        return FIRST.index(kind)
+    return len(FIRST) + (LAST.index(kind) + 1 if kind in LAST else 0)
 
 
 async def _import(app: App, words: Sequence[str], writer: HostSiteWriter) -> ImportedResources:

@@ -27,10 +27,13 @@ IMPORT_TYPES = (
 )
 """The types that nodes import by default, in the order in which a manifest should manage them. No type includes files."""
 
-CONTENT_TYPES = ("repository", "file", "directory", "systemd_unit")
-"""Types whose import reads files. A node imports them only for an operator who may also apply."""
+CONTENT_TYPES = ("repository", "file", "directory", "config", "systemd_unit", "container")
+"""Types whose import reads files, whose texts are in the answer. A node imports them only for an operator who may also apply."""
 
-PATH_TYPES = ("file", "directory")
+TEXT_TYPES = ("config", "container")
+"""Content types whose texts are properties."""
+
+PATH_TYPES = ("file", "directory", "config")
 """Types that require a path, as in `file:/etc/nginx`."""
 
 SITE_ORDER = (
@@ -38,8 +41,10 @@ SITE_ORDER = (
     *IMPORT_TYPES[: IMPORT_TYPES.index("cron")],
     "file",
     "directory",
+    "config",
     *IMPORT_TYPES[IMPORT_TYPES.index("cron") : -1],
     "systemd_unit",
+    "container",
     "service",
 )
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.config.model import ConfigProperties
@@ -17,11 +17,20 @@ from ccm_agent.resources.contract import (
 )
 from ccm_agent.resources.edited_files import EditedState, decide, earlier, identify, reach
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_posix(context: ResourceContext) -> Any:
     from ccm_agent.resources.config.providers.posix import PosixConfig
 
     return PosixConfig(context.files, context.runner)
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.config.providers.existing import find_keys
+
+    return await find_keys(context, argument)
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +57,7 @@ TYPE: ResourceType[ConfigProperties, EditedState] = ResourceType(
     is_extension=True,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),
-    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
+    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1, find_existing=_find_existing),),
     command=CommandLine(
         hidden=frozenset({"values", "diff"}),
         flags=(

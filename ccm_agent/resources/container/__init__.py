@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.container.checks import check
@@ -19,6 +19,9 @@ from ccm_agent.resources.contract import (
     UndoRules,
 )
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 _IMAGE = f"docker.io/library/nginx@sha256:{'0' * 64}"
 
 
@@ -32,6 +35,12 @@ def _make_podman(context: ResourceContext) -> Any:
         context.clock,
         asks_systemd=context.may_run_commands,
     )
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.container.providers.existing import find_containers
+
+    return await find_containers(context, argument)
 
 
 def _has_systemd(facts: Mapping[str, Any], probe: Probe) -> bool:
@@ -57,5 +66,9 @@ TYPE: ResourceType[ContainerProperties, ContainerState] = ResourceType(
             "web absent",
         ),
     ),
-    providers=(ProviderSpec(name="podman", make=_make_podman, rank=10, is_usable=_has_systemd),),
+    providers=(
+        ProviderSpec(
+            name="podman", make=_make_podman, rank=10, is_usable=_has_systemd, find_existing=_find_existing
+        ),
+    ),
 )

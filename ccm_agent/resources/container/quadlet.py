@@ -23,6 +23,10 @@ _HEAD = "# Managed by CCM: changes are lost.\n"
 _ESCAPED = re.compile(r"\\(x22|\\)")
 _MULTIPLE = {"PublishPort": "ports", "Volume": "volumes", "EnvironmentFile": "environment_files"}
 _SINGLE = {"Image": "image", "Network": "network", "HealthInterval": "health_interval"}
+KEYS = frozenset(
+    {*_MULTIPLE, *_SINGLE, "ContainerName", "Exec", "User", "Group", "Label", "PodmanArgs", "HealthCmd"}
+)
+"""The settings of `[Container]` that this type writes."""
 
 
 def render(wanted: ContainerProperties) -> bytes:

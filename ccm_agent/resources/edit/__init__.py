@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType, UndoRules
@@ -10,11 +10,20 @@ from ccm_agent.resources.edit.model import EditProperties
 from ccm_agent.resources.edit.resource import check
 from ccm_agent.resources.edited_files import EditedState, decide, earlier, identify, reach
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_posix(context: ResourceContext) -> Any:
     from ccm_agent.resources.edit.providers.posix import PosixEdit
 
     return PosixEdit(context.files, context.runner)
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.edit.providers.existing import find_blocks
+
+    return await find_blocks(context, argument)
 
 
 TYPE: ResourceType[EditProperties, EditedState] = ResourceType(
@@ -29,7 +38,7 @@ TYPE: ResourceType[EditProperties, EditedState] = ResourceType(
     is_extension=True,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),
-    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
+    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1, find_existing=_find_existing),),
     command=CommandLine(
         hidden=frozenset({"edits", "diff"}),
         examples=(

@@ -13,6 +13,8 @@ from ccm_agent.resources.edited_files import EditedProperties
 
 END_OF_FILE, BEGIN_OF_FILE = "EOF", "BOF"
 """Special values of `insert_after` and `insert_before`: the end and the beginning of the file."""
+BEGIN, END = "# BEGIN ccm", "# END ccm"
+"""The default lines around a block. `: NAME` follows if the resource has a `path`."""
 
 
 class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -103,5 +105,5 @@ class EditProperties(EditedProperties, kw_only=True, forbid_unknown_fields=True,
 def _with_markers(edit: Edit, label: str) -> Edit:
     if edit.block is None:
         return edit
-    begin, end = edit.begin or f"# BEGIN ccm{label}", edit.end or f"# END ccm{label}"
+    begin, end = edit.begin or f"{BEGIN}{label}", edit.end or f"{END}{label}"
     return replace(edit, begin=begin, end=end)

@@ -98,7 +98,7 @@ def _check_types(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
             metavar="TYPES",
             callback=_check_types,
             show_default=True,
-            help="Types. Also: repository, systemd_unit, file:PATH, directory:PATH.",
+            help="Types. Also: repository, systemd_unit, container, file:PATH, directory:PATH, config:PATH.",
         ),
         click.Option(
             ["--out", "-o"],

@@ -41,6 +41,26 @@ _PROPERTIES = {
     "directory": frozenset({"ensure", "owner", "group", "file_mode", "directory_mode"}),
     "symlink": frozenset({"target", "owner", "group"}),
     "systemd_unit": frozenset({"unit", "drop_in"}),
+    "config": frozenset({"values"}),
+    "container": frozenset(
+        {
+            "ensure",
+            "image",
+            "enable",
+            "command",
+            "environment",
+            "environment_files",
+            "ports",
+            "volumes",
+            "network",
+            "user",
+            "labels",
+            "memory",
+            "restart",
+            "health_command",
+            "health_interval",
+        }
+    ),
 }
 """The properties of these types that a node may report. All others would refer to content from elsewhere, or run programs."""
 
@@ -171,12 +191,12 @@ def _why_no_path(path: str) -> str:
 
 def _misplaced(one: FoundResource, types: Collection[str], keys: Collection[object]) -> str:
     """Return why a file was not requested, or "" if it was."""
-    if one.type not in ("file", "directory", "symlink"):
+    if one.type not in ("file", "directory", "config", "symlink"):
         return ""
     if one.needed_by == "repository":
         is_wanted = one.name in keys
-    elif one.type == "directory":
-        is_wanted = f"directory:{one.name}" in types
+    elif one.type in ("directory", "config"):
+        is_wanted = f"{one.type}:{one.name}" in types
     else:
         tops = [word.partition(":")[2] for word in types if word.startswith(f"{one.section}:")]
         is_wanted = any(one.name == top or one.name.startswith(f"{top}/") for top in tops)

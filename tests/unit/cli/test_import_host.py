@@ -111,6 +111,241 @@ def test_a_directory_is_one_resource_and_restored(tree: Path, capsys: pytest.Cap
     }
 
 
+CONFIGS = {
+    "app.ini": (
+        "; of the app\ndebug = no\n\n[db]\nhost = db1\npassword = hunter2\nskip-lock\nmax.size : 5\n",
+        {"db.host": "db1", 'db."max.size"': "5", "db.skip-lock": None, "debug": "no"},
+        ("db1", "db2"),
+    ),
+    "app.json": (
+        '{"debug": false, "db": {"host": "db1", "password": "hunter2", "ports": [1, 2.5], "opts": {}, "none": null}}\n',
+        {"db.host": "db1", "db.none": None, "db.opts": {}, "db.ports": [1, 2.5], "debug": False},
+        ('"db1"', '"db2"'),
+    ),
+    "app.toml": (
+        '# of the app\ndebug = false\nat = 2026-01-01\n[db]\nhost = "db1"\npassword = "hunter2"\n"max.size" = 5\n'
+        '[[user]]\nname = "a"\n',
+        {"db.host": "db1", 'db."max.size"': 5, "debug": False, "user": [{"name": "a"}]},
+        ('"db1"', '"db2"'),
+    ),
+    "app.yaml": (
+        "# of the app\ndebug: no\nat: 2026-01-01\ndb: # here\n  host: db1\n  password: hunter2\n  ports: [1, 2.5]\n"
+        "base: &base\n  a: 1\nother:\n  <<: *base\n  b: 0x1f\n8080: x\ntext: |\n  two\n  lines\nsum: !Sum [1]\n",
+        {
+            "base": {"a": 1},
+            "db.host": "db1",
+            "db.ports": [1, 2.5],
+            "debug": "no",
+            "other.a": 1,
+            "other.b": 31,
+            "text": "two\nlines\n",
+        },
+        ("db1", "db2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_keys_of_a_file_are_one_resource_that_is_stable_and_restored(
+    home: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    content, values, (old, new) = CONFIGS[name]
+    path = home / name
+    path.write_text(content)
+    path.chmod(0o644)
+
+    assert main.run(["import", f"config:{path}", "--out", "site"]) == 0
+
+    reported = capsys.readouterr().out
+    assert (
+        f"  config {path}: its key `db.password` contains what looks like a password or token\n" in reported
+    )
+    manifest = Path("site/manifest.yaml").read_text()
+    assert "hunter2" not in manifest
+    assert yaml.safe_load(manifest)["ccm"]["resources"] == [{"config": [{str(path): {"values": values}}]}]
+    path.write_text(content.replace(old, new))
+    assert main.run(["apply", "site/manifest.yaml"]) == 0
+    assert path.read_text() == content
+    capsys.readouterr()
+    assert main.run(["apply", "site/manifest.yaml", "--json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["event"]["changed"] for one in records if one["record"] == "event"] == [False]
+
+
+def test_keys_that_a_manifest_cannot_have_are_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = home / "app.yaml"
+    path.write_text(CONFIGS["app.yaml"][0])
+    (home / "more.json").write_text(
+        '{"": 1, "a\\"b": 1, "c\\u001bd": 1, "list": [{"b": 1, "a": 2}], "big": 1e999, "t": "${ x }", "lone": "\\ud800",'
+        ' "deep": {"api-key": 12345}, "random": "Zm9vYmFyQmF6MTIzNDU2Nzg5", "url": "https://a:hunter2@b.example", "ok": 1}'
+    )
+    (home / "twice.ini").write_text("a = 1\na = 2\nlong = 1\n  more\nok = 1\n")
+
+    words = [f"config:{home / name}" for name in ("app.yaml", "more.json", "twice.ini")]
+    assert main.run(["import", *words, "--out", "site", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    value = "has a value that a manifest does not keep, such as a date or mappings whose keys are not sorted"
+    assert [(Path(one["name"]).name, one["reason"]) for one in told["left_out"]] == [
+        ("app.yaml", f"its key `at` {value}"),
+        ("app.yaml", "its key `db.password` contains what looks like a password or token"),
+        ("app.yaml", "its key `8080` has a name that is not text"),
+        ("app.yaml", "its key `sum` has a YAML tag"),
+        ("more.json", "its key `` has a name that a manifest cannot have"),
+        ("more.json", 'its key `a"b` has a name that a manifest cannot have'),
+        ("more.json", "its key `c\ufffdd` has a name that a manifest cannot have"),
+        ("more.json", f"its key `list` {value}"),
+        ("more.json", f"its key `big` {value}"),
+        ("more.json", "its key `t` has text that would be read as a template"),
+        ("more.json", f"its key `lone` {value}"),
+        ("more.json", "its key `deep.api-key` contains what looks like a password or token"),
+        ("more.json", "its key `random` contains what looks like a key"),
+        ("more.json", "its key `url` contains what looks like a URL with a password"),
+        ("twice.ini", "its key `a` cannot be managed: the key `a` occurs more than once (lines 1 and 2)"),
+        (
+            "twice.ini",
+            "its key `long` cannot be managed: the value of `long` (line 3) has several lines, and only single lines are changed",
+        ),
+    ]
+    manifest = yaml.safe_load(Path("site/manifest.yaml").read_text())
+    (configs,) = (one["config"] for one in manifest["ccm"]["resources"])
+    assert [
+        one[str(home / name)] for one, name in zip(configs[1:], ("more.json", "twice.ini"), strict=True)
+    ] == [
+        {"values": {"ok": 1}},
+        {"values": {"ok": "1"}},
+    ]
+
+
+def test_an_edit_is_a_block_that_markers_delimit(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = home / "hosts"
+    content = (
+        "127.0.0.1 localhost\n# BEGIN ccm: db hosts\n192.0.2.7 db1\n\n192.0.2.8 db2\n# END ccm: db hosts\n"
+        "# BEGIN ccm\n# END ccm\n"
+        "# BEGIN ccm: key\npassword = hunter2\n# END ccm: key\n# BEGIN ccm: open\n"
+    )
+    path.write_text(content)
+    path.chmod(0o644)
+
+    assert main.run(["import", f"edit:{path}", "--out", "site"]) == 0
+
+    reported = capsys.readouterr().out
+    assert f"  edit {path}: its block `key` contains what looks like a password or token\n" in reported
+    assert f"  edit {path}: its block `open` cannot be managed: line 12 is the line `begin`" in reported
+    manifest = Path("site/manifest.yaml").read_text()
+    assert "hunter2" not in manifest
+    assert yaml.safe_load(manifest)["ccm"]["resources"] == [
+        {
+            "edit": [
+                {"db hosts": {"path": str(path), "block": "192.0.2.7 db1\n\n192.0.2.8 db2\n"}},
+                {str(path): {"block": ""}},
+            ]
+        }
+    ]
+    path.write_text(content.replace("db2", "db3"))
+    assert main.run(["apply", "site/manifest.yaml"]) == 0
+    assert path.read_text() == content
+
+
+def test_a_file_without_blocks_is_refused_as_an_edit(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "hosts").write_text("127.0.0.1 localhost\n# BEGIN ccmd\n")
+
+    assert main.run(["import", f"edit:{home}/hosts", "--out", "site"]) == 1
+
+    assert f"write file:{home}/hosts for the whole file, or config:{home}/hosts for its keys" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+    assert not Path("site").exists()
+
+
+@pytest.mark.parametrize("kind", ["config", "edit"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("fifo.json", "is a FIFO, socket or device"),
+        ("link.json", "is a symlink; name its target"),
+        ("folder.json", "is a directory"),
+        ("private.json", "is private (mode 0640)"),
+        ("huge.json", "is larger than"),
+        ("new\nline.json", "its name is not printable text"),
+    ],
+)
+def test_a_hostile_file_is_named_and_not_imported(
+    home: Path, capsys: pytest.CaptureFixture[str], kind: str, name: str, reason: str
+) -> None:
+    block = "# BEGIN ccm\nx\n# END ccm\n"
+    path = home / name
+    if name == "fifo.json":
+        os.mkfifo(path)
+    elif name == "folder.json":
+        path.mkdir()
+    elif name == "link.json":
+        (home / "target.json").write_text('{"a": 1}\n' if kind == "config" else block)
+        path.symlink_to("target.json")
+    else:
+        path.write_text(
+            ('{"a": 1}\n' if kind == "config" else block) + " " * ((2 << 20) * (name == "huge.json"))
+        )
+        path.chmod(0o640 if name == "private.json" else 0o644)
+
+    assert main.run(["import", f"{kind}:{path}", "--out", "site"]) == 1
+
+    told = capsys.readouterr().err
+    assert f": {reason}" in told
+    assert len(told.splitlines()) == 3
+    assert not Path("site").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.json", b"\x7fELF\0", "it contains NUL bytes, so it is not text"),
+        ("a.yaml", b"\xff: 1\n", "it is not UTF-8"),
+        ("a.yaml", b"a: &a [*a]\n", "it has an alias inside its own anchor"),
+        ("a.yaml", b"---\nok: &b 1\nb: *b\na: &a\n  b: [{c: *a}]\n", "it has an alias inside its own anchor"),
+        ("a.yaml", b"a: " + b"[" * 5000, "it is"),
+        ("a.yaml", b"a: 1\n---\nb: 1\n", "it has several documents"),
+        (
+            "a.yaml",
+            b"a: &a {" + b"".join(b"k%d, " % n for n in range(9000)) + b"}\n"
+            + b"".join(b"x%d: {<<: *a}\n" % n for n in range(9000)),
+            "it has too many merge keys",
+        ),
+        ("a.yaml", b"- a\n", "its values have no keys"),
+        ("a.json", b"[" * 5000, "it is nested more than"),
+        ("a.json", b'{"a": 1, "a": 2}', "line 1: the key `a` occurs twice"),
+        ("a.json", b'{"\x1b[31m": 1', "it is not JSON"),
+        ("a.toml", b"a = ", "it is not TOML"),
+        ("nginx.conf", b"user www-data;\nhttp {\n}\n", "line 1 is neither a section nor `key = value`"),
+        ("a.ini", b"".join(b"k%d = 1\n" % n for n in range(501)), "has more than 500 keys"),
+        ("a.ini", b"".join(b"k%d = 1\n" % n for n in range(500)) + b";\n" * 4000, "has too many keys and lines"),
+        ("a.ini", b"s = 1\n[s]\nk = 1\n", "`s` contains another of the keys"),
+        ("a.ini", b"# nothing\n", "has no keys to import"),
+        ("a.yaml", b"a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+         b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n", "the value has more than"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_of_its_format_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, reason: str
+) -> None:
+    (home / name).write_bytes(content)
+    (home / name).chmod(0o644)
+
+    assert main.run(["import", f"config:{home / name}", "--out", "site"]) == 1
+
+    assert f"  config {home / name}: {reason}" in capsys.readouterr().err
+
+
+def test_a_file_of_an_unknown_format_is_a_wrong_command_line(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "app.txt").write_text("a = 1\n")
+
+    assert main.run(["import", f"config:{home}/app.txt", "--out", "site"]) == 1
+
+    assert "its extension is none of .cfg, .cnf" in capsys.readouterr().err
+
+
 def test_only_its_owner_can_read_what_was_written(tree: Path) -> None:
     assert main.run(["import", f"file:{tree},directory:{tree}", "--out", "site"]) == 0
 
@@ -215,9 +450,9 @@ def test_a_path_with_a_line_break_does_not_end_the_comment(tree: Path) -> None:
         (["file", "--out", "site"], "name an absolute path"),
         (["exec", "--out", "site"], "resources of the type `exec` cannot be imported"),
         (
-            ["edit", "--out", "site"],
-            "types that can be: cron, directory, file, group, host, kernel_module, mount, package, repository, service, "
-            "sysctl, system, systemd_unit, user",
+            ["archive", "--out", "site"],
+            "types that can be: config, container, cron, directory, edit, file, group, host, kernel_module, mount, package, "
+            "repository, service, sysctl, system, systemd_unit, user",
         ),
         (["fil:/etc", "--out", "site"], "fil"),
         (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),

@@ -11,6 +11,10 @@ import pytest
 
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.ports import FileInfo
+from ccm_agent.resources.container.model import ContainerProperties
+from ccm_agent.resources.container.providers.existing import find_containers
+from ccm_agent.resources.container.providers.podman import GENERATOR
+from ccm_agent.resources.container.quadlet import render, render_variables
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.directory.providers.existing import find_directory
 from ccm_agent.resources.existing import ExistingResources
@@ -370,3 +374,159 @@ async def test_an_argument_that_is_no_directory_is_refused(host: Host, argument:
 async def test_a_directory_that_is_not_there_is_an_error(host: Host) -> None:
     with pytest.raises(FileError, match="/none: does not exist"):
         await host.find(find_directory, "/none")
+
+
+# ---- containers ----
+
+CONTAINERS = "/etc/containers/systemd"
+IMAGE = f"docker.io/library/nginx@sha256:{'ab' * 32}"
+
+
+def put_container(host: Host, name: str = "web", active: str = "active", **properties: Any) -> None:
+    one = ContainerProperties(name=name, image=IMAGE, **properties)
+    host.files.put_directory("/run/systemd/system")
+    host.files.put(GENERATOR, "")
+    host.files.put(f"{CONTAINERS}/{name}.container", render(one).decode())
+    if one.environment:
+        host.files.put(f"{CONTAINERS}/{name}.env", render_variables(one).decode(), mode=0o600)
+    shown = {
+        "Id": f"{name}.service",
+        "LoadState": "loaded",
+        "ActiveState": active,
+        "FragmentPath": f"/run/systemd/generator/{name}.service",
+        "SourcePath": f"{CONTAINERS}/{name}.container",
+        "NeedDaemonReload": "no",
+    }
+    host.runner.when("systemctl", "show", stdout="".join(f"{key}={value}\n" for key, value in shown.items()))
+
+
+@pytest.mark.parametrize(("active", "ensure"), [("active", {}), ("inactive", {"ensure": "stopped"})])
+async def test_a_container_is_found_with_all_its_properties(
+    host: Host, active: str, ensure: dict[str, str]
+) -> None:
+    properties: dict[str, Any] = {
+        "enable": False,
+        "command": ["serve", 'a "b"'],
+        "environment": ["LEVEL=info"],
+        "environment_files": ["/etc/web.env"],
+        "ports": ["127.0.0.1:8080:80"],
+        "volumes": ["/srv/web:/srv:ro", "data:/data"],
+        "network": "host",
+        "user": "1:2",
+        "labels": {"team": "web 50%"},
+        "memory": "512m",
+        "restart": "always",
+    }
+    put_container(host, active=active, **properties)
+
+    assert await host.find(find_containers) == ({"web": {"image": IMAGE, **properties, **ensure}}, [])
+
+
+FOREIGN = f"use `ccm import file:{CONTAINERS}/web.container`"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (f"@sha256:{'ab' * 32}", ":1", "its image `docker.io/library/nginx:1` has no digest, so its content may change"),
+        ("Image=", "AutoUpdate=registry\nImage=", f"has `AutoUpdate`, which this type does not have; {FOREIGN}"),
+        ("[Service]", "# a note\n[Service]", f"is not as this type writes it; {FOREIGN}"),
+        ("ContainerName=web", "ContainerName=other", f"is not as this type writes it; {FOREIGN}"),
+        ("Image=", "PodmanArgs=--password=hunter22\nImage=", "contains what looks like a password or token"),
+        ("Image=", "PodmanArgs=--privileged\nImage=", f"is not as this type writes it; {FOREIGN}"),
+    ],
+)  # fmt: skip
+async def test_a_quadlet_that_the_type_cannot_write_is_named(
+    host: Host, old: str, new: str, reason: str
+) -> None:
+    put_container(host)
+    path = f"{CONTAINERS}/web.container"
+    host.files.put(path, host.files.nodes[path].content.decode().replace(old, new, 1))
+
+    assert await host.find(find_containers) == ({}, [("web", reason)])
+
+
+@pytest.mark.parametrize("variable", ["DB_PASSWORD=abc", "URL=https://a:hunter2@b.example", "X=" + "ab" * 16])
+async def test_a_container_with_a_secret_variable_is_named_without_its_value(
+    host: Host, variable: str
+) -> None:
+    put_container(host, environment=["LEVEL=info", variable])
+
+    found, [(name, reason)] = await host.find(find_containers)
+
+    assert (found, name) == ({}, "web")
+    assert reason.startswith(f"its variable `{variable.partition('=')[0]}` contains what looks like ")
+    assert variable.partition("=")[2] not in reason
+
+
+async def test_a_container_whose_unit_has_failed_is_named(host: Host) -> None:
+    put_container(host, active="failed")
+
+    assert await host.find(find_containers) == (
+        {},
+        [("web", "its unit has failed, so whether it should run is unknown")],
+    )
+
+
+async def test_a_container_without_a_known_state_is_named(host: Host) -> None:
+    host.runner.when("systemctl", "show", error="no such program")
+    put_container(host)
+
+    assert await host.find(find_containers) == ({}, [("web", "systemd or podman does not show its state")])
+
+
+async def test_a_container_that_an_apply_would_change_is_named(host: Host) -> None:
+    put_container(host, environment=["LEVEL=info"])
+    host.files.nodes[f"{CONTAINERS}/web.env"].mode = 0o644
+    _, [(_, reason)] = await host.find(find_containers)
+    assert reason.startswith("an apply would change it: ")
+
+    del host.files.nodes[f"{CONTAINERS}/web.env"]
+    put_container(host, volumes=["/srv/web/data:/srv"])
+    host.files.put_directory("/srv/web")
+    host.files.put_symlink("/srv/web/data", "/etc")
+    host.files.nodes["/srv/web/data"].uid = 1000
+    _, [(_, reason)] = await host.find(find_containers)
+    assert "is a symlink that a user other than root can replace" in reason
+
+
+async def test_other_files_beside_quadlets_are_named_and_not_opened(host: Host) -> None:
+    put_container(host)
+    host.files.put(f"{CONTAINERS}/web.container.d/10.conf", "[Container]\nNetwork=host\n")
+    host.files.put(f"{CONTAINERS}/data.volume", "[Volume]\n")
+    host.files.put(f"{CONTAINERS}/sub/x.container", "[Container]\n")
+    host.files.put(f"{CONTAINERS}/a\nb.container", "[Container]\n")
+    host.files.put_fifo(f"{CONTAINERS}/pipe.container")
+    host.files.put_symlink(f"{CONTAINERS}/link.container", "/etc/shadow")
+    host.files.put(f"{CONTAINERS}/huge.container", "#" * (1 << 20) + "\n")
+
+    found, left_out = await host.find(find_containers)
+
+    other = f"is not the quadlet of a container; use `ccm import file:{CONTAINERS}`"
+    assert found == {}
+    assert dict(left_out) == {
+        "web": f"has drop-ins, which this type does not have; use `ccm import file:{CONTAINERS}`",
+        "data.volume": other,
+        "sub/x": other,
+        "a\ufffdb": "has a name that this type does not have",
+        "pipe": "is a FIFO, socket or device",
+        "link": "is a symlink",
+        "huge": "is larger than 1 MiB",
+    }
+
+
+async def test_a_host_without_quadlets_has_no_containers(host: Host) -> None:
+    assert await host.find(find_containers) == ({}, [])
+
+    host.files.put_symlink(CONTAINERS, "/home/alice")
+    assert await host.find(find_containers) == ({}, [(CONTAINERS, "is not a directory")])
+
+
+async def test_quadlets_of_packages_are_not_found(host: Host) -> None:
+    put_container(host)
+    path = f"{CONTAINERS}/web.container"
+    host.owners = f"web: {path}\n"
+    digest = hashlib.md5(host.files.nodes[path].content, usedforsecurity=False).hexdigest()
+    host.conffiles = f" {path} {digest}\n"
+
+    assert await host.find(find_containers) == ({}, [])

@@ -22,6 +22,7 @@ from ccm_agent.resources.sysctl.providers.existing import find_parameters
 from ccm_agent.resources.system.model import KERNEL_HOSTNAME
 from ccm_agent.resources.system.providers.existing import find_settings
 from ccm_agent.resources.user.providers.existing import find_users
+from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.kernel import FakeKernel
 from ccm_agent.testing.key_files import FakeKeyFiles
@@ -84,7 +85,12 @@ class Host:
             "kernel": self.kernel,
         }
         context = SimpleNamespace(
-            runner=self.runner, files=self.files, port=ports.__getitem__, directory="/root"
+            runner=self.runner,
+            files=self.files,
+            port=ports.__getitem__,
+            directory="/root",
+            clock=FakeClock(),
+            may_run_commands=True,
         )
         self.found = found = await find(cast("ResourceContext", cast("Any", context)), argument)
         return (

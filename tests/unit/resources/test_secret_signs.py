@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.resources.secret_signs import find_sign
+from ccm_agent.resources.secret_signs import find_setting_sign, find_sign
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,35 @@ def test_a_large_line_is_searched_in_bounded_time() -> None:
     assert find_sign(b"\n" * 2_000_000, 0o644) == ""
     assert find_sign(b"eyJaaaaaaaaa." * 200_000, 0o644) == ""
     assert find_sign(b"a:123456" * 400_000, 0o644) == ""
+
+
+TOKEN = "contains what looks like a password or token"
+KEY = "contains what looks like a key"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sign"),
+    [
+        ("port", 8080, ""),
+        ("host", "db.example.net", ""),
+        ("password", "", ""),
+        ("token", None, ""),
+        ("use_password", True, ""),
+        ("path", "/usr/local/lib/Python3/SitePackages", ""),
+        ("DB_PASS", "abc", TOKEN),
+        ("PGPASSWORD", "/x9", TOKEN),
+        ("pin", 1234, TOKEN),
+        ("secrets", {"a": {"b": "x"}}, TOKEN),
+        ("users", [{"name": "a"}, {"name": "b", "pwd": "x"}], TOKEN),
+        ("SESSION_KEY", "x", TOKEN),
+        ("npm._auth", "eDp5", TOKEN),
+        ("value", "Zm9vYmFyQmF6MTIzNDU2Nzg5", KEY),
+        ("value", "0123456789abcdef" * 2, KEY),
+        ("url", "https://a:hunter2@b.example", "contains what looks like a URL with a password"),
+        ("args", ["--verbose", "--password=hunter2"], TOKEN),
+        ("args", "# password=hunter2", TOKEN),
+        ("lone", "\ud800", ""),
+    ],
+)
+def test_a_setting_is_judged_by_its_name_and_value(name: str, value: object, sign: str) -> None:
+    assert find_setting_sign(name, value) == sign

@@ -11,6 +11,8 @@ from ccm_agent.resources.config.keys import KeyChange
 
 _SECTION = re.compile(r"\s*+\[(?P<name>[^\]]++)\]")
 _KEY = re.compile(r"\s*+(?P<key>[^=:\s#;\[][^=:]*+)(?P<rest>[=:].*+)?", re.DOTALL)
+_BARE = re.compile(r"[A-Za-z0-9_.!-]++\s*+")
+"""A key without a value."""
 _REST = re.compile(r"(?P<mark>[=:]\s*+)(?P<value>.*+)", re.DOTALL)
 
 
@@ -24,6 +26,35 @@ def change_ini(text: str, changes: list[KeyChange]) -> str:
     for change in changes:
         _change(lines, change)
     return ending.join(lines) + (ending if is_ended and lines else "")
+
+
+def read_ini(text: str) -> dict[tuple[str, ...], str | None]:
+    """
+    Return the value of each key, by its path; None for a key without a value. Raises FileError if a line is neither a section, a
+    key, a comment nor a continuation.
+
+    `change_ini` refuses keys that occur twice or have several lines, and this function returns them, too.
+    """
+    section = ""
+    found: dict[tuple[str, ...], str | None] = {}
+    for number, line in enumerate(text.split("\r\n" if "\r\n" in text else "\n")):
+        if match := _SECTION.match(line):
+            section = match["name"].strip()
+            continue
+        if not line.strip() or line.lstrip()[0] in "#;":
+            continue
+        key, rest = _key_of(line), _KEY.match(line)
+        if rest is not None and rest["rest"]:
+            value = _REST.match(rest["rest"])
+            path = (section, key) if section else (key,)
+            found[path] = value["value"].strip() if value else ""
+        elif _BARE.fullmatch(line):
+            found[(section, key) if section else (key,)] = None
+        elif not (line[0] in " \t" and found):
+            raise FileError(
+                f"line {number + 1} is neither a section nor `key = value`, so it is not an ini file"
+            )
+    return found
 
 
 def _change(lines: list[str], change: KeyChange) -> None:

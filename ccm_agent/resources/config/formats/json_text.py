@@ -38,13 +38,21 @@ def change_json(text: str, changes: list[KeyChange]) -> str:
     """Return the text with the changes. Raises FileError if a change is not possible."""
     if not text.strip():
         text = "{}\n"
+    root = _Reader(text).read() if changes else None
     for change in changes:
-        text = _change(text, change)
+        # a text that was not changed is not read again, because a file may have many keys
+        after = _change(text, root or _Reader(text).read(), change)
+        root = root if after == text else None
+        text = after
     return text
 
 
-def _change(text: str, change: KeyChange) -> str:
-    node = _Reader(text).read()
+def read_json(text: str) -> Any:
+    """Return the value of a text. Raises FileError if it is not JSON."""
+    return _Reader(text).read().value if text.strip() else {}
+
+
+def _change(text: str, node: JsonNode, change: KeyChange) -> str:
     for number, name in enumerate(change.path):
         rest = change.path[number + 1 :]
         if node.items is not None:

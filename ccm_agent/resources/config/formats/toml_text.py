@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.model.errors import FileError
@@ -10,6 +11,23 @@ from ccm_agent.resources.config.keys import KeyChange, is_same, nested
 
 def change_toml(text: str, changes: list[KeyChange]) -> str:
     """Return the text with the changes. Raises FileError if a change is not possible."""
+
+    def change(document: Any) -> str:
+        import tomlkit
+
+        for one in changes:
+            _change(document, one)
+        return tomlkit.dumps(document)
+
+    return str(_with_document(text, change))
+
+
+def read_toml(text: str) -> Any:
+    """Return the values of a text. Raises FileError if it is not TOML."""
+    return _with_document(text, lambda document: document.unwrap())
+
+
+def _with_document(text: str, use: Callable[[Any], Any]) -> Any:
     try:
         import tomlkit
         from tomlkit.exceptions import TOMLKitError
@@ -18,10 +36,7 @@ def change_toml(text: str, changes: list[KeyChange]) -> str:
             "toml needs the Python package tomlkit; `pip install 'ccm-fleet[config]'` installs it"
         ) from err
     try:
-        document = tomlkit.parse(text)
-        for change in changes:
-            _change(document, change)
-        return tomlkit.dumps(document)
+        return use(tomlkit.parse(text))
     except RecursionError as err:
         raise FileError("it is nested too deeply") from err
     except (TOMLKitError, ValueError, TypeError) as err:

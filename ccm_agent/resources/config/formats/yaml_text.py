@@ -13,12 +13,43 @@ from ccm_agent.resources.config.keys import KeyChange, is_same
 _WIDTH = 1 << 20
 """The maximum line width, which is so large that lines are never wrapped."""
 _VALUES_LIMIT = 100_000
+_MERGES_LIMIT = 4_000_000
+"""The maximum product of merge keys and characters. The library copies all keys of a mapping for each merge."""
 _START = re.compile(r"^---(?:[ \t]*+\n|(?=[ \t]|\Z))", re.MULTILINE)
 """The `---` at the beginning of a document, with its newline if nothing else is on the line."""
 
 
 def change_yaml(text: str, changes: list[KeyChange]) -> str:
     """Return the text with the changes. Raises FileError if a change is not possible."""
+    return _edited(text, changes)[0]
+
+
+def read_yaml(text: str) -> Any:
+    """Return the values of a text, with ruamel.yaml's formatting data. Raises FileError if it is not a YAML document."""
+    document = _edited(text, [])[1]
+    if "*" in text:
+        from ruamel.yaml import YAML
+
+        if _contains_itself(YAML(typ="rt").compose(_head(text)[1]), set(), set()):
+            raise FileError("it has an alias inside its own anchor")
+    return document
+
+
+def _contains_itself(node: Any, above: set[int], checked: set[int]) -> bool:
+    """Whether a node is a part of itself. ruamel.yaml's values have null there."""
+    parts = getattr(node, "value", None)
+    if id(node) in above or not isinstance(parts, list) or id(node) in checked:
+        return id(node) in above
+    above.add(id(node))
+    pairs = (part if isinstance(part, tuple) else (part,) for part in parts)
+    found = any(_contains_itself(one, above, checked) for pair in pairs for one in pair)
+    above.remove(id(node))
+    checked.add(id(node))
+    return found
+
+
+def _edited(text: str, changes: list[KeyChange]) -> tuple[str, Any]:
+    """Return the text with the changes, and its document."""
     try:
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
@@ -28,6 +59,8 @@ def change_yaml(text: str, changes: list[KeyChange]) -> str:
         ) from err
     if any(one in text for one in "\r\x85\u2028\u2029"):
         raise FileError("its lines end with other characters than newlines")
+    if (text.count("<<") + text.count("merge")) * len(text) > _MERGES_LIMIT:
+        raise FileError("it has too many merge keys (`<<`) for its size")
     head, text = _head(text)
     form = YAML(typ="rt")
     form.preserve_quotes = True
@@ -40,11 +73,11 @@ def change_yaml(text: str, changes: list[KeyChange]) -> str:
             document.fa.set_block_style()
         changed = [_change(document, change) for change in changes]
         if not any(changed):
-            return head + text
+            return head + text, document
         out = io.StringIO()
         form.dump(document, out)
         after = (f"{head}\n" if head and not head.endswith("\n") else head) + out.getvalue()
-        if not is_same(_plain(form.load(after)), _plain(document)):
+        if not is_same(plain(form.load(after)), plain(document)):
             raise FileError("it cannot be written without changing other values: change it by hand")
     except RecursionError as err:
         raise FileError("it is nested too deeply") from err
@@ -52,7 +85,7 @@ def change_yaml(text: str, changes: list[KeyChange]) -> str:
         raise FileError(f"it is not YAML: {_reason(err, head.count(chr(10)))}") from err
     if _lacks_comments(head + text, after) and not any(change.is_removed for change in changes):
         raise FileError("its comments cannot be kept with this change: change it by hand")
-    return after
+    return after, document
 
 
 def _reason(err: Exception, lines_before: int) -> str:
@@ -142,7 +175,7 @@ def _change(document: Any, change: KeyChange) -> bool:
                 del place[key]
             return is_there
         if is_last:
-            if is_there and is_same(_plain(place[key]), change.value):
+            if is_there and is_same(plain(place[key]), change.value):
                 return False
             if not is_there:
                 _keep_below(place, key, change.value)
@@ -177,7 +210,7 @@ def _keep_below(place: Any, key: Any, value: Any) -> None:
         tokens[slot] = CommentToken(f"{own}\n", token.start_mark) if own else None
 
 
-def _plain(value: Any, left: list[int] | None = None) -> Any:
+def plain(value: Any, left: list[int] | None = None) -> Any:
     """Return the value without ruamel.yaml's formatting data. Aliases may make the value much larger than the text."""
     left = [_VALUES_LIMIT] if left is None else left
     left[0] -= 1
@@ -186,9 +219,9 @@ def _plain(value: Any, left: list[int] | None = None) -> Any:
             f"the value has more than {_VALUES_LIMIT} parts with its aliases, so it is not compared"
         )
     if isinstance(value, dict):
-        return {key: _plain(one, left) for key, one in value.items()}
+        return {key: plain(one, left) for key, one in value.items()}
     if isinstance(value, list):
-        return [_plain(one, left) for one in value]
+        return [plain(one, left) for one in value]
     if type(value).__name__ == "ScalarBoolean":
         return bool(value)
     for kind in (int, float, str):

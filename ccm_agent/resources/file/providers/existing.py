@@ -16,7 +16,7 @@ from ccm_agent.resources.existing import (
     ExistingResources,
     refuse_relative,
 )
-from ccm_agent.resources.file.model import DIRECTORY
+from ccm_agent.resources.file.model import DIRECTORY, FileProperties
 from ccm_agent.resources.packaged import find_unchanged
 from ccm_agent.resources.secret_signs import find_sign
 
@@ -99,7 +99,10 @@ def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
     if look.mode & SPECIAL_BITS:
         return f"has special permissions (mode {look.mode:04o})"
     if entry.kind == "directory":
-        return ""
+        mode = f"{look.mode:04o}"
+        if FileProperties(name=name, ensure=DIRECTORY, mode=mode).mode_bits == look.mode:
+            return ""
+        return f"has mode {mode}, and this type lets users enter each directory that they may read or write"
     if hashlib.sha256(entry.content).hexdigest() != look.sha256:
         return look.undigested or "changed while it was read"
     return find_sign(entry.content, look.mode)

@@ -249,6 +249,8 @@ def test_nodes_without_resources_are_named(tmp_path: Path) -> None:
         ("file:/etc/../root", "name an absolute path"),
         ("file:/", "name an absolute path"),
         ("file:/etc/a\nb", "name an absolute path"),
+        ("config", "name an absolute path"),
+        ("container:web", "`container` has no path; write `container`"),
         ("user:/etc", "`user` has no path; write `user`"),
         ("systemd_unit:x", "`systemd_unit` has no path"),
         ("usr", "did you mean `user`?"),

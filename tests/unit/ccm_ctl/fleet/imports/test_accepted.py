@@ -109,7 +109,15 @@ def _refuse_nothing(_type_name: str, _properties: Mapping[str, Any]) -> None:
     """Accept everything."""
 
 
-WORDS = ("repository", "file:/etc/app", "directory:/srv/www", "directory:/srv", "systemd_unit")
+WORDS = (
+    "repository",
+    "file:/etc/app",
+    "directory:/srv/www",
+    "directory:/srv",
+    "systemd_unit",
+    "config:/etc/a.ini",
+    "container",
+)
 PLAIN = {"ensure": "present", "owner": "root", "group": "root", "mode": "0644"}
 DIGEST = "0f" * 32
 ONE = FoundContent(sha256=DIGEST, size_bytes=3)
@@ -135,6 +143,15 @@ def a_tree(*contents: FoundContent, name: str = "/srv/www", **more: Any) -> Foun
 
 def a_unit(name: str = "a.service", *contents: FoundContent, **more: Any) -> FoundResource:
     return FoundResource(type="systemd_unit", name=name, properties=more, contents=contents or (ONE,))
+
+
+def a_config(name: str = "/etc/a.ini", **more: Any) -> FoundResource:
+    return FoundResource(type="config", name=name, properties={"values": {"main.debug": "no"}, **more})
+
+
+def a_container(**more: Any) -> FoundResource:
+    image = f"docker.io/library/nginx@sha256:{DIGEST}"
+    return FoundResource(type="container", name="web", properties={"image": image, **more})
 
 
 def entry(path: str, sha256: str = DIGEST) -> FoundContent:
@@ -167,6 +184,8 @@ def test_genuine_resources_with_contents_are_accepted() -> None:
         a_link("/srv/www/link", "directory"),
         a_unit(),
         a_unit("b.service.d/own.conf", unit="b.service", drop_in="own.conf"),
+        a_config(),
+        a_container(command=["serve"], environment=["LEVEL=info"], ports=["8080:80"], ensure="stopped"),
     ]
 
     assert judged(*genuine) == (genuine, [])
@@ -205,6 +224,18 @@ def test_genuine_resources_with_contents_are_accepted() -> None:
         (a_unit("../../etc/a.service"), "has a path that no manifest can have"),
         (a_unit(content="[Service]"), "has `content`, which is not imported"),
         (FoundResource(type="repository", name="x", properties={}, contents=(ONE,)), FORM),
+        (a_config("/etc/shadow.ini"), PLACE),
+        (a_config(validate="/bin/evil %s"), "has `validate`, which is not imported"),
+        (a_config(path="/etc/passwd"), "has `path`, which is not imported"),
+        (a_config(values={"a": "{{ x }}"}), TEMPLATE),
+        (a_config(values={}), "give a `key` with its `value`, or `values`"),
+        (a_container(image="docker.io/library/nginx:1"), "has no digest"),
+        (
+            a_container(image="docker.io/library/nginx:1", allow_tag=True),
+            "has `allow_tag`, which is not imported",
+        ),
+        (a_container(subscribe=["file#/etc/a"]), "has `subscribe`, which is not imported"),
+        (a_container(labels={"a": "${ x }"}), TEMPLATE),
     ],
 )
 def test_hostile_contents_are_left_out_and_the_others_stay(hostile: FoundResource, reason: str) -> None:

@@ -72,6 +72,26 @@ async def test_a_tree_is_found_with_owners_modes_and_contents(files: FakeFiles, 
     assert found.left_out == ()
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_kept"),
+    [(0o755, True), (0o700, True), (0o311, True), (0o644, False), (0o755 & ~0o010, False)],
+)
+async def test_a_directory_whose_mode_an_apply_would_change_is_named(
+    files: FakeFiles, runner: FakeRunner, mode: int, is_kept: bool
+) -> None:
+    files.put_directory("/etc/app/conf.d", mode=mode)
+
+    found = await find(files, runner, "/etc/app/conf.d")
+
+    assert [one.properties["mode"] for one in found.resources] == [f"{mode:04o}"] * is_kept
+    assert [(one.name, one.reason) for one in found.left_out] == [
+        (
+            "/etc/app/conf.d",
+            f"has mode {mode:04o}, and this type lets users enter each directory that they may read or write",
+        )
+    ] * (not is_kept)
+
+
 async def test_a_single_file_is_found(files: FakeFiles, runner: FakeRunner) -> None:
     files.put("/etc/motd", "hello\n")
 
