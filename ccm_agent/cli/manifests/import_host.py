@@ -64,7 +64,7 @@ class ImportedResources(Struct, kw_only=True):
     cls=options.CcmCommand,
     epilog=examples(
         "ccm import package,service,file:/etc/nginx --out site",
-        "ccm import group,user,cron,sysctl,mount --out site",
+        "ccm import group,user,cron,sysctl,kernel_module,mount --out site",
         "ccm import repository,host,system,systemd_unit,directory:/srv/www --out site",
         "ccm import container,config:/etc/app.yaml,edit:/etc/hosts --out site",
     ),
