@@ -323,6 +323,8 @@ def test_a_hostile_file_is_named_and_not_imported(
         ("a.ini", b"# nothing\n", "has no keys to import"),
         ("a.yaml", b"a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
          b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n", "the value has more than"),
+        ("a.yaml", b"a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+         + b"".join(b"k%d: [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" % n for n in range(9)), "the value has more than"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_of_its_format_is_named(

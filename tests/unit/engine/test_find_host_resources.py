@@ -20,7 +20,8 @@ from ccm_agent.model.records.policy import Principal
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.policy.grant import Grant
 from ccm_agent.policy.ruling import rule_on
-from ccm_agent.resources.contract import ProviderSpec, ResourceContext
+from ccm_agent.resources.container import TYPE as CONTAINER
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.existing import ExistingResource, ExistingResources
 from ccm_agent.resources.package import TYPE as PACKAGE
 from ccm_agent.resources.service import TYPE as SERVICE
@@ -54,7 +55,9 @@ def a_resource(name: str, **properties: Any) -> ExistingResource:
 def granted(forbid: str) -> Grant | None:
     """What an operator may import under a policy."""
     policy = parse_policy(
-        f"default: allow\nforbid: {forbid}\n".encode(), "policy.yaml", ["package", "service", "exec"]
+        f"default: allow\nforbid: {forbid}\n".encode(),
+        "policy.yaml",
+        ["package", "service", "exec", "container"],
     )
     return rule_on(policy, Principal(name="ann"), "import", "", datetime(2026, 1, 1, tzinfo=UTC)).grant
 
@@ -63,11 +66,17 @@ async def found_by(
     packages: Asked, services: Asked, grant: Grant | None = None, contents: Sequence[str] = ()
 ) -> HostResources:
     kinds = (replace(PACKAGE, providers=(packages.spec(),)), replace(SERVICE, providers=(services.spec(),)))
+    return await found_in(kinds, grant, contents)
+
+
+async def found_in(
+    kinds: Sequence[ResourceType[Any, Any]], grant: Grant | None, contents: Sequence[str] = ()
+) -> HostResources:
     engine_bench = bench(*kinds)
     engine = engine_bench.engine
     app = cast("App", cast("Any", SimpleNamespace(engine=lambda: engine, catalog=engine.deps.catalog)))
     options = replace(engine_bench.options(), grant=grant)
-    return await find_host_resources(app, ["package", "service"], options, contents)
+    return await find_host_resources(app, [kind.name for kind in kinds], options, contents)
 
 
 def names(found: HostResources) -> list[str]:
@@ -104,6 +113,38 @@ async def test_what_the_policy_forbids_is_named_and_a_forbidden_type_is_not_look
 
     assert (names(found), packages.count) == (left, asked)
     assert [(one.type, one.name) for one in found.left_out] == left_out
+    assert all("of the node's policy does not allow" in one.reason for one in found.left_out)
+
+
+@pytest.mark.parametrize(
+    ("forbid", "is_kept"),
+    [
+        ("{paths: [/etc/containers/systemd/web.container]}", False),
+        ("{paths: [/etc/containers/systemd/web.env]}", False),
+        ("{sources: [/etc/containers/systemd/web.container]}", False),
+        ("{sources: [/etc/containers/systemd/web.env]}", False),
+        ("{sources: [/srv/more.env]}", False),
+        ("{paths: [/srv/www/private]}", False),
+        ("{services: [web]}", False),
+        ("{paths: [/etc/containers/systemd/db.container], sources: [/etc/shadow], services: [db]}", True),
+    ],
+)
+async def test_a_container_is_reported_only_if_its_files_may_be_written_and_read(
+    forbid: str, is_kept: bool
+) -> None:
+    web = a_resource(
+        "web",
+        ensure="running",
+        image=f"docker.io/library/nginx@sha256:{'ab' * 32}",
+        environment=["LEVEL=info"],
+        environment_files=["/srv/more.env"],
+        volumes=["/srv/www:/srv"],
+    )
+
+    found = await found_in((replace(CONTAINER, providers=(Asked(web).spec(),)),), granted(forbid))
+
+    assert names(found) == ["container#web"] * is_kept
+    assert [(one.type, one.name) for one in found.left_out] == [("container", "web")] * (not is_kept)
     assert all("of the node's policy does not allow" in one.reason for one in found.left_out)
 
 

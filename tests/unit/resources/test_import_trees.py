@@ -11,12 +11,14 @@ import pytest
 
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.ports import FileInfo
+from ccm_agent.resources.config.providers.existing import find_keys
 from ccm_agent.resources.container.model import ContainerProperties
 from ccm_agent.resources.container.providers.existing import find_containers
 from ccm_agent.resources.container.providers.podman import GENERATOR
 from ccm_agent.resources.container.quadlet import render, render_variables
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.directory.providers.existing import find_directory
+from ccm_agent.resources.edit.providers.existing import find_blocks
 from ccm_agent.resources.existing import ExistingResources
 from ccm_agent.resources.file.providers.existing import find_files
 from ccm_agent.resources.repository.formats import FORMATS
@@ -26,6 +28,7 @@ from ccm_agent.resources.repository.providers.apt import make_apt
 from ccm_agent.resources.repository.providers.dnf import make_dnf
 from ccm_agent.resources.repository.providers.existing import find_repositories
 from ccm_agent.resources.systemd_unit.providers.existing import find_units
+from ccm_agent.testing.runner import FakeRunner
 from tests.support.openpgp_keys import FINGERPRINT, KEY
 from tests.unit.resources.test_import_types import Host
 
@@ -530,3 +533,93 @@ async def test_quadlets_of_packages_are_not_found(host: Host) -> None:
     host.conffiles = f" {path} {digest}\n"
 
     assert await host.find(find_containers) == ({}, [])
+
+
+# ---- keys and blocks of a file ----
+
+TEXT = "# BEGIN ccm\nport = 1\n# END ccm\n"
+FINDERS = pytest.mark.parametrize(
+    ("find", "kept"),
+    [
+        pytest.param(find_keys, {"values": {"port": "1"}}, id="config"),
+        pytest.param(find_blocks, {"block": "port = 1\n"}, id="edit"),
+    ],
+)
+
+
+@FINDERS
+@pytest.mark.parametrize("is_replaceable", [False, True])
+async def test_a_file_below_a_symlink_is_read_only_if_root_alone_can_replace_it(
+    host: Host, find: Any, kept: dict[str, Any], is_replaceable: bool
+) -> None:
+    host.files.put("/srv/real/app.ini", TEXT)
+    host.files.put_symlink("/srv/link", "/srv/real")
+    host.files.nodes["/srv/link"].uid = 1000 * is_replaceable
+
+    assert await host.find(find, "/srv/link/app.ini") == (
+        ({}, [("/srv/link/app.ini", "/srv/link is a symlink that another user can replace")])
+        if is_replaceable
+        else ({"/srv/link/app.ini": kept}, [])
+    )
+
+
+@FINDERS
+@pytest.mark.parametrize("after", [TEXT, TEXT.replace("1", "2")])
+async def test_a_private_file_that_is_replaced_by_a_readable_one_is_not_imported(
+    host: Host, monkeypatch: pytest.MonkeyPatch, find: Any, kept: dict[str, Any], after: str
+) -> None:
+    host.files.put("/etc/app.ini", TEXT, mode=0o600)
+    read = host.files.read
+
+    async def read_and_replace(path: str, limit_bytes: int) -> bytes:
+        content = await read(path, limit_bytes)
+        host.files.put("/etc/app.ini", after)
+        return content
+
+    monkeypatch.setattr(host.files, "read", read_and_replace)
+
+    # the same content is readable by all users afterwards, so it is no secret
+    assert await host.find(find, "/etc/app.ini") == (
+        ({"/etc/app.ini": kept}, [])
+        if after == TEXT
+        else ({}, [("/etc/app.ini", "changed while it was read")])
+    )
+
+
+@FINDERS
+async def test_a_file_as_its_package_installed_it_is_not_imported(
+    host: Host, find: Any, kept: dict[str, Any]
+) -> None:
+    host.files.put("/etc/app.ini", TEXT)
+    assert await host.find(find, "/etc/app.ini") == ({"/etc/app.ini": kept}, [])
+
+    digest = hashlib.md5(TEXT.encode(), usedforsecurity=False).hexdigest()
+    host.runner = FakeRunner()
+    host.owners, host.conffiles = "app: /etc/app.ini\n", f" /etc/app.ini {digest}\n"
+    assert await host.find(find, "/etc/app.ini") == ({}, [("/etc/app.ini", "is as its package installed it")])
+
+
+async def test_blocks_that_a_manifest_cannot_have_are_named(host: Host) -> None:
+    named = b"# BEGIN ccm: caf\xe9\nx\n# END ccm: caf\xe9\n"
+    host.files.put(
+        "/etc/hosts", named + b"# BEGIN ccm: b\n\xff\n# END ccm: b\n# BEGIN ccm: c\nx\n# END ccm: c\n"
+    )
+
+    found, left_out = await host.find(find_blocks, "/etc/hosts")
+
+    assert found == {"c": {"path": "/etc/hosts", "block": "x\n"}}
+    assert left_out == [
+        ("/etc/hosts", "its block `caf\ufffd` is not UTF-8"),
+        ("/etc/hosts", "its block `b` is not UTF-8"),
+    ]
+
+
+@pytest.mark.parametrize("count", [100, 101])
+async def test_a_file_with_too_many_blocks_is_named(host: Host, count: int) -> None:
+    host.files.put("/etc/hosts", "".join(f"# BEGIN ccm: {n}\n# END ccm: {n}\n" for n in range(count)))
+
+    found, left_out = await host.find(find_blocks, "/etc/hosts")
+
+    assert (len(found), [reason for _, reason in left_out]) == (
+        (100, []) if count == 100 else (0, ["has 101 blocks, and at most 100 are imported"])
+    )
