@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from ccm_agent.testing.nats_server import NatsServer
 
 PROCESSES = 2
+FILES_OF_NODE = 4
+"""The number of files that a simulated agent keeps open, its connection included."""
 END_S = 120
 
 
@@ -28,11 +31,13 @@ def node_processes(
         count: The number of nodes.
         module: The module to run. It prints the line `ready`, and ends when its input ends.
     """
-    each = count // PROCESSES
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    processes = max(PROCESSES, math.ceil(count * FILES_OF_NODE / (0.9 * limit)))
     with ExitStack() as stack:
         children = []
-        for i in range(PROCESSES):
-            command = [sys.executable, "-m", module, kind, server.url, str(i * each), str(each)]
+        for i in range(processes):
+            first, after = i * count // processes, (i + 1) * count // processes
+            command = [sys.executable, "-m", module, kind, server.url, str(first), str(after - first)]
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
