@@ -46,13 +46,13 @@ screens: $(STAMP) ## write every help screen and the common errors to .cache/scr
 generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentation
 	@$(PY) .ci/generate.py
 
-lock: $(STAMP) ## pin what CI installs, with digests (needs uv; UPGRADE=1 selects newer versions)
+lock: $(STAMP) ## pin the packages that CI installs, with digests (needs uv; UPGRADE=1 selects newer versions)
 	@$(PY) .ci/lock.py $(if $(UPGRADE),--upgrade)
 
-bench: $(STAMP) ## run the benchmarks, each beside its baseline (ONLY=simulate selects one, NODES=20000 is its size, WITHIN=90 its seconds, BUDGETS=no)
+bench: $(STAMP) ## run the benchmarks, each with its baseline (ONLY=simulate selects one, NODES=20000 sets its size, WITHIN=90 its seconds, BUDGETS=no)
 	@$(PY) -m bench $(ONLY) $(NODES:%=--nodes %) $(WITHIN:%=--within %) $(if $(filter no,$(BUDGETS)),--no-budgets)
 
-house: $(STAMP) ## print the size of the code, and how its modules depend on each other (LIST=1 names the places)
+house: $(STAMP) ## print the size of the code, and how its modules depend on each other (LIST=1 lists the places)
 	@$(PY) .ci/house.py $(if $(LIST),--list)
 
 packages: $(STAMP) ## build a release in dist/: wheel, .deb and .rpm for the Python in .venv, dependencies and SBOM included (MACHINES="x86_64 aarch64")

@@ -47,7 +47,7 @@ OTHER_CODES = {
     "join.service": "The join service failed; its operator may lack a right.",
     "join.signature": "A request to join is not signed by node and token.",
     "join.stale_signers": "The join service cannot rely on its signers list.",
-    "join.token_rights": "The token assigns a role, and its author may not assign facts.",
+    "join.token_rights": "The token assigns a role, but its author may not assign facts.",
     "join.unknown_token": "The fleet does not know the join token.",
     "join.untrusted_answer": "The fleet of the token did not sign the answers.",
     "join.used_up": "The join token is used up.",

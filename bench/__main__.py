@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         "--nodes", type=int, metavar="N", help="Size of the fleet of `simulate` [20000] and `storm` [10000]."
     )
     parser.add_argument(
-        "--within", type=float, metavar="S", help="`simulate` begins nothing after S seconds."
+        "--within", type=float, metavar="S", help="`simulate` starts nothing after S seconds."
     )
     parser.add_argument("--no-budgets", action="store_true", help="A missed budget does not fail the run.")
     options = parser.parse_args(arguments)
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
             os.environ[variable] = str(value)  # modules read their settings when they are imported
     names = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "measure")]
     if unknown := set(chosen) - set(names):
-        print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}", file=sys.stderr)
+        print(f"no benchmark {', '.join(sorted(unknown))}; benchmarks: {', '.join(names)}", file=sys.stderr)
         return 1
     failed = over = 0
     for name in chosen or names:

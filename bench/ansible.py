@@ -124,7 +124,7 @@ def inside(name: str) -> tuple[int, Taken]:
                 for phase in ("first", "again"):
                     times[phase].append(spent(command))
                     if (right := kind.done()) != count:
-                        raise RuntimeError(f"{program} made {right} of {count} {name} right")
+                        raise RuntimeError(f"{program} corrected only {right} of {count} {name}")
     return kind.count, taken
 
 

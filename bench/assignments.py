@@ -75,7 +75,7 @@ def revisions(kind: str, rest_s: float) -> list[float]:
                 for child in children:
                     given, _, at = child.stdout.readline().partition(" ") if child.stdout else ("", "", "")
                     if given != str(number):
-                        raise RuntimeError(f"revision {given or 'none'} was given, not {number}")
+                        raise RuntimeError(f"the broker assigned revision {given or 'none'}, not {number}")
                     ends.append(float(at))
                 taken.append(max(ends) - begun)
             if consumers := asyncio.run(count_consumers(server)):

@@ -176,8 +176,8 @@ def measure() -> list[Line]:
             miscounted = row.miscounted() + crowd.miscounted()
     what = f"{JOINS} in a row, {JOINS} at once{''.join(f'; {one}' for one in hosts.errors[:1])}"
     return [
-        Line("joins that did not end well", len(hosts.errors), "joins", 0, what),
-        Line("uses that the broker did not count, or counted twice", miscounted, "uses", 0),
+        Line("joins that failed", len(hosts.errors), "joins", 0, what),
+        Line("uses that the broker missed or counted twice", miscounted, "uses", 0),
         _line("a join, in a row", row.well),
         _line(f"a join, {AT_ONCE} at once", crowd.well, f"{len(crowd.well) / seconds:.0f} a second; "),
         _line("a renewal", renewed),

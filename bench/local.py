@@ -98,7 +98,7 @@ def prove(run: Callable[[], object], file: Path) -> None:
     file.write_text("wrong\n")
     run()
     if file.read_text() != right:
-        raise RuntimeError(f"{file} was not repaired, so the comparison would be of nothing")
+        raise RuntimeError(f"{file} was not repaired, so there is nothing to compare")
 
 
 def without_files(folder: Path, run: Callable[[], float]) -> float:

@@ -73,9 +73,7 @@ def measure() -> list[Line]:
         wrong.write_text("wrong\n")
         seconds([ccm, "apply", str(manifest)])
         if wrong.read_text() != right:
-            raise RuntimeError(
-                "a file that was wrong was not rendered again, so the comparison would be of nothing"
-            )
+            raise RuntimeError("a wrong file was not rendered again, so there is nothing to compare")
         ours, bare = side_by_side(
             ROUNDS,
             lambda: seconds([ccm, "apply", str(manifest)]),

@@ -391,7 +391,7 @@ def _readings(connection: Connection) -> list[CallbackMetric]:
     return [
         CallbackMetric(
             "choria_ccm_agent_reconnects_total",
-            "Lost connections that came back",
+            "Reconnections to the broker",
             lambda: connection.reconnects,
             kind="counter",
         ),
@@ -403,7 +403,7 @@ def _readings(connection: Connection) -> list[CallbackMetric]:
             kind="counter",
         ),
         CallbackMetric("process_open_fds", "Open file descriptors", process_stats.open_files),
-        CallbackMetric("process_start_time_seconds", "When the process started", lambda: started),
+        CallbackMetric("process_start_time_seconds", "Start time of the process", lambda: started),
     ]
 
 
@@ -411,7 +411,7 @@ def _facts_file(path: str) -> Mapping[str, Any]:
     try:
         facts = decode_document(Path(path).read_bytes(), path)
     except OSError as err:
-        raise FileError(f"{path}: cannot read the file of facts: {err.strerror}") from err
+        raise FileError(f"{path}: cannot read the facts file: {err.strerror}") from err
     if not isinstance(facts, dict):
         raise DocumentError("facts must be a mapping of names to values", place=Place(path))
     return facts

@@ -136,8 +136,8 @@ def _check_size(resources: Sequence[ExistingResource]) -> None:
     sizes = [len(content) for one in resources for _, content, _ in _entries(one)]
     if sum(sizes) > HOST_BYTES or len(sizes) > HOST_FILES:
         raise UsageError(
-            f"{len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB are too many for one import: at most {HOST_FILES} files with "
-            f"{HOST_BYTES >> 20} MiB together; name smaller directories"
+            f"{len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB are too many for one import; the limit is {HOST_FILES} files "
+            f"with {HOST_BYTES >> 20} MiB in total; name smaller directories"
         )
 
 
@@ -212,7 +212,7 @@ async def _find(
     spec = await context.state.registry.pick(kind, "", context.facts)
     if spec.find_existing is None:
         raise UsageError(
-            f"resources of the type `{kind.name}` cannot be imported with {spec.name}; types that can be: "
+            f"`{kind.name}` resources cannot be imported with the provider {spec.name}; types that can be imported: "
             f"{', '.join(_importable(app.catalog))}"
         )
     with context.state.secrets.kept_out_of_errors():

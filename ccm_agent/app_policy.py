@@ -164,7 +164,7 @@ def _moment(policy: Policy | None, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as err:
-        raise UsageError(f"--at {text}: write a time such as 2026-11-23T09:30") from err
+        raise UsageError(f"--at {text}: not a time; write one such as 2026-11-23T09:30") from err
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=policy.zone if policy is not None else UTC)
     return moment
@@ -176,7 +176,7 @@ async def _resources(
     if question.type:
         kind = catalog.find(question.type)
         if not question.name:
-            raise UsageError("--type needs --name: which resource of that type?")
+            raise UsageError("--type requires --name, the name of the resource")
         declared = [
             ResolvedResource(
                 kind=kind, wanted=kind.properties(name=question.name, ensure=kind.default_ensure)

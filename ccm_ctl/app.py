@@ -407,7 +407,7 @@ def _check_operator(operator: str, creds: str, credentials: str) -> None:
     ):
         name = name_in_credentials(credentials)
         raise UsageError(
-            f"{creds}: these credentials belong to `{name}`, and the operator is set to `{operator}`; "
+            f"{creds}: these credentials belong to `{name}`, but the operator is set to `{operator}`; "
             "remove --operator and CCM_OPERATOR, or use the credentials of that operator"
         )
 

@@ -135,7 +135,9 @@ async def _page(
         if message.status == _FULL and "max_bytes" in wish:
             return page
         if message.status:
-            raise BusUnavailableError(f"{place_of(question)}: the broker answers {message.status}")
+            raise BusUnavailableError(
+                f"{place_of(question)}: the broker answered with status {message.status}"
+            )
         page.messages.append(convert_delivered(message))
     return page
 

@@ -153,7 +153,7 @@ class NatsEvents:
     def _genuine(self, stored: Stored) -> list[StoredEvent]:
         """Return the event, unless it is a copy of another message."""
         if stored.copied or MESSAGE_ID not in stored.headers:
-            self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
+            self._drop(stored.subject, ProtocolError(f"{stored.subject}: a copy of another message"))
             return []
         return [build_event(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)]
 

@@ -153,7 +153,7 @@ def decode_answer(subject: str, message: Message) -> _Answer:
 
 def api_error(what: str, err_code: int, code: int, description: str) -> BusError:
     """Convert an error of JetStream. The codes are in server/errors.json of nats-server."""
-    text = f"{place_of(what)}: the broker says: {description} ({err_code or code})"
+    text = f"{place_of(what)}: the broker reported: {description} ({err_code or code})"
     if err_code in (10071, 10164):
         return RevisionError(
             f"{place_of(what)}: it has changed since it was read ({description}); read it again"
@@ -459,7 +459,7 @@ def _end_of_page(question: str, answer: Message) -> tuple[int, int]:
 
 def _stored(question: str, answer: Message) -> Stored:
     if answer.status:
-        raise BusError(f"{place_of(question)}: the broker answers {answer.status}")
+        raise BusError(f"{place_of(question)}: the broker answered with status {answer.status}")
     headers = answer.headers
     try:
         return Stored(

@@ -79,7 +79,7 @@ class ApplyFlags(Options, frozen=True, kw_only=True):
     "--module-path",
     default="",
     metavar="DIR|URL",
-    help="Where a TinyCM manifest's templates are. [the manifest's folder]",
+    help="Location of a TinyCM manifest's templates. [the manifest's directory]",
 )
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--diff", is_flag=True, help="Show what changes, line by line.")
@@ -88,7 +88,7 @@ class ApplyFlags(Options, frozen=True, kw_only=True):
 @click.option(
     "--report/--no-report",
     default=None,
-    help="Print the full summary at the end, or none. [one line on a terminal and for failures, else the full one]",
+    help="Print the full summary, or no summary. [one line on a terminal or after a failure, otherwise full]",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per resource, and a summary at the end."
@@ -107,8 +107,8 @@ def command(given: ApplyFlags) -> int:
     """
     Apply a manifest.
 
-    MANIFEST is a file, or the URL of a packed directory that holds a manifest.yaml: http(s)://HOST/FILE.tar.gz or
-    obj://BUCKET/KEY. A TinyCM manifest may also be a plain file on the web. #sha256=DIGEST at the end of an http(s)
+    MANIFEST is a file, or the URL of an archive that contains manifest.yaml: http(s)://HOST/FILE.tar.gz or
+    obj://BUCKET/KEY. A TinyCM manifest may also be a plain file at an http(s) URL. #sha256=DIGEST at the end of an http(s)
     URL verifies the download.
     """
     selection = given.selected.selection()
@@ -116,7 +116,7 @@ def command(given: ApplyFlags) -> int:
         other = "--render" if given.render else "--events -"
         raise UsageError(f"--json and {other} both write to standard output; use one of them")
     if os.path.isdir(given.manifest):  # noqa: PTH112 -- pathlib is not needed on this way
-        raise UsageError(f"{given.manifest}: is a directory; give the manifest in it, such as manifest.yaml")
+        raise UsageError(f"{given.manifest}: is a directory; name the manifest in it, such as manifest.yaml")
     return asyncio.run(_apply(given, selection))
 
 

@@ -99,7 +99,7 @@ def environment(read_env: bool | None) -> dict[str, str]:
 
         if why := "" if read_env else why_not_trusted(ENV_FILE):
             warn(
-                f"{os.path.abspath(ENV_FILE)} is not read: {why}; fix its owner and mode, or pass --read-env"  # noqa: PTH100
+                f"{os.path.abspath(ENV_FILE)} was not read: {why}; fix its owner and mode, or pass --read-env"  # noqa: PTH100
             )
         else:
             found.update(parse_env(read_text(ENV_FILE, "--read-env")))

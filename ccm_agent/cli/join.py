@@ -39,16 +39,16 @@ _TOKEN_BYTES = 20_000
     type=Duration(),
     default="10m",
     show_default=True,
-    help="How long to wait for an operator, if the token requires one.",
+    help="How long to wait for an operator, if the token requires approval.",
 )
 @click.option("--insecure", is_flag=True, help="Accept a broker without authentication or TLS.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(token: str, name: str, state: str, wait: int, insecure: bool, as_json: bool) -> Exit:
     """
-    Join the fleet of a TOKEN that `ccmctl token create` printed. - reads the token from standard input.
+    Join a fleet with a TOKEN from `ccmctl token create`; - reads the token from standard input.
 
-    The node makes its own key, which never leaves it. Writes credentials and configuration, and starts nothing. It can be
-    repeated after any interruption.
+    The node creates its own key, which never leaves the node. Writes credentials and configuration, and does not start the
+    agent. If the command is interrupted, run it again.
     """
     from ccm_agent.joining.join import join_fleet
     from ccm_agent.joining.membership import JoinPlaces, is_root
@@ -60,7 +60,7 @@ def command(token: str, name: str, state: str, wait: int, insecure: bool, as_jso
     places = JoinPlaces.below(state) if state else JoinPlaces()
 
     def tell(mark: str) -> None:
-        terminal.note(f"waiting for an operator; the fingerprint of this node's key is {mark}")
+        terminal.note(f"waiting for an operator's approval; the fingerprint of this node's key is {mark}")
 
     joined = join_fleet(text, name, places, tell, insecure=insecure, wait_s=wait)
     start = f"ccm agent --config {joined.config}" if state else "systemctl enable --now ccm-agent"
@@ -74,6 +74,6 @@ def command(token: str, name: str, state: str, wait: int, insecure: bool, as_jso
         }
         terminal.raw(f"{json.dumps(found)}\n")
         return Exit.OK
-    done = "joined" if joined.is_new else "has joined before; nothing was requested"
+    done = "joined" if joined.is_new else "has already joined; nothing was requested"
     terminal.show(f"{joined.name}: {done}\nnext: {start}\n")
     return Exit.OK

@@ -34,8 +34,8 @@ def command(state: str, wait: int, as_json: bool) -> Exit:
     """
     Leave the fleet. Stop the agent first.
 
-    The fleet removes what it stores of the node, and this command what `ccm join` wrote. The state directory stays. Works without
-    a broker.
+    The fleet deletes its data about the node, and this command deletes the files that `ccm join` wrote. The state directory is
+    kept. Works without a broker.
     """
     from ccm_agent.joining.leave import leave_fleet
     from ccm_agent.joining.membership import JoinPlaces, is_root
@@ -60,13 +60,13 @@ def command(state: str, wait: int, as_json: bool) -> Exit:
         terminal.raw(f"{json.dumps(found)}\n")
         return Exit.OK
     if not left.was_member:
-        terminal.show(f"{left.name}: this host is in no fleet; nothing was done\n")
+        terminal.show(f"{left.name}: this host is not in a fleet; nothing was changed\n")
         return Exit.OK
     lines = [f"{left.name}: {'left the fleet' if left.is_told else 'the files of this host are removed'}"]
     lines += [f"removed: {', '.join(left.removed)}"] if left.removed else []
     lines += [f"kept: {', '.join(left.kept)}"] if left.kept else []
     if todo:
         lines.append(f"the fleet was not notified: {left.reason}")
-        lines += [f"next, as an operator: {word}" for word in todo]
+        lines += [f"next, an operator runs: {word}" for word in todo]
     terminal.show("\n".join(lines) + "\n")
     return Exit.OK

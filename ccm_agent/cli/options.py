@@ -25,7 +25,7 @@ READ_ENV = (
 FORMER_DATA = ("--hiera", "--hiera-data")
 """Other spellings of `--data`: Choria CCM's, and the name of its environment variable."""
 
-CONTEXT_HELP = "NATS context. [NATS_CONTEXT, CCM, or the selected one; NATS_URL names a server instead]"
+CONTEXT_HELP = "NATS context. [NATS_CONTEXT, CCM, or the selected context; NATS_URL sets a server instead]"
 
 
 class CcmCommand(BaseCommand):

@@ -21,8 +21,8 @@ Time = Annotated[datetime, Meta(tz=True)]
 Notified = Annotated[
     Literal["knows", "soon", "off"],
     Meta(
-        description="`knows`: the agent applies the change; `soon`: the running agent did not answer, and reads it within "
-        "seconds; `off`: no agent is running, and the next one reads it."
+        description="`knows`: the agent applied the change; `soon`: the agent did not answer, and reads the change within "
+        "seconds; `off`: no agent is running; the next one reads the change."
     ),
 ]
 
@@ -72,7 +72,8 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
 
     node: Annotated[str, Meta(description="Name of the node; empty if no agent has run.")]
     running: Annotated[
-        bool, Meta(description="Whether the agent answered. If not, most fields are as it saved them.")
+        bool,
+        Meta(description="Whether the agent answered. If not, most fields are from its last saved status."),
     ]
     connected: Annotated[bool, Meta(description="Whether the agent is connected to the broker.")]
     disabled: Annotated[
@@ -82,7 +83,7 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     spool: Annotated[SpoolStatus, Meta(description="Events that wait for the broker.")]
     holder: Annotated[
         int | UnsetType,
-        Meta(description="If no agent answered: the process that has locked the state folder, or 0."),
+        Meta(description="If no agent answered: the process that has locked the state directory, or 0."),
     ] = UNSET
     pid: Annotated[int | UnsetType, Meta(description="Process id of the agent.")] = UNSET
     version: Annotated[str | UnsetType, Meta(description="Version of the agent.")] = UNSET
@@ -94,7 +95,9 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     ] = UNSET
     stopping: Annotated[
         str | UnsetType,
-        Meta(description="The operator who stopped the current run, which ends after its current resource."),
+        Meta(
+            description="The operator who stopped the current run. The run ends after its current resource."
+        ),
     ] = UNSET
     progress: Annotated[
         Progress | UnsetType | None, Meta(description="Progress of the current run; null without one.")
@@ -109,7 +112,8 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
         str | UnsetType, Meta(description="Why events cannot be published; empty if they can.")
     ] = UNSET
     scopes: Annotated[
-        list[str] | UnsetType, Meta(description="The subjects' scopes on which the agent receives requests.")
+        list[str] | UnsetType,
+        Meta(description="Scopes of the subjects on which the agent receives requests."),
     ] = UNSET
     assigned: Annotated[
         dict[str, Any] | UnsetType, Meta(description="Facts that operators assigned to the node.")
@@ -124,7 +128,7 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     last_time: Annotated[Time | UnsetType | None, Meta(description="When it ended.")] = UNSET
     conflict: Annotated[
         str | UnsetType,
-        Meta(description="Conflict of its assignments or its identity; empty if there is none."),
+        Meta(description="Conflict of the node's assignments or identity; empty if there is none."),
     ] = UNSET
     plans_only: Annotated[
         str | UnsetType,
@@ -135,7 +139,7 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     wrong_clock: Annotated[
         str | UnsetType,
         Meta(
-            description="Why the clock is known to be slow, so that the node refuses everything new; else empty."
+            description="Why the clock is considered slow. The node then refuses new requests and documents. Otherwise empty."
         ),
     ] = UNSET
     refresh_pending: Annotated[
@@ -165,7 +169,7 @@ class DisableOutput(Struct, frozen=True, kw_only=True):
 class EnableOutput(Struct, frozen=True, kw_only=True):
     """Whether this command enabled the node, and whether the agent is informed."""
 
-    was_disabled: Annotated[bool, Meta(description="Whether it was disabled before.")]
+    was_disabled: Annotated[bool, Meta(description="Whether the node was disabled.")]
     agent: Notified
 
 
@@ -173,9 +177,9 @@ class JoinOutput(Struct, frozen=True, kw_only=True):
     """A node that belongs to a fleet."""
 
     node: Annotated[str, Meta(description="Its name.")]
-    joined: Annotated[bool, Meta(description="Whether it joined now; false if it had joined before.")]
+    joined: Annotated[bool, Meta(description="Whether the node joined now; false if it had already joined.")]
     expires: Annotated[
-        int | None, Meta(description="When its credentials expire, in seconds since 1970; null: never.")
+        int | None, Meta(description="When its credentials expire, in seconds since 1970; null for never.")
     ]
     config: Annotated[str, Meta(description="The agent's configuration.")]
     next: Annotated[str, Meta(description="The command that starts the agent.")]
@@ -191,8 +195,8 @@ class LeaveOutput(Struct, frozen=True, kw_only=True):
     ]
     reason: Annotated[str | None, Meta(description="Why the fleet was not notified.")]
     removed: Annotated[list[str], Meta(description="Files that were removed.")]
-    kept: Annotated[list[str], Meta(description="Files that stay.")]
-    next: Annotated[list[str], Meta(description="Commands that an operator runs.")]
+    kept: Annotated[list[str], Meta(description="Files that were kept.")]
+    next: Annotated[list[str], Meta(description="Commands that an operator must run.")]
 
 
 class ImportedResource(Struct, frozen=True, kw_only=True):
@@ -217,7 +221,7 @@ class RegisteredService(Struct, frozen=True, kw_only=True):
 
     cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
     service: Annotated[str, Meta(description="Service name.")]
-    protocol: Annotated[str, Meta(description="Protocol the service speaks.")]
+    protocol: Annotated[str, Meta(description="Protocol of the service.")]
     address: Annotated[str, Meta(description="Address of the instance.")]
     port: Annotated[int | str | None, Meta(description="Port number; null without one.")]
     priority: Annotated[int, Meta(description="Priority among instances; 1 to 255, lower is preferred.")]

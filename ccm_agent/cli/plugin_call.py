@@ -81,7 +81,7 @@ def _form_answers(command: PluginCommand, renderer: PluginRenderer) -> str:
         UsageError: Standard input is not a terminal.
     """
     if not sys.stdin.isatty():
-        raise UsageError(f"`{command.spec.name}` asks questions, and standard input is not a terminal")
+        raise UsageError(f"`{command.spec.name}` prompts for input, but standard input is not a terminal")
     user = FormTerminal()
     if command.spec.description:
         user.show(renderer.render(command.spec.description, "description"))
@@ -132,7 +132,7 @@ async def _run(command: PluginCommand, program: PluginProgram, terminal: Termina
         if wait is None:
             raise CommandError(how)
         terminal.note(
-            f"{how} in try {number} of {len(waits)}; the next one begins in {format_duration(wait)}"
+            f"{how} in attempt {number} of {len(waits)}; the next attempt starts in {format_duration(wait)}"
         )
         await asyncio.sleep(wait)
 

@@ -153,7 +153,7 @@ def _kind(one: PluginArgument, command: PluginCommand) -> tuple[str, click.Param
     if name not in _PLAIN:
         names = ", ".join(filter(None, sorted(_PLAIN)))
         raise DocumentError(
-            f"`{one.name}` of `{command.spec.name}`: unknown type `{one.type}`; it is one of {names}",
+            f"`{one.name}` of `{command.spec.name}`: unknown type `{one.type}`; known types: {names}",
             place=Place(command.file),
         )
     kind, absent = (click.Choice(one.enum), "") if one.enum else _PLAIN[name]

@@ -16,7 +16,7 @@ from ccm_agent.clikit.program import invoke
 from ccm_agent.clikit.terminal import Terminal
 
 VERBS = {
-    "agent": "Run the agent, or control the one that is running.",
+    "agent": "Run or control the agent.",
     "apply": "Apply a manifest.",
     "completion": "Print the completion script of a shell.",
     "dev": "Create the source files of a new resource type.",
@@ -26,7 +26,7 @@ VERBS = {
     "fmt": "Format manifests and hiera data.",
     "help": "Show the help of a command.",
     "hiera": "Resolve hierarchical data.",
-    "import": "Write a manifest of what this host has.",
+    "import": "Write a manifest of this host's current state.",
     "init": "Write a first manifest.",
     "join": "Join a fleet with a token.",
     "leave": "Leave the fleet.",

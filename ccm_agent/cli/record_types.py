@@ -52,7 +52,8 @@ class HostFindingLine(HostLine, frozen=True, kw_only=True, tag="finding", omit_d
 
     manifest: Annotated[str, Meta(description="The file, as given on the command line.")]
     level: Annotated[
-        Literal["error", "warning"], Meta(description="Errors are refused; warnings are likely mistakes.")
+        Literal["error", "warning"],
+        Meta(description="An error makes the manifest invalid; a warning is a likely mistake."),
     ]
     rule: Annotated[str, Meta(description="The code of the rule, such as `unknown-property`.")]
     message: Annotated[str, Meta(description="The problem and its solution.")]

@@ -66,7 +66,7 @@ def report(session: str, remove: bool) -> int:
     import asyncio
 
     if not session:
-        raise UsageError("no session selected; use --session DIR or set CCM_SESSION_STORE")
+        raise UsageError("no session is selected; use --session DIR or set CCM_SESSION_STORE")
     summary = asyncio.run(_summary(session))
     sys.stdout.write("\n" + output.report_text(summary))
     if remove:

@@ -181,7 +181,7 @@ class ManifestContext(ManifestScope):
     async def apply_child(self, child: ChildManifest) -> ChildOutcome:
         noop, checks_only = self.noop or child.noop, self.health_check_only or child.health_check_only
         if noop and checks_only:
-            raise ManifestError("noop and health checks only exclude each other: the child would do nothing")
+            raise ManifestError("noop and health-check mode are mutually exclusive: nothing would be done")
         if len(self.parents) + 1 >= MAX_DEPTH:
             raise ManifestError(
                 f"manifests are nested more than {MAX_DEPTH} levels deep: does one include itself?"
@@ -458,7 +458,7 @@ class ManifestContext(ManifestScope):
             event = last(parsed.type, parsed.name) or last(parsed.type, shown)
         if event is None and not declared.wanted.rescue:
             message = (
-                f"{declared.reference} {verb} `{reference}`, which has no outcome yet: declare it earlier"
+                f"{declared.reference} {verb} `{reference}`, which has no result yet: declare it earlier"
             )
             raise ManifestError(message, place=self.loaded.place(declared.path))
         return event

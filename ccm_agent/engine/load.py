@@ -199,7 +199,7 @@ def _resources(
     path: Path = ("ccm", "resources")
     if section.resources_jet_file and section.resources is not None:
         raise ManifestError(
-            "`resources` and `resources_jet_file` exclude each other: remove one of them",
+            "`resources` and `resources_jet_file` are mutually exclusive: remove one of them",
             place=codec.locate(document.text, ("ccm", "resources_jet_file"), document.name),
         )
     raw = section.resources

@@ -221,7 +221,7 @@ class Permission:
         return self.unknown("secrets are not opened for an operator who may only plan")
 
     def _refuse_broker(self) -> None:
-        raise self.unknown("the broker is not asked")
+        raise self.unknown("the broker is not queried")
 
     # ---- health checks ----
 

@@ -383,7 +383,7 @@ class Refreshes:
 
     async def _report(self, trouble: str) -> None:
         """Report that pending refreshes are unknown, and move the damaged file aside."""
-        message = "Pending refreshes cannot be read: a subscriber may need a refresh that is not known"
+        message = "Pending refreshes cannot be read: a subscriber may miss a refresh"
         self._note("warning", message, reason=trouble)
         log.warning(message, extra={"reason": trouble})
         if not self._is_plan and self._log is not None:

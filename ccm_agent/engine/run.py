@@ -165,7 +165,7 @@ class LocalEngine:
         """Execute a loaded manifest. Return the summary as `engine.request.Engine.apply` does."""
         loaded, state, options = plan.loaded, plan.state, plan.state.options
         if options.noop and options.health_check_only:
-            raise ManifestError("noop and health checks only exclude each other: choose one of them")
+            raise ManifestError("noop and health-check mode are mutually exclusive: choose one of them")
         verb = "Executing manifest health checks" if options.health_check_only else "Executing manifest"
         for sentence in loaded.warnings:
             state.note("warning", sentence)
@@ -212,7 +212,7 @@ class LocalEngine:
         from ccm_agent.engine.ownership.prune import RunPrune
 
         if self.deps.creations is None:
-            raise ManifestError("this program keeps no record of what it creates, so it cannot prune")
+            raise ManifestError("this program does not record what it creates, so it cannot prune")
         return RunPrune(plan.state, plan.loaded, plan.prune_scope, self.deps.creations, self._salt)
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:

@@ -127,7 +127,9 @@ class Exclusions:
             for reference in references:
                 if reference in self._left:
                     sentence = f"{name(declared.reference)} {verb} {name(reference)}"
-                    self._note("warning", "A resource was left out that another one needs", needs=sentence)
+                    self._note(
+                        "warning", "A resource that another one needs was not selected", needs=sentence
+                    )
                     if len(self.needs) < NAMED_LIMIT:
                         self.needs.append(sentence)
 

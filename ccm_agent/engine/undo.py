@@ -114,11 +114,11 @@ class RunUndo:
         run = f"the run {run}" if run else "an earlier run"
         differing = [name for name in sorted(now.keys() | left.keys()) if now.get(name) != left.get(name)]
         if unknown := [name for name in now if now[name] is None or left.get(name, "") is None]:
-            return f"not compared with what {run} left: its {unknown[0]} is too large or cannot be read"
+            return f"not compared with the result of {run}: its {unknown[0]} is too large or cannot be read"
         if differing:
             return f"changed since {run}: its {', '.join(differing)}"
         if await self._is_in_use(entry, declared.wanted.name):
-            return f"changed since {run}: other files are in this directory"
+            return f"changed since {run}: this directory contains other files"
         return ""
 
     async def record(
@@ -175,7 +175,7 @@ class RunUndo:
         """Yield the state of a resource that is about to be changed, or of each of its parts."""
         rules, name = declared.kind.undo, declared.wanted.name
         if rules is None:
-            yield EarlierState(why_not=f"changes of the type `{declared.kind.name}` are not kept")
+            yield EarlierState(why_not=f"changes of the type `{declared.kind.name}` are not recorded")
         elif self._masker.name(name) != name:
             yield EarlierState(why_not="its name contains a secret")
         elif self._is_sealed(declared):

@@ -162,7 +162,7 @@ def read_layers(
 def not_hiera(root: object, data_key: str, source: str) -> DataError:
     """Return the error for a document that is not a mapping."""
     return DataError(
-        f"a mapping with `{data_key}`, and perhaps `hierarchy` and `overrides`, is expected, not {_kind(root)}",
+        f"expected a mapping with `{data_key}` and optionally `hierarchy` and `overrides`, not {_kind(root)}",
         place=Place(source),
     )
 

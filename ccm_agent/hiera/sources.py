@@ -152,7 +152,7 @@ class Sources:
 
     async def _http(self, url: str) -> FetchedDocument:
         if self._download is None:
-            raise DataError(f"{mask_url(url)} cannot be fetched: this program does not download")
+            raise DataError(f"{mask_url(url)} cannot be fetched: this program does not support downloads")
         answer = await self._download.fetch(Transfer(url=url, limit_bytes=DOCUMENT_LIMIT_BYTES))
         return FetchedDocument(content=answer.content, name=mask_url(url))
 
@@ -179,7 +179,7 @@ class Sources:
         stamped, name = read_stamp(value), f"{bucket}/{key}"
         if stamped is None:
             if self._demand_stamps:
-                raise plain_refused(bucket, key, "this node accepts documents of `ccmctl` only")
+                raise plain_refused(bucket, key, "this node accepts only documents from `ccmctl`")
             return value
         if (stamped.bucket, stamped.key) != (bucket, key):
             where = f"kv://{stamped.bucket}/{stamped.key}"

@@ -135,7 +135,7 @@ def validator_functions() -> dict[str, Callable[..., bool]]:
 def _on_text(name: str, claim: Callable[[str], bool]) -> Callable[..., bool]:
     def call(value: object, /) -> bool:
         if not isinstance(value, str):
-            raise ExpressionError(f"{name} needs a text")
+            raise ExpressionError(f"{name} needs text")
         return claim(value)
 
     return call
@@ -145,7 +145,7 @@ def _is_regex(value: object, pattern: object, /) -> bool:
     from ccm_agent.templates.regex import PatternError, compile_pattern
 
     if not isinstance(value, str) or not isinstance(pattern, str):
-        raise ExpressionError("isRegex needs a text and a pattern")
+        raise ExpressionError("isRegex needs text and a pattern")
     try:
         return compile_pattern(pattern).matches(value)
     except PatternError as err:

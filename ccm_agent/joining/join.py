@@ -105,7 +105,7 @@ def join_fleet(
         )
     if member is not None and member.name != name:
         raise JoinError(
-            f"{places.credentials}: this node has joined as {member.name}; leave out --name",
+            f"{places.credentials}: this node has already joined as {member.name}; leave out --name",
             code="join.other_name",
         )
     expires, is_new = (member.expires, False) if member is not None else (0, True)

@@ -129,7 +129,7 @@ def _tell(places: JoinPlaces, broker: BrokerSettings | None, wait_s: float) -> _
     member = read_membership(places.credentials)
     name = member.name if member is not None else choose_name(places, "")
     if member is None or broker is None or not broker.servers:
-        told = _Told(name=name, reason="this host has no credentials of a node that joined")
+        told = _Told(name=name, reason="this host has no credentials of a joined node")
         return told if known is None else _keep(places, told)
     _keep(places, _Told(name=name))
     try:

@@ -130,7 +130,7 @@ def read_membership(path: Path) -> Membership | None:
     name, key, expires = claims_in_jwt(text)
     if trust is None or seed is None or not name or not key:
         raise InputError(
-            f"{path}: these are not credentials of a node that joined; move the file away to join the fleet of the token"
+            f"{path}: these are not the credentials of a joined node; move the file away to join the token's fleet"
         )
     return Membership(
         name=name, key=key, seed=seed, root=trust.root, certificate=trust.certificate, expires=expires
@@ -150,7 +150,7 @@ def choose_name(places: JoinPlaces, given: str) -> str:
     configured = settings.identity if settings is not None else ""
     if given and configured and given != configured:
         raise JoinError(
-            f"{places.config}: `identity` is {configured}, and not {given}; change it there, or leave out --name",
+            f"{places.config}: `identity` is {configured}, not {given}; change it there, or leave out --name",
             code="join.configured",
         )
     return check_node(given or configured or saved_identity(places.state) or fully_qualified())
@@ -170,7 +170,7 @@ def check_configuration(places: JoinPlaces) -> None:
     broker = settings.broker
     if broker.servers or (broker.context and not broker.is_default_context):
         raise JoinError(
-            f"{places.config}: it names a broker already; remove `nats` and `nats_context` there, then repeat the command",
+            f"{places.config}: it already names a broker; remove `nats` and `nats_context` there, then repeat the command",
             code="join.configured",
         )
 

@@ -70,7 +70,7 @@ class CredentialRenewal:
             if member.expires <= self._now_s():
                 self._tell(
                     "join.expired",
-                    "the credentials of this node have expired; run `ccm join` with a token of `ccmctl token create`: "
+                    "the credentials of this node have expired; run `ccm join` with a token from `ccmctl token create`: "
                     "the node keeps its identity and state",
                 )
             elif self._now_s() >= due_s(member) and self._connection.connected:

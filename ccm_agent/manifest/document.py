@@ -90,7 +90,7 @@ def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_mani
         raise ManifestError(EMPTY, place=Place(document.name))
     if not isinstance(root, dict):
         raise ManifestError(
-            "a manifest must be a mapping with a `ccm` section, not a list or a text",
+            "a manifest must be a mapping with a `ccm` section, not a list or text",
             place=Place(document.name, 1),
         )
     return root

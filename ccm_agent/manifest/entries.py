@@ -126,7 +126,7 @@ class EntryReader:
             )
         name, own = next(iter(item.items()))
         if own is not None and not isinstance(own, dict):
-            self._fail(f"`{name}` needs a mapping of properties, not a list or a text", (*path, name))
+            self._fail(f"`{name}` needs a mapping of properties, not a list or text", (*path, name))
         return name, own or {}
 
     def _fail(self, message: str, path: Path, kind: type[InputError] = DocumentError) -> NoReturn:

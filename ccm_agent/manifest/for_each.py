@@ -35,7 +35,8 @@ class Expansion:
         self._names: set[str] = set()
         if made + len(self.items) > MOST_RESOURCES:
             raise ManifestError(
-                f"`for_each` makes {made + len(self.items)} resources in this manifest, and at most {MOST_RESOURCES} are allowed"
+                f"`for_each` creates {made + len(self.items)} resources in this manifest, but at most "
+                f"{MOST_RESOURCES} are allowed"
             )
 
     def check(self, declared: ResolvedResource) -> None:
@@ -49,7 +50,7 @@ class Expansion:
             value = getattr(declared.wanted, field)
             if value and value in self._names:
                 raise ManifestError(
-                    f"the {declared.kind.name} has the {field} of an earlier element: use `item` in it"
+                    f"the {declared.kind.name} has the same {field} as an earlier one: use `item` in it"
                 )
         self._names |= {declared.wanted.name, declared.wanted.alias}
         self._number += 1

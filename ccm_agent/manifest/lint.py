@@ -148,7 +148,7 @@ class _ManifestLinter:
         for field in ("pre_message", "post_message"):
             lint_templates(self._report, getattr(section, field), ("ccm", field))
         if section.resources_jet_file and section.resources is not None:
-            message = "`resources` and `resources_jet_file` exclude each other: remove one of them"
+            message = "`resources` and `resources_jet_file` are mutually exclusive: remove one of them"
             self._report.add(ERROR, "form", message, ("ccm", "resources_jet_file"))
         if section.resources or not section.resources_jet_file:
             self._list(section.resources, ("ccm", "resources"))

@@ -12,18 +12,18 @@ RULES = {
     "value": "A value has the wrong type, or is missing.",
     "ensure": "`ensure` is missing or is not one of the type's values.",
     "property": "The type does not accept the value of a property.",
-    "unquoted": "An unquoted number is read as a different text than written.",
+    "unquoted": "An unquoted number is read as text that differs from the text as written.",
     "reference": (
-        "`require` or `subscribe` names a resource that is not declared before it, or `before` or `notify` one that is not "
-        "declared after it."
+        "A resource in `require` or `subscribe` is not declared earlier, or a resource in `before` or `notify` is not "
+        "declared later."
     ),
     "expression": "An expression does not parse, uses an unknown name, or mixes incompatible types.",
     "fact": "An expression uses a fact that nodes do not gather.",
     "unclosed": "A `{{` or `${` is not closed, so it is text and not an expression.",
     "duplicate": "Two resources have the same type and name.",
     "order": "The order of the hierarchy lets a general value replace a specific one.",
-    "annotation": "A comment looks like a rule for data but is not one.",
-    "strict-ccm": "Choria CCM does not support it. Only with `--strict-ccm`.",
+    "annotation": "A comment resembles a data rule but is not one.",
+    "strict-ccm": "Choria CCM does not support this feature. Checked only with `--strict-ccm`.",
     "silence": "A comment that disables a rule names an unknown code.",
 }
 """

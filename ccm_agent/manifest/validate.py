@@ -95,7 +95,7 @@ def _check_name(wanted: CommonProperties) -> None:
     if not wanted.name:
         refuse("the name is empty: a resource needs one", "name")
     if "\x00" in wanted.name:
-        refuse("the name contains a NUL character, which names cannot have", "name")
+        refuse("the name contains a NUL character", "name")
 
 
 def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:

@@ -31,7 +31,7 @@ class AgentMetrics(OutcomeMetrics):
             f"{prefix}_healthcheck_duration_seconds", "Time that runs of checks took", ("manifests",)
         )
         self._remediations = Counter(
-            f"{prefix}_healthcheck_remediations_count", "Applies that a critical check led to", ("manifest",)
+            f"{prefix}_healthcheck_remediations_count", "Applies that a critical check started", ("manifest",)
         )
         self._facts_s = Summary(f"{prefix}_facts_resolve_duration_seconds", "Time that resolving facts took")
         self._facts_errors = Counter(

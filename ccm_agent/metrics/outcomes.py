@@ -19,7 +19,7 @@ class OutcomeMetrics:
         def count(word: str, text: str) -> Counter:
             return Counter(f"choria_ccm_resource_state_{word}_count", text, _RESOURCE)
 
-        self._total = count("total", "Resources that were looked at")
+        self._total = count("total", "Resources that were processed")
         self._failed = count("failed", "Resources that failed")
         self._errors = count("error", "Resources with errors")
         self._noop = count("noop", "Resources that a noop run would have changed")
@@ -36,7 +36,7 @@ class OutcomeMetrics:
         )
         self._check_s = Summary(
             "choria_ccm_healthcheck_duration_seconds",
-            "Time that health checks took, all tries and pauses included",
+            "Time that health checks took, including all tries and pauses",
             ("type", "name", "check"),
         )
         self._data_s = Summary(

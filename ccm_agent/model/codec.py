@@ -236,5 +236,5 @@ def as_text(data: bytes | str, source: str = "") -> str:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as err:
         line = data.count(b"\n", 0, err.start) + 1
-        message = f"byte 0x{data[err.start]:02x} is not UTF-8: save the file with that encoding"
+        message = f"byte 0x{data[err.start]:02x} is not UTF-8: save the file as UTF-8"
         raise DocumentError(message, place=Place(source, line)) from err

@@ -38,7 +38,7 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
     secret: Annotated[
         tuple[str, ...],
         Meta(
-            description="Keys with values that are masked everywhere, as dotted paths with `*` and `**`; not in Choria CCM."
+            description="Keys whose values are masked everywhere, as dotted paths with `*` and `**`; not in Choria CCM."
         ),
     ] = ()
 

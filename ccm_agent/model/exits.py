@@ -12,7 +12,7 @@ class Exit(IntEnum):
     """Success."""
 
     COULD_NOT_RUN = 1
-    """The command could not run, or not completely: usage error, unreadable manifest, no broker, unknown target."""
+    """The command could not run, or could not finish: usage error, unreadable manifest, no broker, unknown target."""
 
     FAILED = 2
     """`ccm`: a resource failed or had an unmet requirement. `ccmctl`: a node failed or refused, or a rollout waits for

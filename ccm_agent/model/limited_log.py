@@ -33,7 +33,7 @@ The maximum number of tracked messages. The program has fewer messages, because 
 guards against messages that contain values.
 """
 
-LEFT_OUT = "more of the same were not logged"
+LEFT_OUT = "repeated messages were not logged"
 
 
 class _Window(Struct):

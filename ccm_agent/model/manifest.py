@@ -32,7 +32,7 @@ class CcmSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         int,
         Extension,
         Meta(
-            description="If a run would remove more resources than this, it removes none and fails. Default: 10.",
+            description="If a run would remove more resources than this, it removes nothing and fails. Default: 10.",
             ge=0,
         ),
     ] = 10
@@ -43,9 +43,9 @@ class CcmSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A manifest. Other top-level keys cause a warning unless they begin with `x-`."""
 
-    ccm: Annotated[CcmSection, Meta(description="What to manage.")]
+    ccm: Annotated[CcmSection, Meta(description="The resources and how to apply them.")]
     data: Annotated[Any, Meta(description="Hiera data that the resources look up.")] = None
     hierarchy: Annotated[
         Any, Meta(description="The order and method of merging overrides into the data.")
     ] = None
-    overrides: Annotated[Any, Meta(description="Data by hierarchy entry.")] = None
+    overrides: Annotated[Any, Meta(description="Data for each entry of the hierarchy.")] = None

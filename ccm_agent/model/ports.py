@@ -630,7 +630,7 @@ class TreeDifference(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: "directory", "absent", or the kind of another entry at the path.
-        error: Why the directory cannot be made to match its spec; "" if it can. With an error, the other
+        error: Why the directory cannot be created to match its spec; "" if it can. With an error, the other
             attributes are not set.
         mode, uid, gid: Values of the directory; -1 if it does not exist.
         owner, group: Names, or the numbers as text.

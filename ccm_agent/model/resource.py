@@ -68,7 +68,7 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     until: Annotated[
         str,
         Meta(
-            description="An expression that must be true after a change; otherwise the attempt failed. It can use "
+            description="An expression that must be true after a change; otherwise the attempt fails. It can use "
             "`result.ensure`, `result.output` and `result.exit_code`."
         ),
     ] = ""
@@ -149,7 +149,7 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
         ),
     ] = None
     tags: Annotated[
-        list[str], Extension, Meta(description="Words by which `--tags` and `--skip-tags` select resources.")
+        list[str], Extension, Meta(description="Tags by which `--tags` and `--skip-tags` select resources.")
     ] = []
     sensitive: Annotated[
         bool,

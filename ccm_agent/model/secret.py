@@ -67,7 +67,7 @@ class Secret:
         return hash(self._plain)
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a secret cannot be pickled")
 
 
 class OpenedSecret:

@@ -81,7 +81,7 @@ def make_selection(
     )
     for option, named in (("--only", selection.only), ("--tags", (*selection.tags, *selection.skip_tags))):
         if len(named) > NAMED_LIMIT:
-            raise UsageError(f"{option}: names {len(named)}, and {NAMED_LIMIT} is the limit")
+            raise UsageError(f"{option}: {len(named)} are named, but at most {NAMED_LIMIT} are allowed")
     return None if selection.is_whole else selection
 
 

@@ -275,14 +275,14 @@ def _check(command: PluginCommand) -> None:
     if not all(_NAME.fullmatch(one) for one in (spec.name, *spec.aliases)):
         refuse("its name and aliases may contain letters, digits, `.`, `_` and `-`")
     if command.below and (spec.arguments or spec.flags):
-        refuse("a command with commands below it has neither `arguments` nor `flags`")
+        refuse("a command with subcommands cannot have `arguments` or `flags`")
     if spec.type == "exec" and not command.below and bool(spec.command) == bool(spec.script):
         refuse("an exec needs either `command` or `script`")
     if spec.type == "form" and not spec.properties:
         refuse("a form needs `properties`")
     for one in (*spec.arguments, *spec.flags):
         if not _NAME.fullmatch(one.name):
-            refuse(f"`{one.name}` is not a name of an argument or flag")
+            refuse(f"`{one.name}` is not a valid name of an argument or flag")
     for flag in spec.flags:
         if len(flag.short) > 1:
             refuse(f"flag `{flag.name}`: `short` must be one character")

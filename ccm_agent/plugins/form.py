@@ -166,6 +166,6 @@ class FormReader:
     def _line(self, question: str, *, about: str, otherwise: str = "", is_secret: bool = False) -> str:
         self._left -= 1
         if self._left < 0:
-            raise UsageError(f"a form ends after {ANSWERS_LIMIT} answers")
+            raise UsageError(f"a form accepts at most {ANSWERS_LIMIT} answers")
         about = self._renderer.render(about, "help") if about else ""
         return self._user.ask(question, otherwise=otherwise, about=about, is_secret=is_secret)

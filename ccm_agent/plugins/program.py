@@ -85,7 +85,7 @@ def prepare(command: PluginCommand, templates: PluginRenderer, environ: Mapping[
     else:
         argv = _words(templates.render(spec.command, "command"), f"`command` of `{spec.name}`")
     if any("\0" in text for text in (*argv, *variables, *variables.values())):
-        raise UsageError(f"`{spec.name}`: a program cannot be given a zero byte")
+        raise UsageError(f"`{spec.name}`: arguments and environment cannot contain a zero byte")
     return PluginProgram(
         argv=tuple(argv), environ=variables, directory=templates.render(spec.dir, "dir") or None
     )

@@ -99,7 +99,7 @@ def _default(value: Any, otherwise: Any) -> Any:
 
 def _escape(value: Any) -> str:
     if not isinstance(value, str):
-        raise TemplateError("escape needs a text")
+        raise TemplateError("escape needs text")
     return shlex.quote(value)
 
 

@@ -174,7 +174,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         """
         for layer in self.layers:
             only, forbid = layer.only, layer.forbid
-            what = f"the directory {_shown(path, real)} with all that is in it"
+            what = f"the directory {_shown(path, real)} with everything in it"
             if only is not None and only.paths and not any(glob.covers(real) for glob in only.paths):
                 return _refusal(layer, what, "policy.path")
             if forbid is not None and any(

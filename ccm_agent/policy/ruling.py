@@ -29,8 +29,8 @@ _PHRASES = {
     "exec": "to run commands",
     "import": "to import resources",
     "ping": "to ping",
-    "facts": "to ask for facts",
-    "status": "to ask for the status",
+    "facts": "to request facts",
+    "status": "to request the status",
 }
 
 

@@ -45,12 +45,12 @@ def check_name(name: str, what: str, field: str) -> None:
         )
     if not _NAME.fullmatch(name):
         raise PropertyError(
-            f"invalid {what} name {name!r}: it must begin with a letter, a digit or `_`, and contain only letters, digits "
+            f"invalid {what} name {name!r}: it must begin with a letter, a digit or `_`, and may contain only letters, digits "
             "and `_.-`",
             place=place,
         )
     if name.isdigit():
-        raise PropertyError(f"invalid {what} name {name!r}: programs would read it as a number", place=place)
+        raise PropertyError(f"invalid {what} name {name!r}: programs would treat it as a number", place=place)
 
 
 def check_number(text: str, field: str) -> None:

@@ -93,7 +93,7 @@ def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDif
     has_secrets = (plain_old, plain_new) != (old, new)
     if is_counted:
         added, removed = _counts(diff_lines(_lines(old), _lines(new)))
-        why = "the file is not readable by everyone"
+        why = "not all users can read the file"
         return replace(shown, form="lines", added=added, removed=removed, why=why)
     lines = list(diff_lines(_lines(plain_old), _lines(plain_new)))
     added, removed = _counts(lines)

@@ -58,7 +58,7 @@ def why_no_path(text: str) -> str:
     size = len(text.encode(errors="replace"))
     longest = max(len(part.encode(errors="replace")) for part in text.split("/"))
     if size > PATH_BYTES or longest > NAME_BYTES:
-        return f"is longer than {PATH_BYTES} bytes, or a part of it than {NAME_BYTES}"
+        return f"is longer than {PATH_BYTES} bytes, or has a name longer than {NAME_BYTES} bytes"
     return ""
 
 
@@ -79,7 +79,7 @@ def check_path_name(name: str, what: str) -> None:
     check_path_text(name, "name")
     if not name.startswith("/"):
         refuse(
-            f"the path of a {what} must be absolute, and `{name[:SHOWN]}` does not begin with a slash", "name"
+            f"the path of a {what} must be absolute, but `{name[:SHOWN]}` does not begin with a slash", "name"
         )
     canonical = canonical_path(name)
     if canonical != name:

@@ -42,8 +42,8 @@ class EditedProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
         str,
         RunsCommand,
         Meta(
-            description="Command that checks the new content before the file is replaced. `%s` is a temporary file beside it. No "
-            "shell; it must exit with 0 within a minute."
+            description="Command that checks the new content before the file is replaced. `%s` is a temporary file in the same "
+            "directory. No shell; it must exit with 0 within a minute."
         ),
     ] = ""
     diff: ShowLines = False
@@ -104,7 +104,7 @@ def check_path(wanted: EditedProperties) -> None:
     if not path.startswith("/"):
         hint = "" if wanted.path else "; set `path` if this is not the path of the file"
         refuse(
-            f"the path of the file must be absolute, and `{path}` does not begin with a slash{hint}", field
+            f"the path of the file must be absolute, but `{path}` does not begin with a slash{hint}", field
         )
     canonical = canonical_path(path)
     if canonical != path:
@@ -133,7 +133,7 @@ def check_validate(wanted: EditedProperties) -> None:
             refuse("`validate` must begin with a program, such as `sshd -t -f %s`", "validate")
         if not any(PLACEHOLDER in word for word in words):
             refuse(
-                f"`validate` has no `{PLACEHOLDER}`, where the path of the file with the new content goes",
+                f"`validate` must contain `{PLACEHOLDER}`, the placeholder for the path of the new content",
                 "validate",
             )
 

@@ -112,7 +112,7 @@ class ExistingBuilder(Generic[P]):
 def refuse_argument(type_name: str, argument: str) -> None:
     """Raise UsageError if an argument was given. Used by types that do not support one."""
     if argument:
-        raise UsageError(f"{type_name}:{argument}: `{type_name}` has no argument; write `{type_name}`")
+        raise UsageError(f"{type_name}:{argument}: `{type_name}` takes no argument; use `{type_name}`")
 
 
 def refuse_relative(type_name: str, argument: str, example: str) -> None:

@@ -31,7 +31,7 @@ from ccm_agent.resources.secret_signs import PRIVATE_BITS
 
 VALIDATION_LIMIT_S = 60.0
 """The time limit of a program that checks a file. A program that takes longer probably hangs."""
-CONTRADICTION = "its changes contradict each other: made a second time, they change the file again"
+CONTRADICTION = "its changes contradict each other: a second run would change the file again"
 
 P = TypeVar("P", bound=EditedProperties)
 Change = Callable[[P, bytes], bytes]
@@ -118,9 +118,7 @@ class FileEditor(Generic[P]):
             await self._files.write(staged, after, mode=NEW_SECRET_MODE)
             await self._validate(wanted.validate, staged)
             if (await self._files.inspect([staged]))[0].sha256 != _digest(after):
-                raise FileError(
-                    f"{file.path}: the program of `validate` changed the file that it was to check"
-                )
+                raise FileError(f"{file.path}: the `validate` command changed the file that it checks")
             await self._unchanged(file)
             await self._files.replace(staged, file.path, owner=owner, group=group, mode=mode)
         except BaseException:
@@ -137,7 +135,7 @@ class FileEditor(Generic[P]):
             what = {"directory": "a directory", "unreadable": f"not readable: {look.error}"}
             return (
                 b"",
-                f"it is {what.get(look.kind, 'a FIFO, socket or device')}, and only files can be edited",
+                f"it is {what.get(look.kind, 'a FIFO, socket or device')}; only files can be edited",
             )
         try:
             return await self._files.read(look.path, self._limit_bytes), ""
@@ -195,7 +193,7 @@ class FileEditor(Generic[P]):
         # Owner and mode must belong to the content, because the directory's owner can rename files while they are read.
         if error or not checksum == look.sha256 == file.checksum or look.link != file.link:
             raise FileError(
-                f"{file.path}: another process changed it while it was edited; nothing was written"
+                f"{file.path}: another process changed the file during the edit; nothing was written"
             )
         return look, content
 
@@ -207,11 +205,11 @@ class FileEditor(Generic[P]):
         try:
             done = await self._runner.run(command)
         except CommandError as err:
-            raise CommandError(f"the command of `validate` cannot be run: {err.message}") from err
+            raise CommandError(f"the `validate` command cannot be run: {err.message}") from err
         output = done.stdout.decode(errors="replace")
         if done.timed_out:
             raise CommandError(
-                f"the command of `validate` took longer than {VALIDATION_LIMIT_S:g} seconds; nothing was written",
+                f"the `validate` command took longer than {VALIDATION_LIMIT_S:g} seconds; nothing was written",
                 output=output,
             )
         if done.code != 0:

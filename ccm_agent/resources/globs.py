@@ -76,7 +76,7 @@ def _class(glob: str, at: int) -> tuple[str, int]:
 
 def _char_of_class(glob: str, at: int) -> tuple[str, int]:
     if at == len(glob) or glob[at] in "-]":
-        raise ValueError("the text in its brackets is not complete")
+        raise ValueError("a bracket expression is incomplete")
     return _char(glob, at)
 
 
@@ -84,5 +84,5 @@ def _char(glob: str, at: int) -> tuple[str, int]:
     if glob[at] == "\\":
         at += 1
         if at == len(glob):
-            raise ValueError("nothing follows the backslash at its end")
+            raise ValueError("it ends with a backslash")
     return glob[at], at + 1

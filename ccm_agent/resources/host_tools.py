@@ -123,6 +123,6 @@ def _refuse(done: Completed, what: str, tool: str) -> None:
     said = (done.stderr + done.stdout).decode(errors="replace").strip()[-SAID_CHARACTERS:]
     if any(word in said for word in LOCK_WORDS):
         raise LockError(
-            f"{what}: another process holds the lock of the account files: {said}; try again when it has ended"
+            f"{what}: another process holds the lock of the account files: {said}; try again later"
         )
     raise CommandError(f"{what}: {said or f'{tool} failed with exit status {done.code}'}", output=said)

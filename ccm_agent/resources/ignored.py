@@ -35,5 +35,5 @@ def _why_not(kind: AnyType, name: str) -> str:
         return f"`ignore` is not supported for the type `{kind.name}`"
     if name in kind.properties.__struct_fields__:
         known = ", ".join(f"`{one}`" for one in kind.ignorable)
-        return f"`{name}` cannot be ignored; of the type `{kind.name}`, `ignore` accepts {known}"
+        return f"`{name}` cannot be ignored; for the type `{kind.name}`, `ignore` accepts {known}"
     return f"the type `{kind.name}` has no property `{name}`{did_you_mean(name, kind.ignorable)}"

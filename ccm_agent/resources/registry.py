@@ -98,8 +98,10 @@ def _why_none(kind: AnyType, specs: tuple[ProviderSpec, ...], wanted: str) -> st
     if wanted and wanted not in [spec.name for spec in specs]:
         return f"the type `{kind.name}` has no provider `{wanted}`: it has {names}"
     if wanted:
-        return f"the provider `{wanted}` of `{kind.name}` cannot work on this host: its programs are not installed"
-    return f"no provider of `{kind.name}` can work on this host: none of {names} finds its programs"
+        return f"the provider `{wanted}` of `{kind.name}` is not available on this host: its programs are not installed"
+    return (
+        f"no provider of `{kind.name}` is available on this host: the programs of {names} are not installed"
+    )
 
 
 def has_apt(facts: Mapping[str, Any], probe: Probe) -> bool:

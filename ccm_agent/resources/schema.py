@@ -20,7 +20,7 @@ from ccm_agent.resources.contract import AnyType
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID_PREFIX = "https://ccm-fleet.github.io/ccm-fleet/schemas/v1/"
 """The beginning of the `$id` of every schema, which is its URL on the documentation site."""
-TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that gives the value."}
+TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that renders the value."}
 LITERAL = frozenset(CommonProperties.__struct_fields__) - {"health_checks", "register_when_stable"}
 """Common properties that are never templates, or that accept only texts."""
 
@@ -94,7 +94,7 @@ def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
         definitions[kind.name] = _forms(kind, body)
         entries[kind.name] = {"$ref": f"#/$defs/{kind.name}"}
     definitions["resource"] = {
-        "description": "One resource type with its resources.",
+        "description": "A resource type and its resources.",
         "type": "object",
         "properties": entries,
         "additionalProperties": False,
@@ -104,11 +104,11 @@ def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
         "$schema": DIALECT,
         "$id": f"{ID_PREFIX}manifest.json",
         "title": "Manifest",
-        "description": "A manifest of Choria CCM, with the additions of this project.",
+        "description": "A Choria CCM manifest, with the extensions of this project.",
         "type": "object",
         "properties": manifest["properties"],
         "required": ["ccm"],
-        "patternProperties": {"^x-": {"description": "Free for anchors."}},
+        "patternProperties": {"^x-": {"description": "Ignored; for YAML anchors."}},
         "additionalProperties": False,
         "$defs": dict(sorted(definitions.items())),
     }

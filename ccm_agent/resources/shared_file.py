@@ -68,7 +68,7 @@ class SharedFile:
         (look,) = await self._files.inspect([path], digest=False)
         if look.link:
             raise FileError(
-                f"{path} is a symlink to {look.link}, and would be replaced by a file; name the file that it leads to"
+                f"{path} is a symlink to {look.link}, and would be replaced by a file; name the file that it points to"
             )
         if look.kind not in ("file", "absent"):
             raise FileError(f"{path} is not a regular file: {look.error or f'it is a {look.kind}'}")

@@ -48,7 +48,7 @@ class TimeLimit:
             if not limit.expired():
                 raise
             raise TimeLimitError(
-                f"it took longer than its `timeout` of {format_duration(self._whole_s)} and was ended"
+                f"it took longer than its `timeout` of {format_duration(self._whole_s)} and was stopped"
             ) from err
         finally:
             self._left_s = max(0.0, self._left_s - (loop.time() - begun))

@@ -63,7 +63,7 @@ class SavedPlan(Struct, kw_only=True):
         return _digest([self.digest, self.data, self.data_revisions, self.resources])
 
     def moved(self, now: SavedPlan) -> list[str]:
-        """Return the differences to another plan as a sorted list of resources and URLs of data."""
+        """Return the sorted names of the resources and the data URLs that differ from those of another plan."""
         pairs = ((self.resources, now.resources), (self.data_revisions, now.data_revisions))
         return sorted(
             name

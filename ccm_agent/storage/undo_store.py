@@ -146,7 +146,8 @@ class UndoStore:
             await asyncio.to_thread(mark.touch, 0o600)
         except OSError as err:
             log.warning(
-                "a kill during this undo would not be shown", extra={"run": undone, "reason": str(err)}
+                "an interruption of this undo would not be reported",
+                extra={"run": undone, "reason": str(err)},
             )
         summary = await undo
         if not summary.reason:
@@ -197,7 +198,7 @@ class UndoStore:
             except OSError as err:
                 return f"older runs cannot be removed: {err.strerror or err}"
         if self._used_bytes + size_bytes > self._limit_bytes:
-            who = "this run and the one that it undoes" if undone else "this run alone"
+            who = "this run and the one that it undoes" if undone else "this run"
             return f"{who} would need more than {self._limit_bytes >> 20} MiB (`undo_max_mib`)"
         self._used_bytes += size_bytes
         return ""

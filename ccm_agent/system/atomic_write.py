@@ -77,7 +77,7 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
 def link_atomically(path: str, target: str, owner: str, group: str, force: bool) -> None:
     """Create or replace a symlink; see `Files.link`."""
     uid, gid = user_id(owner), group_id(group)
-    with open_parent(path) as place, reported(path, "the symlink cannot be made"):
+    with open_parent(path) as place, reported(path, "the symlink cannot be created"):
         old = place.look()
         mode = old.st_mode if old is not None else stat.S_IFLNK
         replaceable = stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -38,7 +38,7 @@ def set_attributes_in(
     with reported(path, "its owner and mode cannot be set"):
         seen = place.look()
         if seen is None:
-            raise FileError(f"{path}: is not there", errno=errno.ENOENT)
+            raise FileError(f"{path}: does not exist", errno=errno.ENOENT)
         if expected not in (None, (seen.st_dev, seen.st_ino)):
             raise FileError(f"{path}: another process replaced it just now; try again")
         if stat.S_ISLNK(seen.st_mode):
@@ -51,7 +51,7 @@ def set_attributes_in(
 
 def make_directory(path: str, owner: str, group: str, mode: int) -> None:
     """Create a directory if it is missing, and set its attributes; see `Files.set_attributes`."""
-    with open_parent(path, make_mode=mode) as place, reported(path, "the directory cannot be made"):
+    with open_parent(path, make_mode=mode) as place, reported(path, "the directory cannot be created"):
         seen = place.look()
         if seen is not None and stat.S_ISLNK(seen.st_mode):
             _give_way(place)

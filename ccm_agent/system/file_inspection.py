@@ -46,7 +46,7 @@ def _limit(digest: bool | DigestLimits, path: str) -> int:
 
 
 def _common_size(path: str, other: str) -> int:
-    """Return the size of two files if it is equal; 0 if it differs or a file cannot be inspected."""
+    """Return the size of two files if they have the same size; 0 if not, or if a file cannot be inspected."""
     try:
         size = os.stat(path).st_size  # noqa: PTH116 - a Path costs more than the call
         return size if size == os.stat(other).st_size else 0  # noqa: PTH116

@@ -85,5 +85,5 @@ class SystemKernel:
 
     def _open(self, path: str, flags: int) -> int:
         if not path.startswith(self._root) or ".." in path.split("/") or "\0" in path:
-            raise FileError(f"{path!r} is not a parameter of the kernel")
+            raise FileError(f"{path!r} is not a kernel parameter")
         return os.open(path, flags)

@@ -83,8 +83,8 @@ class SystemLocks:
         except TimeoutError as err:
             holder = holder or await self._threads.call(file.holder)
             raise LockError(
-                f"the {name} lock of this host is still held by {holder} after {self._patience_s:g} s; wait until that is done, "
-                "or end it"
+                f"the {name} lock of this host is still held by {holder} after {self._patience_s:g} s; wait until it ends, "
+                "or stop it"
             ) from err
         try:
             yield
@@ -122,7 +122,7 @@ class _LockFile:
             if os.fstat(fd).st_mode & ~_MODE & 0o777:
                 os.fchmod(fd, _MODE)
         except OSError as err:
-            raise LockError(f"{self._path}: the lock cannot be made: {err.strerror}") from err
+            raise LockError(f"{self._path}: the lock cannot be created: {err.strerror}") from err
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

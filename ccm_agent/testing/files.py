@@ -135,7 +135,7 @@ class FakeFiles:
             place = self._place(path)
         node = self.nodes.get(place)
         if node is None:
-            raise FileError(f"{path}: is not there", errno=errno.ENOENT)
+            raise FileError(f"{path}: does not exist", errno=errno.ENOENT)
         if node.kind == "symlink":
             raise FileError(f"{path}: is a symlink; owner and mode are not set through it", errno=errno.ELOOP)
         if node.kind == "other":
@@ -156,7 +156,7 @@ class FakeFiles:
                 raise FileError(f"{path}: this is a {KIND_NAMES.get(node.kind, node.kind)}, not a symlink")
             if any(other.startswith(f"{place}/") for other in self.nodes):
                 raise FileError(
-                    f"{path}: the symlink cannot be made: Directory not empty", errno=errno.ENOTEMPTY
+                    f"{path}: the symlink cannot be created: Directory not empty", errno=errno.ENOTEMPTY
                 )
         self._add(place, FakeEntry(kind="symlink", link=target, mode=0o777, uid=max(uid, 0), gid=max(gid, 0)))
 

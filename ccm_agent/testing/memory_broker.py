@@ -157,11 +157,13 @@ class MemoryBroker:
     def check(self, identity: str, subject: str, size: int = 0) -> None:
         """Raise the broker's error if it refuses this operation."""
         if not self.is_running:
-            raise BusUnavailableError("memory: the broker is away")
+            raise BusUnavailableError("memory: the broker is unavailable")
         if any(identity == who and subject_matches(pattern, subject) for who, pattern in self._denied):
             raise BusDeniedError(f"{subject}: the broker does not allow {identity} to use it")
         if size > MAX_PAYLOAD_BYTES:
-            raise ProtocolError(f"{subject}: a message of {size} bytes: the broker takes {MAX_PAYLOAD_BYTES}")
+            raise ProtocolError(
+                f"{subject}: a message of {size} bytes: the broker accepts at most {MAX_PAYLOAD_BYTES}"
+            )
 
     def publish(self, message: Sent) -> None:
         """Deliver a message to all subscribers in order, in a later iteration of the event loop."""

@@ -169,7 +169,7 @@ class NatsServer:
     def launch(self) -> None:
         """Start the process without waiting until it is ready."""
         if self._process is not None:
-            raise BusSetupError(f"{self.settings.name}: runs already as process {self.pid}; stop it first")
+            raise BusSetupError(f"{self.settings.name}: already runs as process {self.pid}; stop it first")
         self.settings.directory.mkdir(parents=True, exist_ok=True)
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
@@ -192,7 +192,7 @@ class NatsServer:
         deadline = time.monotonic() + READY_S
         while not self._answers():
             if self._process is None or self._ended_within(_LOOK_AGAIN_S):
-                raise BusUnavailableError(f"{self.settings.name}: ended at its start: {self._log_tail()}")
+                raise BusUnavailableError(f"{self.settings.name}: exited at startup: {self._log_tail()}")
             if time.monotonic() > deadline:
                 raise BusUnavailableError(
                     f"{self.settings.name}: not ready in {READY_S:g} s: {self._log_tail()}"
@@ -264,7 +264,7 @@ class NatsServer:
 
     def _log_tail(self) -> str:
         texts = [path.read_text(errors="replace") for path in (self._said, self.log) if path.exists()]
-        return "".join(texts)[-2000:].strip() or "it said nothing"
+        return "".join(texts)[-2000:].strip() or "it printed nothing"
 
     def _configuration(self) -> str:
         settings = self.settings

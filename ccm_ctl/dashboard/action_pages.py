@@ -73,7 +73,7 @@ class ActionPages:
         """Perform an action on a rollout, and reply with its new state."""
         action, run = request.match_info["action"], request.match_info["run"]
         if action not in ACTIONS:
-            raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")
+            raise UsageError(f"not an action; use one of {', '.join(ACTIONS)}")
         said = await _body_of(request)
         by = name_of(sender_of(request), self._fleet)
         recorded = await History(self._fleet).load(run)
@@ -112,7 +112,7 @@ class ActionPages:
         """Pause or abort a rollout, so that no further nodes start. An abort also stops nodes that have started."""
         state, _ = await RolloutStore(self._fleet).need(recorded.record.run)
         if state.phase.is_over:
-            raise RunError(f"{short_id(state.run)}: this rollout is {state.phase} already")
+            raise RunError(f"{short_id(state.run)}: this rollout is already {state.phase}")
         state = await Orders(self._fleet, recorded).give(kind, why=why, user=user)
         if kind is OrderKind.ABORT:
             await History(self._fleet).mark_stopped(recorded.record.run, self._fleet.operator)

@@ -116,7 +116,7 @@ class OidcPages:
         query = request.query
         said = query.get("state", "").encode(errors="surrogateescape")
         if attempt is None or not hmac.compare_digest(said, state.encode()):
-            raise SignInError("this browser did not begin this sign-in, or more than 10 minutes ago")
+            raise SignInError("this sign-in was not begun in this browser within the last 10 minutes")
         settings, issuer = self._provider.settings, query.get("iss")
         if (
             issuer is None

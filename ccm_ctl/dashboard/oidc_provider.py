@@ -130,7 +130,7 @@ class OidcProvider:
         try:
             return ssl.create_default_context(cafile=self.settings.ca_file or None)
         except (OSError, ssl.SSLError) as err:
-            raise InputError(f"{self.settings.ca_file}: not a file of certificates in PEM") from err
+            raise InputError(f"{self.settings.ca_file}: not a PEM file of certificates") from err
 
     async def metadata(self) -> ProviderMetadata:
         """

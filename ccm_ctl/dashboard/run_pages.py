@@ -67,7 +67,7 @@ class RunPages:
             name: request.query.get(name, "").strip() for name in ("node", "name", "by", "state", "cause")
         }
         if said["cause"] and said["cause"] not in CAUSES:
-            raise UsageError(f"cause: one of {', '.join(CAUSES)}")
+            raise UsageError(f"cause: must be one of {', '.join(CAUSES)}")
         wanted = RunFilter(
             node=said["node"],
             name=said["name"],

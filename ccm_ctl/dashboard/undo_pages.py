@@ -166,7 +166,7 @@ class UndoPages:
             recorded, targets = await self._targets(word, said)
             if not set(targets.nodes.nodes) <= planned.nodes.keys():
                 raise RunError(
-                    f"{short_id(word)}: the preview was for fewer nodes than the undo; read a new preview"
+                    f"{short_id(word)}: the preview was for fewer nodes than the undo; make a new preview"
                 )
             if not said.alongside:
                 await refuse_concurrent(self._fleet, targets.nodes.nodes)

@@ -134,7 +134,7 @@ def wait_present(
             return
         time.sleep(LOOK_AGAIN_S)
     tails = [f"{name}: {(directory / name / 'agent.log').read_text()[-500:]}" for name in agents]
-    raise BusUnavailableError(f"the agents are not present after {READY_S} s:\n" + "\n".join(tails))
+    raise BusUnavailableError(f"the agents did not connect within {READY_S} s:\n" + "\n".join(tails))
 
 
 def end(*processes: subprocess.Popen[bytes]) -> None:

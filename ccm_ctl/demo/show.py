@@ -191,7 +191,7 @@ class Demo:
     def _stop(self) -> None:
         """Stop the processes that this demo started, and no others."""
         if self._server is not None:
-            self._say("stopping what was started")
+            self._say("stopping the demo")
         processes.end(*([self._dashboard] if self._dashboard else []), *self._agents.values())
         if self._server is not None:
             self._server.stop()

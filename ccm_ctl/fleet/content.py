@@ -87,7 +87,7 @@ def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
         if path.is_dir():
             return _from_directory(path, manifest or MANIFEST_FILE, name or path.resolve().name)
         if manifest:
-            raise InputError(f"{path}: is a file; --manifest names one within a directory")
+            raise InputError(f"{path}: is a file; --manifest requires a directory")
         return _from_file(path, name or path.stem)
     except OSError as err:
         raise InputError(f"{err.filename or path}: cannot be read: {err.strerror}") from err
@@ -116,15 +116,13 @@ def _from_file(path: Path, name: str) -> Content:
 def _from_directory(path: Path, manifest: str, name: str) -> Content:
     inside = PurePosixPath(manifest)
     if inside.is_absolute() or ".." in inside.parts:
-        raise InputError(
-            f"--manifest {manifest}: is not a path within {path}; give it relative to the directory"
-        )
+        raise InputError(f"--manifest {manifest}: not a path in {path}; make it relative to that directory")
     if not (path / inside).is_file():
-        raise InputError(f"{path}: there is no {manifest} in it{_offer(path)}")
+        raise InputError(f"{path}: contains no {manifest}{_offer(path)}")
     entries = list(_entries(path))
     names = tuple(entry[0] for entry in entries)
     if str(inside) not in names:
-        raise InputError(f"{path / inside}: {IGNORE_FILE} leaves the manifest itself out; change the pattern")
+        raise InputError(f"{path / inside}: {IGNORE_FILE} excludes the manifest itself; change the pattern")
     source = str(path / inside)
     document = as_text((path / inside).read_bytes(), source)
     return replace(_bundled(name, str(inside), _pack(entries), names), source=source, document=document)
@@ -159,9 +157,7 @@ def _entries(top: Path) -> Iterator[Packable]:
         elif stat.S_ISREG(mode):
             data = (top / path).read_bytes()
         elif not stat.S_ISDIR(mode):
-            raise InputError(
-                f"{top / path}: is neither file, directory nor symlink; list it in {IGNORE_FILE}"
-            )
+            raise InputError(f"{top / path}: not a file, directory or symlink; list it in {IGNORE_FILE}")
         total, count = total + len(data), count + 1
         if total > SIZE_LIMIT_BYTES or count > FILES_LIMIT:
             raise InputError(
@@ -200,7 +196,7 @@ def _ignores(directory: Path) -> GitIgnoreSpec | None:
         # the other backend, RE2, fails on names that are not UTF-8
         return GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines(), backend="simple")
     except ValueError as err:
-        raise InputError(f"not a list of patterns as in a gitignore: {err}", place=Place(str(path))) from err
+        raise InputError(f"not a valid list of gitignore patterns: {err}", place=Place(str(path))) from err
 
 
 def _is_ignored(
@@ -225,8 +221,8 @@ def _checked_link(top: Path, path: PurePosixPath) -> bytes:
     ups = next((place for place, part in enumerate(target.parts) if part != ".."), len(target.parts))
     if target.is_absolute() or ".." in target.parts[ups:] or ups > len(path.parent.parts):
         raise InputError(
-            f"{top / path}: a symlink that leads out of the directory, to {target}; "
-            f"nodes would refuse it: put the file itself there or list the link in {IGNORE_FILE}"
+            f"{top / path}: this symlink points outside the directory, to {target}, so nodes would refuse it; "
+            f"replace it with the file, or list it in {IGNORE_FILE}"
         )
     return os.fsencode(target)
 

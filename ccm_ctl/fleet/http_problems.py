@@ -17,5 +17,5 @@ def describe_http_problem(err: Exception) -> str:
     if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
         return "its TLS certificate is not valid"
     if isinstance(err, ClientConnectorError):
-        return f"no connection: {err.os_error.strerror or 'it cannot be reached'}"
+        return f"no connection: {err.os_error.strerror or 'the host cannot be reached'}"
     return ""

@@ -87,7 +87,7 @@ async def deliver(rule: NotificationRule, notification: Notification) -> None:
         async with asyncio.timeout(DELIVERY_S):
             await send(rule, notification)
     except TimeoutError:
-        raise DeliveryError(f"{rule.channel}: no success within {format_duration(DELIVERY_S)}") from None
+        raise DeliveryError(f"{rule.channel}: not delivered within {format_duration(DELIVERY_S)}") from None
 
 
 async def _post(rule: NotificationRule, notification: Notification) -> None:
@@ -186,7 +186,7 @@ def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
             server.send_message(mail)
     except SlowMailServerError:
         # a thread cannot be cancelled, so the session limits its own time
-        raise DeliveryError(f"{rule.channel}: no success within {format_duration(DELIVERY_S)}") from None
+        raise DeliveryError(f"{rule.channel}: not delivered within {format_duration(DELIVERY_S)}") from None
     except smtplib.SMTPResponseException as err:
         raise DeliveryError(f"{rule.channel}: {host} answered with SMTP code {err.smtp_code}") from None
     except (smtplib.SMTPException, ssl.SSLError) as err:

@@ -207,7 +207,7 @@ def read_rules(path: Path) -> dict[str, NotificationRule]:
         raise UsageError(f"{path}: cannot be read: {err.strerror}") from err
     if mode & (stat.S_IRWXG | stat.S_IRWXO) & ~stat.S_IRGRP:
         raise UsageError(
-            f"{path}: other users may read or write it, and it may hold secrets; run chmod 600 {path}"
+            f"{path}: other users may read or write it, and it may contain secrets; run chmod 600 {path}"
         )
     if len(body) > SIZE_LIMIT_BYTES:
         raise UsageError(f"{path}: larger than {SIZE_LIMIT_BYTES // 1024} KiB")

@@ -15,7 +15,7 @@ SHOWN = 3
 def format_left_out(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield warnings about required resources that the run omitted. Nodes with the same resources share a warning."""
     for names, needs in _folded(reported):
-        yield f"left out on {names}, though needed: {needs}"
+        yield f"left out on {names}, although required: {needs}"
 
 
 def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:

@@ -10,9 +10,7 @@ from ccm_agent.clikit.text import fold_names, plural
 def format_starter(cause: str, origin: str, nodes: Collection[str]) -> str:
     """Warn that the schedule or assignment (`cause`) that started a run will repeat its changes on these nodes."""
     if cause == "schedule":
-        return (
-            f"the schedule {origin} applies this again when it is due; `ccmctl schedule rm {origin}` ends it"
-        )
+        return f"the schedule {origin} applies this again when it is due; `ccmctl schedule rm {origin}` removes it"
     return (
         f"{fold_names(nodes)}: the assignment {origin} applies this again at the next interval; to prevent that, "
         f"`ccmctl rollback {origin}` or `ccmctl unassign {origin}` first"
@@ -25,6 +23,6 @@ def format_assigned(managed: Mapping[str, Sequence[tuple[str, Collection[str]]]]
         on = fold_names({node for _, nodes in found for node in nodes})
         more = f" and {plural(len(found) - 1, 'more resource')}" if len(found) > 1 else ""
         yield (
-            f"{found[0][0]}{more}: assigned by {name} on {on}, which converge on that again at the next interval; "
-            f"to change it for good, `ccmctl assign {name} ...`"
+            f"{found[0][0]}{more}: the assignment {name} applies this again on {on} at the next interval; "
+            f"to change it permanently, `ccmctl assign {name} ...`"
         )

@@ -1,4 +1,4 @@
-"""Format the changes of a run: a block for each different diff, with the names of its nodes."""
+"""Format the changes of a run: a block for each distinct diff, with the names of its nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) ->
 def group_diffs(
     events: Iterable[tuple[str, TransactionEvent]],
 ) -> list[tuple[TransactionEvent, list[str]]]:
-    """Return an event for each different diff, with its nodes, in the order in which the diffs were first reported."""
+    """Return an event for each distinct diff, with its nodes, in the order in which the diffs were first reported."""
     groups: dict[tuple[object, ...], tuple[TransactionEvent, list[str]]] = {}
     for node, event in events:
         if event.diff is None:

@@ -25,7 +25,7 @@ class AgeFile:
 
     def __init__(self, request: SourceRequest) -> None:
         if not request.identity:
-            raise UsageError("a file of age needs its key; name the file that has it with --identity FILE")
+            raise UsageError("decrypting an age file requires a key; name the key file with --identity FILE")
         if find_spec("pyrage") is None:
             raise InputError(
                 "--from age: needs the Python package pyrage, which the .deb and .rpm do not contain; "
@@ -44,14 +44,14 @@ class AgeFile:
         keys = _keys(read_limited(identity), identity)
         encrypted = read_limited(place)
         if not encrypted.lstrip().startswith(MAGIC):
-            raise SourceValueError(f"{place}: it is not a file that age encrypted")
+            raise SourceValueError(f"{place}: not an age-encrypted file")
         try:
             plain: bytes = pyrage.decrypt(encrypted, keys)
         except pyrage.DecryptError as err:
             # compare the library's message, but never show it
             if "matching keys" in str(err):
-                raise SourceDeniedError(f"{place}: no key in {identity} opens it") from None
-            raise SourceValueError(f"{place}: it is damaged") from None
+                raise SourceDeniedError(f"{place}: no key in {identity} decrypts it") from None
+            raise SourceValueError(f"{place}: the file is damaged") from None
         return value_in(plain, self._request)
 
 
@@ -70,9 +70,9 @@ def _keys(raw: bytes, path: str) -> list[Any]:
         lines = [line.strip() for line in raw.decode().splitlines()]
         keys = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
     except (pyrage.IdentityError, UnicodeDecodeError):
-        raise SourceValueError(
-            f"{path}: it has no key that can be used; give a file of age-keygen, or a key of SSH without a passphrase"
-        ) from None
+        keys = []
     if not keys:
-        raise SourceValueError(f"{path}: it has no key")
+        raise SourceValueError(
+            f"{path}: no usable key; use a file made by age-keygen, or an SSH key without a passphrase"
+        )
     return keys

@@ -35,12 +35,12 @@ def read_limited(path: str) -> bytes:
     except FileNotFoundError:
         raise SourceMissingError(f"{path}: there is no such file") from None
     except PermissionError:
-        raise SourceDeniedError(f"{path}: this user may not read it") from None
+        raise SourceDeniedError(f"{path}: cannot be read: permission denied") from None
     except (OSError, ValueError) as err:
         reason = err.strerror if isinstance(err, OSError) else "the name cannot be used"
         raise SourceUnreachableError(f"{path}: cannot be read: {reason}") from None
     if len(raw) > DOCUMENT_LIMIT_BYTES:
-        raise SourceValueError(f"{path}: it has more than {DOCUMENT_LIMIT_BYTES >> 10} KiB")
+        raise SourceValueError(f"{path}: larger than {DOCUMENT_LIMIT_BYTES >> 10} KiB")
     return raw
 
 
@@ -60,7 +60,7 @@ def value_in(plain: bytes, request: SourceRequest) -> Secret:
         # do not show the parser's error, because it may quote a line of the document
         what = "JSON or YAML" if request.field else "text"
         line = f", line {err.place.line}" if err.place and err.place.line else ""
-        raise SourceValueError(f"{request.shown}: what was decrypted is not {what}{line}") from None
+        raise SourceValueError(f"{request.shown}: the decrypted text is not {what}{line}") from None
     return text_at(document, request)
 
 
@@ -85,7 +85,5 @@ def text_at(document: object, request: SourceRequest) -> Secret:
         else:
             raise SourceMissingError(f"{request.shown}: there is no such value")
     if not isinstance(value, str):
-        raise SourceValueError(
-            f"{request.shown}: it is not a text; name one value, and write a number in quotes"
-        )
+        raise SourceValueError(f"{request.shown}: not text; name a single value, and put numbers in quotes")
     return Secret(value)

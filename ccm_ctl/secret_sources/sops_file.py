@@ -62,12 +62,12 @@ class SopsFile:
             reason = err.strerror if isinstance(err, OSError) else "its arguments cannot be used"
             raise SourceUnreachableError(f"{place}: sops cannot be started: {reason}") from None
         if code == _NO_KEY:
-            raise SourceDeniedError(f"{place}: sops got none of the keys that open it")
+            raise SourceDeniedError(f"{place}: sops has no key that decrypts it")
         if code in _CHANGED:
             raise SourceValueError(f"{place}: it was changed after it was encrypted")
         if code:
             raise SourceUnreachableError(
-                f"{place}: sops ended with exit code {code}; `sops decrypt {place} > /dev/null` says why"
+                f"{place}: sops ended with exit code {code}; `sops decrypt {place} > /dev/null` shows why"
             )
         return value_in(plain, self._request)
 
@@ -99,7 +99,7 @@ class SopsFile:
                     plain += chunk
                     if len(plain) > DOCUMENT_LIMIT_BYTES:
                         raise SourceValueError(
-                            f"{self._request.place}: it has more than {DOCUMENT_LIMIT_BYTES >> 10} KiB"
+                            f"{self._request.place}: larger than {DOCUMENT_LIMIT_BYTES >> 10} KiB"
                         )
                 return await process.wait(), bytes(plain)
             finally:

@@ -101,7 +101,7 @@ class VaultField:
         if not request.field or not path or any(part in ("", ".", "..") for part in parts):
             raise UsageError("--from vault: needs the form vault:MOUNT/PATH#FIELD")
         if request.identity:
-            raise UsageError("--identity is the key of a file, and vault: names none")
+            raise UsageError("--identity is for age: and sops: only")
         self._request = request
         self._address = address
         self._host = urlsplit(address).netloc
@@ -140,14 +140,14 @@ class VaultField:
         body = msgspec.json.encode({name: one.reveal() for name, one in login.credentials.items()})
         status, body = await self._ask(http, "POST", f"auth/{login.mount}/login", None, body)
         if status in (400, 401, 403):
-            raise self._denied("it does not accept the credentials of the login")
+            raise self._denied("it does not accept the login credentials")
         if status == 404:
             raise self._denied(f"no login method is mounted at `{login.mount}`; see VAULT_AUTH_PATH")
         self._check_status(status)
         try:
             return _token_in(body)
         except msgspec.MsgspecError:
-            raise self._unusable("its answer is not that of a login") from None
+            raise self._unusable("its answer is not a valid login response") from None
 
     async def _value(self, http: aiohttp.ClientSession, token: Secret) -> Secret:
         status, body = await self._ask(http, "GET", self._path, token)
@@ -164,7 +164,7 @@ class VaultField:
         try:
             data = _data_in(body)
         except msgspec.MsgspecError:
-            raise self._unusable("its answer is not that of a KV engine of version 2") from None
+            raise self._unusable("its answer is not from a KV engine of version 2") from None
         return text_at(data, self._request)
 
     def _check_status(self, status: int) -> None:
@@ -268,7 +268,7 @@ def _tls(ca_file: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError):
-        raise InputError(f"VAULT_CACERT: {ca_file} is not a file of certificates in PEM") from None
+        raise InputError(f"VAULT_CACERT: {ca_file} is not a PEM file of certificates") from None
 
 
 def _credentials(environ: Mapping[str, str]) -> tuple[Secret, _Method | None]:
@@ -315,5 +315,5 @@ def _checked(name: str, text: str) -> Secret:
         InputError: The credential has characters that are not allowed.
     """
     if not _TOKEN.fullmatch(text):
-        raise InputError(f"{name}: it is empty, or has spaces or characters that a credential cannot have")
+        raise InputError(f"{name}: empty, or contains characters that are not allowed in a credential")
     return Secret(text)

@@ -73,7 +73,7 @@ class TemplateFiles:
             )
         if self._workspace is None:
             raise ExpressionError(
-                f"{name}: no folder is open here; `ccmctl studio FOLDER` reads templates beside the manifest"
+                f"{name}: no folder is open here; `ccmctl studio FOLDER` reads templates next to the manifest"
             )
         path = posixpath.normpath(posixpath.join(self._directory, name))
         if path == ".." or path.startswith("../"):
@@ -112,7 +112,7 @@ def _content(name: str, directory: int, room: int, source: str) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ExpressionError(f"{source}: {name} is not a regular file any longer")
+            raise ExpressionError(f"{source}: {name} is no longer a regular file")
         content = file.read(room + 1)
     if len(content) > room:
         raise ExpressionError(f"{source}: more than {TREE_BYTES >> 20} MiB; a plan shows it")

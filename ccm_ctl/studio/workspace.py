@@ -179,14 +179,14 @@ class Workspace:
                 except FileNotFoundError as err:
                     raise NotFoundError(f"{path}: the folder {part} does not exist") from err
                 except OSError as err:
-                    raise InputError(f"{path}: {part} is not a folder that is opened here") from err
+                    raise InputError(f"{path}: {part} is not a folder that can be opened here") from err
                 stack.callback(os.close, folder)
             yield folder, parts[-1]
 
     def _beside(self, path: str) -> list[str]:
         if self.only:
             raise InputError(
-                f"{path}: only {self.only} is open; `ccmctl studio FOLDER` reads what is beside it"
+                f"{path}: only {self.only} is open; `ccmctl studio FOLDER` opens its whole folder"
             )
         return _parts(path)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Part = tuple[str, str]
 
 SUBJECTS = {
-    "nodes": "{nodes}, what needs attention first; Enter shows why, and what to do next",
+    "nodes": "{nodes}, problems first; Enter shows the reason and the next step",
     "runs": "newest runs; the filter does not apply",
     "events": "events of {nodes}",
     "failing": "failing resources of {nodes}",

@@ -38,16 +38,16 @@ PAGE_CHARACTERS = 100_000
 KEYS = """\
 1 2 3 4, Tab   nodes, runs, events, failing resources
 ↑ ↓ PgUp PgDn  move in the table
-Enter          open: why a node is as it is, the results of a run,
-               or the whole text of an event
+Enter          open the state of a node, the results of a run,
+               or the full text of an event
 n, r           from a row or an open event: its node, its run
 /              filter nodes, events and failures by a selector, such
                as role=web,env!=dev or node=web1; empty shows all
 Esc            close a page or the filter
 q, Ctrl-C      quit
 
-Failing resources are those whose newest event on a node is a failure,
-among the last 2,000 events of the last hour and since the start.
+A resource is failing if its newest event on a node is a failure. Only
+the newest 2,000 events since one hour before the start are used.
 """
 
 
@@ -185,7 +185,7 @@ class TopApp(App[None]):
         self.screen_stack[0].query_one(name, Static).update(text)
 
     def _fill(self, rows: list[TableRow]) -> None:
-        """Show rows. The cursor stays on its row, or at the top if it is there."""
+        """Show rows. The cursor follows its row. If it is on the first line, it stays there."""
         if rows == self._rows:
             return
         table = self.screen_stack[0].query_one(DataTable)

@@ -64,9 +64,14 @@ def main() -> int:
     parser.add_argument("tree", nargs="?", type=Path)
     parser.add_argument("into", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, default=PROJECT / "dist")
-    parser.add_argument("--version", default="", help="instead of the version of the sources")
-    parser.add_argument("--machine", action="append", choices=sorted(DEB_ARCHITECTURES), help="a processor")
-    parser.add_argument("--fast", action="store_true", help="hardly pack: larger, and made at once")
+    parser.add_argument("--version", default="", help="the version of the packages; default: the source's")
+    parser.add_argument(
+        "--machine",
+        action="append",
+        choices=sorted(DEB_ARCHITECTURES),
+        help="build for this processor; may be repeated",
+    )
+    parser.add_argument("--fast", action="store_true", help="compress less: faster to build, but larger")
     args = parser.parse_args()
     if args.what == "tree":
         make_tree(args.tree, args.version)
@@ -104,7 +109,7 @@ def build_all(out: Path, version: str, fast: bool, machines: list[str]) -> int:
                     say(make(tree, out, fast))
                     built += 1
                 else:
-                    say(f"no .{kind}: there is no {program} here; on Debian, apt-get install {package}")
+                    say(f"no .{kind}: {program} is not installed; on Debian, apt-get install {package}")
             told, values = _told(tree)
             path = out / f"{NAME}-{values['version']}-{values['release']}.{told['machine']}.cdx.json"
             say(shutil.copyfile(tree / "root" / BILL, path))

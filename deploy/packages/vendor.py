@@ -128,7 +128,7 @@ def strip_program(machine: str) -> str:
     if machine != platform.machine():
         program, package = f"{machine}-linux-gnu-strip", f"binutils-{machine}-linux-gnu"
     if not shutil.which(program):
-        raise SystemExit(f"there is no {program} here; on Debian, apt-get install {package}")
+        raise SystemExit(f"{program} is not installed; on Debian, apt-get install {package}")
     return program
 
 
@@ -184,7 +184,7 @@ def check(library: Path) -> None:
     words = [sys.executable, "-ISB", "-c", script, str(library), *sorted(wanted)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"the package lacks something that its modules import:\n{done.stderr}")
+        raise SystemExit(f"the package lacks a module that its modules import:\n{done.stderr}")
 
 
 def _imported(path: Path) -> Iterator[str]:

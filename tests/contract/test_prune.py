@@ -191,7 +191,7 @@ async def test_a_file_that_was_there_before_is_released(node: Node) -> None:
     assert path.read_text() == "new\n"
     assert summary.state == "stable"
     assert node.pruned() == [("old", "skipped", RELEASED)]
-    assert node.events[-1].error == ["no longer in the manifest, and not removed: it was there before"]
+    assert node.events[-1].error == ["no longer in the manifest, and not removed: it existed before"]
     await node.apply()
     assert node.pruned() == []
 
@@ -423,7 +423,7 @@ async def test_a_request_without_an_assignment_is_refused(node: Node, scope: str
     planned = await node.run(ManifestSource(text=text, name="web"), scope=scope, noop=True)
 
     assert node.there() == []
-    assert "what `prune` would remove is not listed" in planned.warnings[0]
+    assert "only runs of an assignment list the resources that `prune` would remove" in planned.warnings[0]
 
 
 async def test_a_local_manifest_has_a_record_by_its_path(node: Node) -> None:

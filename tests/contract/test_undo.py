@@ -272,7 +272,7 @@ async def test_a_command_is_named_and_not_run_again(node: Node) -> None:
     await node.undo(run)
 
     assert mark.read_text() == "x\n"
-    assert node.told() == [("", []), (NOT_UNDONE, ["changes of the type `exec` are not kept"])]
+    assert node.told() == [("", []), (NOT_UNDONE, ["changes of the type `exec` are not recorded"])]
     assert not node.path("motd").exists()
 
 
@@ -289,7 +289,7 @@ async def test_a_new_directory_with_files_of_others_stays(node: Node) -> None:
     assert node.outcomes() == [("mine", "changed"), ("folder", "skipped")]
     assert node.told()[1] == (
         CHANGED_SINCE,
-        [f"changed since the run {short_id(run)}: other files are in this directory"],
+        [f"changed since the run {short_id(run)}: this directory contains other files"],
     )
     assert sorted(os.listdir(other.parent)) == ["other"]
 
@@ -364,7 +364,7 @@ async def test_content_beyond_the_limit_is_not_kept_and_the_change_is_made(tmp_p
 
     assert (path.stat().st_size, other.read_text()) == (2 << 20, "new\n")
     assert node.events[0].error == [
-        "its content is not kept: this run alone would need more than 3 MiB (`undo_max_mib`)"
+        "its content is not kept: this run would need more than 3 MiB (`undo_max_mib`)"
     ]
 
 

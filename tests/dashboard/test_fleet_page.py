@@ -132,7 +132,7 @@ def test_the_time_line_is_brushed_with_the_keyboard(page: Page) -> None:
     for _ in range(5):
         page.keyboard.press("ArrowRight")
 
-    expect(page.get_by_text("Events of the chosen time")).to_be_visible()
+    expect(page.get_by_text("Events of the selected period")).to_be_visible()
     assert re.search(r"from=\d+&to=\d+", page.url)
 
 

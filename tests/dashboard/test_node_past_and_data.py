@@ -45,7 +45,7 @@ def test_the_state_before_and_after_a_change_is_shown(page: Page, lived: Site) -
     assert "at=" in page.url
 
     page.goto(f"{lived.address}/nodes/web1?at=1000000000")
-    expect(past.get_by_text("Nothing is known of this time.")).to_be_visible()
+    expect(past.get_by_text("No state is known for this time.")).to_be_visible()
     slider = past.get_by_role("slider")
     slider.focus()
     slider.press("End")

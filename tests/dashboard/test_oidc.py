@@ -140,7 +140,7 @@ def test_a_user_signs_in_with_the_password_of_the_provider(context: BrowserConte
     sign_in(page, signing, "bob", "/?where=Facts.role%20%3D%3D%20%22db%22")
 
     expect(page.locator(".user")).to_have_text("bob")
-    assert page.locator(".user").get_attribute("title") == f"may look · {signing.provider.issuer}#id-of-bob"
+    assert page.locator(".user").get_attribute("title") == f"may view · {signing.provider.issuer}#id-of-bob"
     assert page.url == f"{signing.address}/?where=Facts.role%20%3D%3D%20%22db%22"
     expect(page.locator(".heat-map .body [role=row]")).to_have_count(1)
     cookies = {one["name"]: (one["httpOnly"], one["sameSite"]) for one in context.cookies(signing.address)}
@@ -294,7 +294,7 @@ def test_a_forged_state_is_refused(context: BrowserContext, signing: Signing) ->
     page.goto(f"{signing.address}/sign-in")
     page.goto(f"{signing.address}/sign-in/callback?code=a&state={'0' * 64}")
 
-    expect(page.get_by_role("alert")).to_contain_text("this browser did not begin this sign-in")
+    expect(page.get_by_role("alert")).to_contain_text("this sign-in was not begun in this browser")
     page.get_by_role("link", name="Sign in again").press("Enter")
     fill(page, "bob")
     expect(page.locator(".user")).to_have_text("bob")
@@ -318,7 +318,7 @@ def test_a_code_is_accepted_once_and_in_one_browser(
     with context_of(browser) as other:
         theirs = other.new_page()
         theirs.goto(callback)
-        expect(theirs.get_by_role("alert")).to_contain_text("this browser did not begin this sign-in")
+        expect(theirs.get_by_role("alert")).to_contain_text("this sign-in was not begun in this browser")
     assert context.request.get(f"{signing.address}/api/session").status == 401
 
 

@@ -62,7 +62,7 @@ def test_the_page_shows_the_lines_that_a_revision_changed(lines: Page) -> None:
 def test_the_page_shows_what_a_rollback_would_change(lines: Page) -> None:
     expect(lines.get_by_role("button", name="preview rollback to revision 2")).to_have_count(0)
     lines.get_by_role("button", name="preview rollback to revision 1").click()
-    section = lines.get_by_role("region", name="What a rollback to revision 1 would change")
+    section = lines.get_by_role("region", name="Changes by a rollback to revision 1")
 
     expect(section.locator(".del").filter(has_text="echo goodbye")).to_have_count(1)
     expect(section.locator(".add").filter(has_text="echo hello")).to_have_count(1)

@@ -90,7 +90,7 @@ def test_events_of_any_time_are_found_by_an_expression(page: Page, held: Site) -
 
     expect(page.locator("tbody tr").first).to_contain_text("migrate <script>")
     expect(page.locator("tbody tr").filter(has_text="restart")).to_have_count(0)
-    expect(page.get_by_text("This is all of the period.")).to_be_visible()
+    expect(page.get_by_text("The whole period was searched.")).to_be_visible()
     assert "where=" in page.url
     assert page.locator("main script, main img").count() == 0
 

@@ -318,7 +318,7 @@ def test_yaml_with_an_error_locks_the_forms_and_loses_nothing(page: Page) -> Non
     page.keyboard.press("Control+Home")
     page.keyboard.type("a: [")
 
-    expect(page.get_by_role("alert").filter(has_text="The forms wait for valid YAML")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="The forms require valid YAML")).to_be_visible()
     expect(page.locator(".resource")).to_have_count(0)
     page.keyboard.press("Control+z")
     expect(page.locator(".resource")).to_have_count(2)

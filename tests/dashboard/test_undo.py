@@ -90,7 +90,7 @@ def test_a_run_is_undone_after_its_preview(hands: Hands, acting: Site, folder: P
     expect(group.locator(".diff .del")).to_have_text(f"-new {SCRIPT}")
     left = preview.get_by_role("listitem")
     expect(left.filter(has_text="exec#true")).to_have_text(
-        "exec#true on web1, web2: changes of the type `exec` are not kept"
+        "exec#true on web1, web2: changes of the type `exec` are not recorded"
     )
     expect(left.filter(has_text="web2.conf")).to_contain_text(f"changed since the run {run[:8]}: its content")
     assert SECRET not in page.content()

@@ -102,7 +102,7 @@ def test_failing_canary_pauses_and_an_abort_changes_no_node_until_the_rollback(
     assert "paused: 1 node failed; the limit is 0" in paused.err
     assert (refused.code, f"end it with `ccmctl run abort {paused.run[:8]}`" in refused.err) == (1, True)
     assert (aborted.code, content(three)) == (0, ["new", "old", "old"])
-    assert "return them:  ccmctl rollback site" in aborted.err
+    assert "restore:  ccmctl rollback site" in aborted.err
     found = status(three, wait=False)
     assert found["web1"][0] == "failed"
     assert [found[node] for node in NODES[1:]] == [("converged", before)] * 2
@@ -190,7 +190,7 @@ def test_first_revision_of_a_name_reaches_nodes_wave_after_wave(three: Fleet, ol
 
     assert (failing.code, first) == (2, ["bad", None, None])
     assert (back.code, "`ccmctl unassign site` removes it" in back.err) == (1, True)
-    assert (removed.code, "no revision before; assign it again" in removed.err) == (1, True)
+    assert (removed.code, "there is no previous revision; assign it again" in removed.err) == (1, True)
     assert (done.code, content(three)) == (0, ["new"] * 3), done.err
     assert {state for state, _ in status(three).values()} == {"converged"}
 
@@ -208,7 +208,7 @@ def test_assignment_whose_rollout_is_open_is_removed_only_with_an_abort(three: F
 
     assert (refused.code, refused.err) == (
         1,
-        f"ccmctl: site: the rollout {run[:8]} is in progress; --abort aborts it first\n",
+        f"ccmctl: site: the rollout {run[:8]} is in progress; use --abort to abort it first\n",
     )
     assert there == 3
     assert removed.code == 0, removed.err

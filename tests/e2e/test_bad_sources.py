@@ -129,7 +129,7 @@ def web() -> Iterator[Web]:
     [
         pytest.param(500, "answered 500", "answered 500", id="500"),
         pytest.param(SLOW, "not fetched in 300 s", "not fetched in 60 s", id="slow"),
-        pytest.param(HALF, "the transfer broke off", "the transfer broke off", id="half"),
+        pytest.param(HALF, "the transfer was interrupted", "the transfer was interrupted", id="half"),
     ],
 )
 def test_the_web_server_fails(

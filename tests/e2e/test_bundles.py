@@ -51,7 +51,7 @@ def test_bundles_that_a_command_used_lately_or_that_a_run_on_record_needs_are_no
     assert planned.code == 0, planned.err
     assert [[each["kind"] for each in one["references"]] for one in listed] == [["ended run"]]
     assert [(done.code, done.err) for done in (kept, may_not)] == [(0, "")] * 2
-    assert kept.out == "nothing to remove: each bundle is needed, or younger than 1h\n"
+    assert kept.out == "nothing to remove: all bundles are needed or newer than 1h\n"
 
 
 def test_bundles_can_be_removed_after_schedules_of_every_kind_were_stored_and_removed(tmp_path: Path) -> None:
@@ -81,5 +81,5 @@ def test_bundles_can_be_removed_after_schedules_of_every_kind_were_stored_and_re
     assert sorted(each["name"] for each in references) == sorted(kinds)
     assert [(done.code, done.err) for done in (stored, listed, gone)] == [(0, "")] * 3
     assert [done.out for done in (stored, gone)] == [
-        f"nothing to remove: each bundle is needed, or younger than {age}\n" for age in ("7d", "1h")
+        f"nothing to remove: all bundles are needed or newer than {age}\n" for age in ("7d", "1h")
     ]

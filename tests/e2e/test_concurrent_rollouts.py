@@ -55,12 +55,12 @@ def test_a_second_rollout_starts_on_the_same_nodes_only_if_an_operator_agrees(
         "exec", "-t", "node=web2", "--batch", "1", "--yes", "--alongside", "--json", "--", "true"
     )
 
-    named = f"web[1-2]: run {run} (apply first by tester) is a rollout that is open on these nodes, too: "
+    named = f"web[1-2]: run {run} (apply first by tester) is an open rollout on these nodes, too: "
     assert (refused.code, refused.states) == (1, {})
     assert named in refused.err
     assert f"{LIMITS}: wait with `ccmctl run watch {run}`, or add --alongside" in refused.err
     assert (asked.code, named in asked.err, "cannot ask" in asked.err) == (1, True, True)
-    assert (others.code, "is a rollout that is open on this node, too" in others.err) == (0, True)
+    assert (others.code, "is an open rollout on this node, too" in others.err) == (0, True)
     assert (agreed.code, agreed.states) == (0, {"web2": "changed"})
     two.open_gates()
     done = first.end()
@@ -83,7 +83,7 @@ def test_a_paused_rollout_does_not_continue_during_another_one(two: Fleet, first
     done = first.end()
 
     assert (refused.code, LIMITS in refused.err) == (1, True)
-    assert (ended.code, "is a rollout that is open on this node, too: paused" in ended.err) == (0, True)
+    assert (ended.code, "is an open rollout on this node, too: paused" in ended.err) == (0, True)
     assert (resumed.code, done.code) == (0, 0), resumed.err
     assert done.states == dict.fromkeys(NODES, "changed")
 
@@ -106,7 +106,7 @@ def test_rollback_and_schedule_run_name_an_open_rollout_and_ask(two: Fleet) -> N
     two.open_gates()
     done = controller.end()
 
-    named = f"run {done.run[:8]} (apply first by tester) is a rollout that is open on these nodes, too: "
+    named = f"run {done.run[:8]} (apply first by tester) is an open rollout on these nodes, too: "
     for one in (rollback, scheduled):
         assert (one.code, named in one.err, "cannot ask" in one.err) == (1, True, True), one.err
     assert (refused.code, named in refused.err, LIMITS in refused.err) == (1, True, True)
@@ -152,13 +152,13 @@ def test_undo_and_retry_name_an_open_rollout_and_a_retry_in_waves_asks(two: Flee
     done = controller.end()
     after = two.ctl("run", "retry", plain.run, words[1], "--yes", "--json")
 
-    named = f"web2: run {done.run[:8]} (apply first by tester) is a rollout that is open on this node, too: "
+    named = f"web2: run {done.run[:8]} (apply first by tester) is an open rollout on this node, too: "
     assert (plain.states, waves.states) == ({"web2": "failed"}, {"web2": "failed"})
     for one in (undone, retried, agreed):
         assert (one.code, one.states, named in one.err) == (0, {"web2": "changed"}, True), one.err
     assert (asked.code, named in asked.err, "cannot ask" in asked.err) == (1, True, True), asked.err
     assert (refused.code, refused.states, named in refused.err, LIMITS in refused.err) == (1, {}, True, True)
-    assert (done.code, "is a rollout that is open" in after.err) == (0, False), done.err
+    assert (done.code, "is an open rollout" in after.err) == (0, False), done.err
     two.forget_files()
 
 

@@ -59,7 +59,7 @@ def test_removed_node_that_still_runs_returns_without_assignments(trio: Fleet) -
     [node] = [one for one in trio.ctl("nodes", "--json").named("node") if one["node"] == "web2"]
     assert (
         removed.out
-        == "web2: removed; its agent is running and writes its record again with the next heartbeat\n"
+        == "web2: removed; its agent is running, and writes the record again with the next heartbeat\n"
     )
     assert (node["state"], "role" in node["facts"], node.get("conflict")) == ("present", False, None)
 

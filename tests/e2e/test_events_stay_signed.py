@@ -66,6 +66,6 @@ def test_an_operator_without_trust_verifies_nothing(secured: Secured) -> None:
     shown = secured.as_("old", "run", "show", applied.run, "--json")
 
     assert (done.code, done.out) == (1, "")
-    assert "these credentials name no root key" in done.err
+    assert "these credentials contain no root key" in done.err
     assert shown.code == 0
     assert not any("verdict" in record for record in shown.records)

@@ -129,7 +129,7 @@ def test_a_node_that_is_offline_is_in_no_wave_and_its_instance_is_not_healthy(si
         "\n"
         "no plan was run, so every present node is treated as changed: 2 nodes\n"
         "may disturb: exec#restart on 2 nodes\n"
-        "offline and in no wave: web3\n",
+        "offline, so not in a wave: web3\n",
         "",
     )
 

@@ -150,8 +150,8 @@ def test_a_failed_node_shows_resource_error_and_the_tail_of_its_output(trio: Fle
         ("role=wbe", "ccmctl: no node matches role=wbe, did you mean role=web?\n"),
         ("node=wbe1", "ccmctl: no node matches node=wbe1, did you mean node=web1?\n"),
         ("rolle=web", "ccmctl: no node matches rolle=web: no node has a fact rolle, did you mean role?\n"),
-        ("web1", "ccmctl: no node matches web1; there is a node of that name: node=web1\n"),
-        ("role=web,role=db", "ccmctl: role=web,role=db: no node matches all of it (role=web matches 2, role=db matches 1)\n"),
+        ("web1", "ccmctl: no node matches web1; there is a node with that name: node=web1\n"),
+        ("role=web,role=db", "ccmctl: role=web,role=db: no node matches all terms (role=web matches 2, role=db matches 1)\n"),
     ],
 )  # fmt: skip
 def test_a_target_that_matches_no_node_names_the_term(trio: Fleet, targets: str, said: str) -> None:

@@ -37,7 +37,7 @@ def test_build_without_strip_names_the_package_to_install_and_makes_nothing(tmp_
     )
 
     assert done.returncode == 1
-    assert done.stderr == "there is no strip here; on Debian, apt-get install binutils\n"
+    assert done.stderr == "strip is not installed; on Debian, apt-get install binutils\n"
     assert not (tmp_path / "dist").exists()
 
 

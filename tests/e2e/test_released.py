@@ -273,7 +273,7 @@ def test_released_agent_takes_no_pattern_for_a_plain_value(mixed: Fleet) -> None
     assert both.states.keys() == {"new1", "old1"}
     assert (assigned.code, assigned.err) == (
         1,
-        "ccmctl: old1: the agent is too old for `*`, `?` or values of lists in the targets of an assignment; "
+        "ccmctl: old1: the agent is too old for `*`, `?` or list values in the targets of an assignment; "
         "upgrade it, or select by other facts\n",
     )
     assert was_there == (True, False)

@@ -107,8 +107,8 @@ def test_a_retry_of_an_aborted_rollout_is_a_rollout_and_leaves_out_what_the_abor
     four.ctl("run", "abort", named.run)
 
     assert (retried.code, retried.states) == (2, {"web1": "failed"})
-    assert "it is the manifest that failed on 1 node" in retried.err
-    assert "3 nodes of the rollout were never asked, not asked now either" in retried.err
+    assert "this manifest failed on 1 node" in retried.err
+    assert "3 nodes were not reached by the rollout; not included now" in retried.err
     # one at a time, as the run before: the first that fails pauses it
     assert phases(named)[-1] == ("paused", "wave 1")
     assert (named.code, named.states) == (2, {"web1": "failed"})
@@ -155,7 +155,7 @@ def test_a_driver_that_is_killed_leaves_a_rollout_that_another_continues(four: F
     resumed = four.ctl("run", "resume", run, "--json")
 
     assert (held.code, resumed.code) == (1, 0), resumed.err
-    assert "has the lease of this rollout; waiting until it has run out, in " in resumed.err
+    assert "has the lease of this rollout; waiting until it expires, in " in resumed.err
     assert f"{run[:8]}: tester drives this rollout on " in held.err
     assert shown.states == {"web1": "changed", "web2": "changed", "web3": "planned", "web4": "planned"}
     assert ended(four) == set(NODES)
@@ -188,7 +188,7 @@ def test_a_change_of_nodes_of_an_open_rollout_names_it_before_it_asks(four: Flee
     after = four.ctl(*command)
 
     named = (
-        f"web4: run {done.run[:8]} (apply site by tester) is a rollout that is open on this node, too: "
+        f"web4: run {done.run[:8]} (apply site by tester) is an open rollout on this node, too: "
         "wave 1 (1/1): 4 nodes, 1 at once\n"
     )
     assert (refused.code, named in refused.err, "cannot ask" in refused.err) == (1, True, True), refused.err
@@ -276,7 +276,7 @@ def test_two_drivers_cannot_drive_one_rollout(four: Fleet) -> None:
     four.open_gates()
 
     assert second.code == 1
-    assert "or take over when the lease has run out, in " in second.err
+    assert "or take over when the lease expires, in " in second.err
     assert controller.end().code == 0
 
 
@@ -296,7 +296,7 @@ def test_a_server_drives_a_rollout_that_was_handed_over(four: Fleet) -> None:
 
     served = four.ctl("rollout", "serve", "--once")
 
-    assert "warning: no rollout server runs, so nothing drives this" in handed.err
+    assert "warning: no rollout server is running, so nothing drives this" in handed.err
     assert "waits for a server" in listed.out
     assert served.code == 0
     assert begun(four) == set(NODES)
@@ -322,7 +322,7 @@ def test_a_run_that_is_stopped_ends_its_rollout(four: Fleet) -> None:
     [
         (["--batch", "0"], "--batch 0: no node would ever run"),
         (["--gate", "failed"], "a condition must return a boolean"),
-        (["--gate", "false"], "--gate false: it names no result, so it is always the same"),
+        (["--gate", "false"], "--gate false: uses no result, so it is always the same"),
         (["--rollout", "EMPTY"], "none: no node that is present is in this wave"),
         (["--rollout", "OVERLAP"], "a and b overlap: both match web1"),
         (["--canary", "4"], "nothing would be left for the next wave"),
@@ -508,7 +508,7 @@ def test_a_run_can_be_retried_as_soon_as_its_abort_returns(four: Fleet) -> None:
     aborted = four.ctl("run", "abort", run_id(controller))
     retried = four.ctl("run", "retry", run_id(controller), "--yes", "--only", "stopped", "--json")
 
-    assert (aborted.code, "still at work" in aborted.err) == (0, False)
+    assert (aborted.code, "still running" in aborted.err) == (0, False)
     assert retried.code == 0, retried.err
     assert set(retried.states.values()) == {"changed"}
     assert len(retried.states) == 2
@@ -526,7 +526,7 @@ def test_a_rollout_whose_driver_is_gone_says_so(four: Fleet) -> None:
 
     assert "; driven by tester on " in driven.out
     assert "; no process drives it, so no further node starts\n  continue:  ccmctl run resume " in left.out
-    assert "still at work: web1 is in a resource, and will end after it\n" in aborted.err
+    assert "still running: web1 is in a resource, and will end after it\n" in aborted.err
 
 
 def test_a_hanging_command_is_named_with_the_command_that_ends_it(four: Fleet) -> None:
@@ -546,7 +546,7 @@ def test_a_hanging_command_is_named_with_the_command_that_ends_it(four: Fleet) -
     assert kill in [one["command"] for one in why["next"]]
     assert stopped.out.endswith(f"  kill:   {kill}   (ends the command of the current resource, too)\n")
     assert shown.err == (
-        f"still at work: web1 is in a resource, and will end after it\n  end its command now:  {kill}\n"
+        f"still running: web1 is in a resource, and will end after it\n  end its command now:  {kill}\n"
     )
     assert "; tester (unverified) stopped it, and it ends after this resource" in after["reason"]
     assert (killed.code, done.states) == (0, {"web1": "stopped"})

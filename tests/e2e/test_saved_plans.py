@@ -48,7 +48,7 @@ def test_a_plan_that_was_edited_or_comes_with_other_targets_sends_nothing(trio: 
         1,
         f"ccmctl: {saved}: the plan was edited or damaged; plan again",
     )
-    assert "--plan already names the manifest and the nodes; leave out FILE|DIR, --targets" in both.err
+    assert "--plan already defines the manifest and the nodes; omit FILE|DIR, --targets" in both.err
     assert trio.ctl("run", "list", "--json").records == runs
 
 

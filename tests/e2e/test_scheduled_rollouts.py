@@ -116,7 +116,7 @@ def test_a_start_that_was_due_while_no_server_was_there_is_made_by_the_next_one(
 
     served = three.ctl("rollout", "serve", "--once")
 
-    assert "warning: no rollout server runs, so nothing starts this" in added.err
+    assert "warning: no rollout server is running, so nothing starts this" in added.err
     assert (served.code, with_file(three, "begun")) == (0, set(NODES))
     [start] = starts(three, "late")
     assert three.ctl("run", "list", "--schedule", "late", "--json").run == start["run"]

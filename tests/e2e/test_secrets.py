@@ -184,7 +184,7 @@ def test_a_rollout_server_with_the_sealing_key_seals_to_a_node_that_comes_later(
     done = apply(at, file_resource(target, "{{ secret('db-password') }}"))
 
     after = {one["id"]: one["state"] for one in at.as_("tester", "doctor", "--json").named("check")}
-    assert (without.code, [one["problem"] for one in unsealed]) == (0, ["it is not sealed to it"])
+    assert (without.code, [one["problem"] for one in unsealed]) == (0, ["the secret is not sealed to it"])
     assert (served.code, "db-password: sealed to 1 node" in served.err) == (0, True)
     assert (done.code, target.read_text()) == (0, VALUE)
     assert (before["secrets.sealed"], after["secrets.sealed"]) == ("warning", "ok")
@@ -324,7 +324,7 @@ def test_made_up_nodes_facts_and_sealing_keys_get_no_secret(at: Secured) -> None
     assert [one["sealed"] for one in put.named("secret")] == [["web1"]]
     assert "db1: db-password is not sealed to it" in put.err
     assert refused.code == 1
-    assert "bob signed it, and may not write there" in refused.err
+    assert "bob signed it, but may not write there" in refused.err
     assert opened_by(thief, holder.read().values()) == set()
 
 
@@ -391,16 +391,16 @@ def test_a_broker_of_an_earlier_version_has_no_secrets_and_all_else_works(at: Se
         (["put", "db", "--for", "role=web"], "abc", "cannot be masked"),
         (["put", "db", "--for", "role=web"], "x" * 70_000, "at most 65,536"),
         (["put", "db"], VALUE, "--for SELECTOR"),
-        (["put", "db", "--for", "role!=db"], VALUE, "a secret is for nodes with a fact"),
-        (["put", "db", "--for", "!role"], VALUE, "a secret is for nodes with a fact"),
+        (["put", "db", "--for", "role!=db"], VALUE, "a secret cannot be for nodes that lack a fact"),
+        (["put", "db", "--for", "!role"], VALUE, "a secret cannot be for nodes that lack a fact"),
         (["put", "db", "--for", "role=web", "--file", "/nonexistent"], "", "/nonexistent: cannot be read"),
         (["put", "db", "--for", "role=web", "--from", "pass:db"], "", "use age:FILE#KEY"),
-        (["put", "db", "--for", "role=web", "--from", "age:x#y", "--file", "x"], "", "give one of them"),
-        (["put", "db", "--for", "role=web", "--identity", "x"], VALUE, "--from, which is missing"),
+        (["put", "db", "--for", "role=web", "--from", "age:x#y", "--file", "x"], "", "use one of them"),
+        (["put", "db", "--for", "role=web", "--identity", "x"], VALUE, "--identity requires --from"),
         (
             ["put", "db", "--for", "role=web", "--from", "age:/nonexistent#y", "--identity", "/dev/null"],
             "",
-            "/dev/null: it has no key",
+            "/dev/null: no usable key",
         ),
         (["who", "nosuch"], "", "there is no such secret"),
         (["remove", "nosuch"], "", "there is no such secret"),

@@ -33,7 +33,7 @@ def test_content_and_mode_come_back_and_what_cannot_be_undone_is_named(trio: Fle
     assert applied.code == 0, applied.err
     assert planned.code == 0, planned.err
     assert kept == "new\n"
-    assert "not undone on web[1-2]: exec#true (changes of the type `exec` are not kept)\n" in planned.err
+    assert "not undone on web[1-2]: exec#true (changes of the type `exec` are not recorded)\n" in planned.err
     assert undone.states == {"web1": "changed", "web2": "changed"}, undone.out + undone.err
     assert (other.read_text(), oct(other.stat().st_mode & 0o777)) == ("edited\n", "0o644")
     assert not (trio.agents["web2"].files / "fresh").exists()

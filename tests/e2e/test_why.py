@@ -110,13 +110,13 @@ def test_a_waiting_node_shows_the_reason(ward: Fleet) -> None:
     wait_until(ward, "waits1", "running")
     assign(ward, "later", "waits1", a_file("later"))
 
-    ward.wait_for(lambda: "waits with the assignment later" in why(ward, "waits1")["reason"], "it to wait")
+    ward.wait_for(lambda: "cannot start the assignment later" in why(ward, "waits1")["reason"], "it to wait")
     record = why(ward, "waits1")
 
     assert (record["state"], [one["state"] for one in record["assignments"]]) == ("running", ["waiting"])
     screen = shown(ward, "waits1")
     assert screen.startswith(
-        f"waits1 waits with the assignment later until this run ends: run {record['run'][:8]} of long"
+        f"waits1 cannot start the assignment later until this run ends: run {record['run'][:8]} of long"
     )
     assert "at exec#gate-go (1 of 1) for " in " ".join(screen.split())
     ward.open_gates("waits1")
@@ -146,7 +146,7 @@ def test_two_agents_of_one_identity_are_distinguished_and_both_refuse(ward: Flee
     first, second = record["agents"]
     assert first != second
     assert node["agents"] == record["agents"]
-    assert screen.splitlines()[0].endswith(", so both refuse all work until one of them is gone.")
+    assert screen.splitlines()[0].endswith(", so both refuse all work until one of them is stopped.")
     assert [
         screen.count(f"machine {one['machine']}, started {one['started']}") for one in (first, second)
     ] == [1, 1]
@@ -169,7 +169,7 @@ def test_a_node_whose_disk_is_full_says_so_until_there_is_space(ward: Fleet) -> 
     assert done.code == 0, done.err
     assert record["reason"].startswith("full1 cannot write its state: ")
     assert record["reason"].endswith(
-        "Events wait in memory, where a restart loses them, and runs cannot be undone."
+        "Events wait in memory and are lost at a restart, and runs cannot be undone."
     )
     assert not after["status"]["spool"]["trouble"]
 
@@ -179,4 +179,4 @@ def test_a_node_that_was_killed_is_off_without_a_goodbye(ward: Fleet) -> None:
 
     first, *_ = shown(ward, "dead1").splitlines()
     assert first.startswith("dead1 is off: last heartbeat at 20")
-    assert first.endswith(", without a goodbye: the machine, its network or its agent is down.")
+    assert first.endswith(", and it did not sign off: the machine, its network or its agent is down.")

@@ -389,8 +389,8 @@ def test_what_would_harm_the_host_is_refused(alice: testenv.Node, program: str) 
         "user#daemon": ["the home directory /usr/sbin is not removed, because it belongs to root"],
         "user#games": ["could not change the user games: usermod: UID '1' already exists"],
         "user#news": [
-            "the user news keeps its numbers, because its files in /var/spool/news would change owner or group, too; "
-            "confirm that with `home: /var/spool/news`"
+            "the numbers of the user news are not changed, because its files in /var/spool/news would also change owner or "
+            "group; to allow this, set `home: /var/spool/news`"
         ],
         "user#bin": ["could not add the user bin to groups: usermod: group 'no-such-group' does not exist"],
         "user#sync": ["/bin: belongs to root and not to sync, so no SSH keys are managed there"],

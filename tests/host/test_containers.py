@@ -205,12 +205,12 @@ def test_what_another_hand_wrote_is_neither_replaced_nor_removed(
     podman_machine.path(theirs.quadlet).write_text(text)
     theirs.sh("systemctl daemon-reload; systemctl start theirs")
 
-    refused = f"{theirs.quadlet} was not written by the type `container`, so it stays: remove it by hand"
+    refused = f"{theirs.quadlet} was not written by the type `container`, so it was kept: remove it by hand"
     assert [theirs.apply(ensure=ensure) for ensure in ("running", "stopped", "absent")] == [refused] * 3
 
     assert (theirs.active, theirs.sh(f"cat {theirs.quadlet}")) == ("active running", text)
     unit = Site(podman_machine, program, "dbus")
-    assert "dbus.service is another unit, in /usr/lib/systemd/system/dbus.service" in unit.apply(
+    assert "dbus.service already exists in /usr/lib/systemd/system/dbus.service" in unit.apply(
         ensure="absent"
     )
     assert unit.sh("systemctl is-active dbus") == "active\n"

@@ -228,7 +228,7 @@ def test_hosts_settings_units_repositories_and_directories_are_restored(
     ]
     left_out = {one["name"]: one["reason"] for one in told["left_out"]}
     assert left_out["t-two.service"] == "contains what looks like a password or token"
-    assert left_out["t-off.service"] == "is masked, which this type does not do"
+    assert left_out["t-off.service"] == "is masked, which this type does not support"
     assert left_out["/srv/www/local.ini"] == "contains what looks like a password or token"
     assert machine.run("grep", "-rl", "hunter2222", "/root/site3", check=False).stdout == ""
 

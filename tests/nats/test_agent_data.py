@@ -123,7 +123,7 @@ async def test_a_node_that_demands_stamps_takes_no_plain_document(
 
     assert (summary["state"], summary["code"]) == ("failed", "bus.protocol")
     assert (
-        "was not written by `ccmctl`, and this node accepts documents of `ccmctl` only" in summary["reason"]
+        "was not written by `ccmctl`, and this node accepts only documents from `ccmctl`" in summary["reason"]
     )
     assert not (tmp_path / "motd").exists()
 

@@ -135,7 +135,7 @@ def test_an_apply_is_retried_if_its_author_could_have_sent_it(
 
     assert (retried.code, has_file(secured, file)) == (0 if is_right else 1, is_right), retried.err
     if not is_right:
-        assert f"{run[:8]}: lou wrote its record, and may not apply on fact.role.web" in retried.err
+        assert f"{run[:8]}: lou wrote its record, but may not apply on fact.role.web" in retried.err
 
 
 def test_a_record_that_the_broker_changed_is_marked_and_not_retried(secured: Secured) -> None:
@@ -160,7 +160,7 @@ def test_a_record_that_the_broker_changed_is_marked_and_not_retried(secured: Sec
     reason = "the content was changed after signing"
     assert (control.code, has_file(secured, "genuine")) == (0, True), control.err
     assert (retried.code, has_file(secured, "exchanged")) == (1, False)
-    assert f"its record is unverified: {reason}; it is not the base of anything that you sign" in retried.err
+    assert f"its record is unverified: {reason}; ccmctl signs nothing that is based on it" in retried.err
     assert "unverified" not in before
     assert f"unverified: {reason}" in shown.out
     assert listed[run]["unverified"] == reason
@@ -220,7 +220,7 @@ def test_an_undo_is_shown_as_one_and_retried_for_its_author_only(secured: Secure
     assert listed[forged]["action"] == "undo"
     assert f": undo {hardened.run[:8]} by lou" in shown
     assert (retried.code, still_there) == (1, True)
-    assert "lou wrote its record, and may not undo on fact.role.web" in retried.err
+    assert "lou wrote its record, but may not undo on fact.role.web" in retried.err
     assert (control.code, has_file(secured, "hard")) == (0, False), control.err
 
 
@@ -248,7 +248,7 @@ def test_undo_needs_a_record_of_an_operator_who_could_have_changed_the_nodes(sec
 
     assert own.code == 0, own.err
     assert (undone.code, has_file(secured, "kept")) == (1, True)
-    assert "lou wrote its record, and may not apply on all" in undone.err
+    assert "lou wrote its record, but may not apply on all" in undone.err
 
 
 def test_an_unsigned_record_of_an_older_controller_is_shown_and_not_retried(secured: Secured) -> None:

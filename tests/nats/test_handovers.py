@@ -116,12 +116,12 @@ def forge(
 @pytest.mark.parametrize(
     ("operator", "scope", "is_signed", "reason"),
     [
-        ("sue", "all", True, "its state is unverified: sue signed it, and may not exec on all"),
+        ("sue", "all", True, "its state is unverified: sue signed it, but may not exec on all"),
         (
             "bob",
             "fact.role.web",
             True,
-            "its state is unverified: bob signed it, and may not exec on fact.role.web",
+            "its state is unverified: bob signed it, but may not exec on fact.role.web",
         ),
         ("sue", "fact.role.web", False, "it is not signed"),
     ],
@@ -160,7 +160,7 @@ def test_server_does_not_drive_a_rollout_again_that_was_aborted(secured: Secured
     secured.as_("sue", "run", "abort", run)
 
     assert aborted.code == 0, aborted.err
-    assert "sue has stopped it, or has seen it end" in served.err
+    assert "sue has stopped it or recorded its end" in served.err
     assert not mark.exists()
 
 

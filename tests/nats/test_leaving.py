@@ -261,8 +261,8 @@ def test_a_host_leaves_without_a_broker_and_says_what_is_left_to_do(fleet: JoinF
     assert done.code == 0, done.err
     assert list(host.iterdir()) == []
     assert done.out.splitlines()[-2:] == [
-        "next, as an operator: ccmctl node rm alone1",
-        "next, as an operator: ccmctl node revoke alone1",
+        "next, an operator runs: ccmctl node rm alone1",
+        "next, an operator runs: ccmctl node revoke alone1",
     ]
     removed = fleet.as_("tester", "node", "rm", "alone1", "--yes")
     assert removed.code == 0, removed.err

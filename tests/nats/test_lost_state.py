@@ -72,7 +72,7 @@ async def test_request_that_was_carried_out_is_not_obeyed_again_after_the_state_
         await stage.attacker.publish(subject, body, headers, confirm=True)
         answer = await stage.controller.answer(request.run, NODE)
         assert (answer.state, answer.code) == ("refused", "request.before_state")
-        assert "before this node's state began" in answer.reason
+        assert "before this node's state was created" in answer.reason
 
         assert await stage.ask(ann, "changed /new") == ("accepted", "")
         await until(lambda: stage.ran == ["changed /new"])

@@ -151,7 +151,7 @@ def test_entries_are_shown_as_data(ccm: Run, stream: None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("create", *WEB[:-1], "0"), "`port` of a registration is a whole number from 1 to 65535"),
+        (("create", *WEB[:-1], "0"), "`port` of a registration must be a whole number from 1 to 65535"),
         (("create", *WEB, "--priority", "256"), "`priority` of a registration"),
         (("create", *WEB, "--ttl", "soon"), "`soon` is not a duration"),
         (("create", *WEB, "-A", "x"), "--annotation x: write NAME=VALUE"),

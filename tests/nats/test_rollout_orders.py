@@ -178,7 +178,7 @@ def test_a_state_that_an_operator_wrote_without_the_right_is_restored(canary: Ca
     canary.forge("ann", promoted)
     canary.wait(lambda: canary.phase == "done", "the rollout to end")
 
-    assert "eve signed it, and may not apply on fact.role.web" in canary.driver.so_far.err
+    assert "eve signed it, but may not apply on fact.role.web" in canary.driver.so_far.err
     assert (forged, canary.nodes) == (["web1"], list(NODES))
 
 

@@ -53,7 +53,7 @@ def test_a_server_starts_what_an_operator_with_schedules_signed(secured: Secured
     secured.fleet.wait_for(serve, "the server to start it")
     status = secured.as_("eve", "schedule", "status", "signed", "--json")
 
-    assert "no rollout server runs" in said
+    assert "no rollout server is running" in said
     assert status.named("scheduled_start")[-1]["by"].startswith("server@")
     assert secured.as_("timer", "schedule", "rm", "signed", "--yes").code == 0
 
@@ -148,7 +148,7 @@ def test_a_start_runs_once_whatever_is_stored_about_it(secured: Secured) -> None
     secured.fleet.wait_for(lambda: serve() and lines(), "the server to start it")
     [run], before = started(), "".join(served)
     write_run_key(secured, "ann", key, None)
-    secured.fleet.wait_for(lambda: "is not begun again" in serve(), "the server to find the record")
+    secured.fleet.wait_for(lambda: "is not repeated" in serve(), "the server to find the record")
     after_ann = (started(), lines())
     for pattern in (key, f"{ROLLOUTS}.{run}", f"{encode_token('server')}.{run}.>"):
         write_run_key(secured, "server" if pattern.endswith(">") else "ann", pattern, None)
@@ -158,6 +158,6 @@ def test_a_start_runs_once_whatever_is_stored_about_it(secured: Secured) -> None
     after_all = (started(), lines())
 
     assert made.code == 0, made.err
-    assert "the stored starts are ignored: ann signed it, and may not start a rollout on" in before
+    assert "the stored starts are ignored: ann signed it, but may not start a rollout on" in before
     assert after_ann == ([run], 1)
     assert after_all == ([run], 1)

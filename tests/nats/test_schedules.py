@@ -125,7 +125,7 @@ def test_a_second_schedule_of_a_name_for_other_nodes_is_refused(pair: Fleet) -> 
     assert (first.code, first.out[:34]) == (0, "nightly: stored, 0 0 * * *, next 2")
     assert (second.code, second.err) == (
         1,
-        "ccmctl: nightly: there is a schedule of that name for role=web; `ccmctl schedule rm nightly` removes it\n",
+        "ccmctl: nightly: there is already a schedule with that name for role=web; `ccmctl schedule rm nightly` removes it\n",
     )
     assert pair.ctl("schedule", "rm", "nightly", "--yes").code == 0
 
@@ -142,7 +142,7 @@ def test_a_due_request_stays_listed_for_catch_up_until_removed(pair: Fleet) -> N
 
     assert added.code == 0
     assert (listed["name"], listed["when"], listed["catch_up"]) == ("once", "", True)
-    assert "was due once, catch up" in shown
+    assert "once, in the past, catch up" in shown
     assert (ran.code, ran.states) == (0, {"db1": "stable"})
     assert removed.out == "once: removed\n"
     # nor is there anything left that a node which comes back could take

@@ -83,8 +83,8 @@ def test_an_operator_assigns_to_a_role_and_the_node_takes_it_with_its_credential
     assert (secured.fleet.agents["web1"].files / "assigned").read_text() == "one"
     assert (denied.code, denied.err.splitlines(keepends=True)[-1]) == (
         1,
-        "ccmctl: own: the broker does not let bob change assignments for node=web1; `ccmctl operator add --apply` "
-        "shows where an operator may, and the first `fact=value` of --targets decides\n",
+        "ccmctl: own: bob may not change assignments for node=web1; the first `fact=value` of --targets determines "
+        "this scope, and `ccmctl operator add --apply` grants it\n",
     )
     assert "violation" not in log.lower()
 

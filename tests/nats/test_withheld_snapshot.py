@@ -182,7 +182,7 @@ async def test_renewal_refuses_a_broker_that_was_put_back_to_a_backup(
     # nor with the timestamp withheld
     await stage.restore(TRUST_BUCKET, without(backup[TRUST_BUCKET], TIMESTAMP_KEY))
     with pytest.raises(
-        ProtocolError, match=r"the broker has no timestamp, and the one of .* was seen before"
+        ProtocolError, match=r"the broker has no timestamp, but a newer one, of .* was seen before"
     ):
         await ann.renew()
 
@@ -213,7 +213,7 @@ async def test_snapshot_of_an_administrator_who_was_shown_a_backup_is_not_signed
         await stage.restore(name, stored)
     assert await bob.renew() == RenewalState.RENEWED
     assert (await numbers(stage))[NAME] < high
-    with pytest.raises(ProtocolError, match=f"lower numbers of 1 documents .*, such as {NAME}"):
+    with pytest.raises(ProtocolError, match=f"lower numbers for 1 documents .*, such as {NAME}"):
         await ann.renew()
 
     await stage.restore(FACTS, genuine[FACTS])
@@ -253,10 +253,10 @@ async def test_facts_are_not_computed_from_a_shortened_history(stage: SignedNode
 
     for administrator in (ann, fresh):
         await stage.restore(FACTS, old)
-        with pytest.raises(SignatureError, match=f"{NODE}: .* the snapshot of the fleet names number"):
+        with pytest.raises(SignatureError, match=f"{NODE}: .* the fleet's snapshot lists number"):
             await administrator.set_facts(rack=7)
         await stage.restore(FACTS, [])
-        with pytest.raises(SignatureError, match=f"{NODE}: .* and no revision is stored; .*--replace"):
+        with pytest.raises(SignatureError, match=f"{NODE}: .* but no revision is stored; .*--replace"):
             await administrator.set_facts(rack=7)
         assert await stage.stored(FACTS) == []
 
@@ -287,7 +287,7 @@ async def test_revision_before_that_of_a_removed_operator_can_be_restored(
         await ann.set_facts(rack=7)
     # without bob's revision it is not known which one is the newest
     await stage.restore(FACTS, whole[:1])
-    with pytest.raises(SignatureError, match="the snapshot of the fleet names number"):
+    with pytest.raises(SignatureError, match="the fleet's snapshot lists number"):
         before_newest(await read_facts_history(fleet, NODE))
 
 
@@ -305,7 +305,7 @@ async def test_group_that_was_put_back_selects_no_nodes(stage: SignedNode, tmp_p
     with pytest.raises(SignatureError, match=r"@edge: .* an older revision that was written again"):
         await expand_groups(fleet, ["@edge"])
     await stage.restore(TRUST_BUCKET, [*others, old])
-    with pytest.raises(SignatureError, match=r"@edge: .* the snapshot of the fleet names number"):
+    with pytest.raises(SignatureError, match=r"@edge: .* the fleet's snapshot lists number"):
         await expand_groups(fleet, ["@edge"])
     await stage.restore(TRUST_BUCKET, others)
     with pytest.raises(NoTargetError):

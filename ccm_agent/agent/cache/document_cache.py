@@ -128,7 +128,7 @@ class CachedBucket(ForwardingReader):
             await self._revision_guard.prepare(self._bucket, [entry.key])
             self._revision_guard.check(self._bucket, entry)
         elif self._refuses_plain:
-            raise plain_refused(self._bucket, entry.key, "this node accepts documents of `ccmctl` only")
+            raise plain_refused(self._bucket, entry.key, "this node accepts only documents from `ccmctl`")
         elif self._demand_stamps is None and self._revision_guard.suspects_copy(self._bucket, entry.key):
             # No node can create a stamp, but any node can cause content from elsewhere to be copied here (ADR 12).
             raise plain_refused(

@@ -143,7 +143,7 @@ class AssignmentContent:
         """
         self._without_data &= self._cache.vanished
         reason = (
-            "it was not unassigned, but it and the data that it pins are gone from their buckets; "
+            "it and its pinned data are missing from their buckets, although it was not unassigned; "
             "assign it again, or unassign it"
         )
         return {

@@ -205,7 +205,7 @@ def publish_states(presence: NodePresence, published: Mapping[str, AssignmentSta
         presence.request_heartbeat()
 
 
-LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
+LATE = Refusal("run.expired", "its deadline passed before it started here; assign it again to apply it")
 
 
 class AssignmentRules:

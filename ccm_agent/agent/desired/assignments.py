@@ -122,7 +122,8 @@ def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> Stor
         ) from err
     if assignment_key(assignment.scope, assignment.name) != entry.key:
         raise ProtocolError(
-            f"{BUCKET}/{entry.key}: the document is for {assignment.name} of {assignment.scope}, which has another key"
+            f"{BUCKET}/{entry.key}: the document is for {assignment.name} of {assignment.scope}, which is stored under "
+            "another key"
         )
     if assignment.mode not in MODES:
         raise ProtocolError(
@@ -132,9 +133,7 @@ def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> Stor
     if assignment.data_revision < 0:
         raise ProtocolError(f"{BUCKET}/{entry.key}: its revision is negative; write it with `ccmctl assign`")
     if assignment.next is not None and not _can_follow(assignment.next, assignment):
-        raise ProtocolError(
-            f"{BUCKET}/{entry.key}: its next revision is not a valid one of {assignment.name}"
-        )
+        raise ProtocolError(f"{BUCKET}/{entry.key}: its next revision is not valid for {assignment.name}")
     return StoredAssignment(
         key=entry.key,
         number=assignment.number or document.number,

@@ -141,7 +141,9 @@ class Drift:
             await asyncio.shield(self._writing)
             self._kept = now
         except FileError as err:
-            log.warning("settled drift cannot be saved", extra={"reason": str(err)})
+            log.warning(
+                "the list of resources in their desired state cannot be saved", extra={"reason": str(err)}
+            )
 
     async def forget(self) -> None:
         """Delete the file of a removed source. Its loop must have ended."""
@@ -165,7 +167,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as err:
         log.warning(
-            "settled drift cannot be removed from disk", extra={"path": str(path), "reason": str(err)}
+            "the list of resources in their desired state cannot be removed",
+            extra={"path": str(path), "reason": str(err)},
         )
 
 

@@ -261,7 +261,7 @@ class ObjectOrigin(_PackedOrigin):
         subject, signature = await self._objects.signature(self._key)
         signed = self._check(subject, digest, signature)
         if signed < newest:
-            raise ProtocolError(f"{self.name}: refused: it was signed before the one that this node has")
+            raise ProtocolError(f"{self.name}: refused: it was signed before the manifest that this node has")
         return signed
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:

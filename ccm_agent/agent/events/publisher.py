@@ -238,7 +238,7 @@ class AgentEventPublisher:
     def drifted(self, source: str, run: str, count: int, resources: Sequence[str]) -> None:
         """Publish that a run corrected drift: the number of resources, and the names of the first ones."""
         details = {"run": run, "manifest": source, "count": count, "resources": list(resources)}
-        self._append(AGENT_DRIFT, f"{source}: {count} resources had drifted, corrected", details)
+        self._append(AGENT_DRIFT, f"{source}: corrected drift of {count} resources", details)
 
     def duplicated(self, is_so: bool, message: str) -> None:
         """Publish that another agent uses our name, or has stopped using it."""

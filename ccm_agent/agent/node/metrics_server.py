@@ -146,18 +146,18 @@ def add_gauges(
         CallbackMetric(
             f"{prefix}_events_sent_total", "Events acknowledged", lambda: publisher.sent, kind="counter"
         ),
+        CallbackMetric(f"{prefix}_runs_waiting", "Queued runs", lambda: len(run_queue.waiting)),
         CallbackMetric(
-            f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)
+            f"{prefix}_running", "Whether a run is in progress", lambda: run_queue.current is not None
         ),
-        CallbackMetric(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
-        CallbackMetric(f"{prefix}_connected", "The broker is connected", lambda: link.connected),
+        CallbackMetric(f"{prefix}_connected", "Whether the broker is connected", lambda: link.connected),
         CallbackMetric(
             f"{prefix}_disabled",
-            "An operator disabled the agent",
+            "Whether an operator disabled the agent",
             lambda: presence.record.disabled is not None,
         ),
         CallbackMetric(
-            f"{prefix}_duplicate", "Another agent uses the identity", lambda: presence.is_duplicate
+            f"{prefix}_duplicate", "Whether another agent uses the identity", lambda: presence.is_duplicate
         ),
         CallbackMetric(f"{prefix}_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
     )

@@ -185,7 +185,7 @@ async def serve_once(
 
 
 def _leave(hand_over: Callable[[], int]) -> None:
-    log.warning("a resource continues after the agent", extra={"streams": hand_over()})
+    log.warning("the agent exits while a resource continues to run", extra={"streams": hand_over()})
     logging.shutdown()
     # A normal exit would cancel the task that waits for the resource's program, and end the program with it (ADR 23).
     os._exit(0)

@@ -92,9 +92,9 @@ class ResourceImports:
         words = request.types[: WORDS_LIMIT + 1]
         reason = next(filter(None, map(why_not_imported, words)), "")
         if reason or not 0 < len(words) <= WORDS_LIMIT:
-            raise Refusal("import.type", reason or f"1 to {WORDS_LIMIT} types can be imported at once")
+            raise Refusal("import.type", reason or f"a request can import 1 to {WORDS_LIMIT} types")
         if len(request.contents) > BATCH_FILES:
-            raise Refusal("import.size", f"at most {BATCH_FILES} contents are sent at once")
+            raise Refusal("import.size", f"at most {BATCH_FILES} file contents are sent per request")
         if len(self._waiting) >= WAITING_LIMIT:
             raise Refusal("queue.full", f"{WAITING_LIMIT} import requests are already waiting")
         grant = self._admission.policy.ruling(principal, "import", "").grant

@@ -213,7 +213,7 @@ class RunExecutor:
         if self.report is not None:
             at = self.report.progress.resource
             summary = self.report.finish(
-                reason=f"{INTERRUPTED} at {at}, which continues" if at else INTERRUPTED,
+                reason=f"{INTERRUPTED} at {at}, which continues to run" if at else INTERRUPTED,
                 code="run.interrupted",
             )
             self._records.end(self._run, summary)

@@ -51,7 +51,7 @@ Refuse = Callable[..., None]  # adds an error; arguments: the message, and the k
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The TLS certificates of the connection to the broker."""
 
-    ca: Annotated[str, Meta(description="File with the certificates of authorities to trust.")] = ""
+    ca: Annotated[str, Meta(description="File with the CA certificates to trust.")] = ""
     cert: Annotated[str, Meta(description="File with the client certificate of this agent.")] = ""
     key: Annotated[str, Meta(description="File with the private key of that certificate.")] = ""
 
@@ -70,7 +70,7 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     insecure: Annotated[
         bool,
         Meta(
-            description="Accept a broker that requires no credentials, or that is not on this host and has no TLS."
+            description="Accept a broker that requires no credentials, or a broker on another host without TLS."
         ),
     ] = False
 
@@ -89,17 +89,18 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         list[str], Meta(description="Sources: a file, `obj://bucket/key.tar.gz`, `https://host/x.tar.gz`.")
     ] = []
     external_data_url: Annotated[
-        str, Meta(description="A hiera document over manifests' own data: `file://`, `kv://`, `https://`.")
+        str,
+        Meta(description="A hiera document that overrides manifest data: `file://`, `kv://`, `https://`."),
     ] = ""
     cache_dir: Annotated[
-        str, Meta(description="Where fetched manifests are stored; if empty, `sources` in `state_dir`.")
+        str, Meta(description="Directory of fetched manifests. Default: `sources` in `state_dir`.")
     ] = ""
-    monitor_port: Annotated[int, Meta(ge=0, le=65535, description="Port of `/metrics`; 0: none.")] = 0
+    monitor_port: Annotated[int, Meta(ge=0, le=65535, description="Port of `/metrics`; 0 disables it.")] = 0
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"],
         Meta(description="The lowest severity that is logged."),
     ] = "info"
-    nats_context: Annotated[str, Meta(description="A context of the `nats` program, as `nats.context`.")] = ""
+    nats_context: Annotated[str, Meta(description="A context of the `nats` program: `nats.context`.")] = ""
     registration: Annotated[
         Literal["", "nats", "jetstream"], Meta(description="Where stable services are registered.")
     ] = ""
@@ -121,9 +122,9 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         str, Meta(description="Directory of the files that outlive the process: identity, ledger, spool.")
     ] = "/var/lib/ccm"
     routed_facts: Annotated[
-        list[str], Meta(description="Facts, as dotted paths, that requests can be addressed to.")
+        list[str], Meta(description="Dotted paths of the facts that requests can target.")
     ] = []
-    facts_file: Annotated[str, Meta(description="A file of further facts, JSON or YAML.")] = ""
+    facts_file: Annotated[str, Meta(description="A JSON or YAML file with additional facts.")] = ""
     heartbeat: Annotated[
         Duration,
         Meta(
@@ -133,15 +134,13 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     connect_spread: Annotated[
         Duration,
         Meta(
-            description="The longest random delay before the first attempt to connect, so that a fleet does not connect at once."
+            description="The longest random delay before the first attempt to connect, so that nodes do not connect all at once."
         ),
     ] = "2s"
     read_interval: Annotated[
-        Duration, Meta(description="How often assigned facts and data are read again without a notification.")
+        Duration, Meta(description="How often assigned facts and data are read without a notification.")
     ] = "5m"
-    facts_interval: Annotated[
-        Duration, Meta(description="The shortest time between two gatherings of facts.")
-    ] = "2m"
+    facts_interval: Annotated[Duration, Meta(description="Minimum time between gatherings of facts.")] = "2m"
     watch_interval: Annotated[
         Duration,
         Meta(description="How often sources without notifications are read again: files, URLs, objects."),
@@ -153,8 +152,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     stamped_data: Annotated[
         bool | None,
         Meta(
-            description="Accept only hiera documents that `ccmctl` wrote, which name their key and a growing number. "
-            "Default: true where signatures are required; false also accepts plain documents, which are not signed."
+            description="Accept only hiera documents that `ccmctl` wrote, which contain their key and an increasing number. "
+            "Default: true where signatures are required. False also accepts plain documents, which are unsigned."
         ),
     ] = None
     trusted_root: Annotated[
@@ -175,13 +174,13 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     policy_file: Annotated[
         str,
         Meta(
-            description="The node's policy: which requests this agent accepts, and from whom. Default: `policy.yaml` beside "
+            description="The node's policy: which requests this agent accepts, and from whom. Default: `policy.yaml` next to "
             "this file, if it exists."
         ),
     ] = ""
-    queue_limit: Annotated[int, Meta(ge=1, le=1000, description="How many requests may wait.")] = 16
+    queue_limit: Annotated[int, Meta(ge=1, le=1000, description="Maximum number of queued requests.")] = 16
     spool_limit_mib: Annotated[
-        int, Meta(ge=1, description="Size of the spool of events not yet delivered.")
+        int, Meta(ge=1, description="Maximum size of the spool of undelivered events.")
     ] = 256
     undo_keep: Annotated[
         Duration,
@@ -191,15 +190,15 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         int,
         Meta(
             ge=0,
-            description="Disk space for the earlier contents of files that undo needs; the newest runs are kept. 0: none.",
+            description="Disk space for the earlier file contents that undo needs; the newest runs are kept. 0 keeps none.",
         ),
     ] = 256
     template_cpu: Annotated[
-        Duration, Meta(description="CPU time of one template, or of one directory of them, in whole seconds.")
+        Duration, Meta(description="CPU time limit of one template or template directory, in whole seconds.")
     ] = "10s"
-    template_memory_mib: Annotated[
-        int, Meta(ge=64, le=65536, description="Memory that a template may need.")
-    ] = 256
+    template_memory_mib: Annotated[int, Meta(ge=64, le=65536, description="Memory limit of a template.")] = (
+        256
+    )
     slot_renew: Annotated[
         Duration, Meta(description="How often held slots are renewed; they expire after 5m.")
     ] = "1m"
@@ -208,10 +207,10 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     )
     drain: Annotated[
         Duration,
-        Meta(description="How long a stop waits for the current resource, which then runs on its own."),
+        Meta(description="How long a stopping agent waits for the current resource, which then runs on."),
     ] = "60s"
     log_format: Annotated[
-        Literal["text", "json"], Meta(description="Form of log lines on standard error.")
+        Literal["text", "json"], Meta(description="Format of log lines on standard error.")
     ] = "text"
     monitor_address: Annotated[str, Meta(description="Address of `/metrics`.")] = "127.0.0.1"
 
@@ -464,7 +463,7 @@ def read_secret(path: str) -> Secret:
 def _public_key(key: str, refuse: Refuse) -> str:
     if key and not is_public_key(key):
         refuse(
-            f"`trusted_root` is `{key}`: not a public key; find the fleet's with `ccmctl signers`",
+            f"`trusted_root` is `{key}`: not a public key; `ccmctl signers` shows the fleet's",
             "trusted_root",
         )
     return key

@@ -331,8 +331,8 @@ class Authenticator:
             format_moment(datetime.fromtimestamp(moment / 1000, UTC)) for moment in (signed_ms, self.began_ms)
         )
         raise EarlierRequestError(
-            f"it {word} {signed}, before this node's state began {began}: the node may have already executed it; send a new "
-            "request, and if this one is new, check the clocks"
+            f"it {word} {signed}, before this node's state was created {began}, so the node may have already executed it; "
+            "send a new request, or check the clocks if this one is new"
         )
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Principal:

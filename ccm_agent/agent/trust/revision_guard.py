@@ -166,7 +166,7 @@ class RevisionGuard:
             return
         if newest is None or newest.value:
             raise ProtocolError(
-                f"{name}: it disappeared without being deleted; the last known one stays in effect until `ccmctl` "
+                f"{name}: it disappeared without being deleted; the last known version stays in effect until `ccmctl` "
                 "writes or deletes it"
             )
         self._authenticator.refuse_new(name)

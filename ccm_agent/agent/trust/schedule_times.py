@@ -89,7 +89,7 @@ class ScheduleTimes:
             slot = (await asyncio.to_thread(schedule_slot, when, zone, due)).timestamp()
         except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
             raise SignatureError(
-                f"{claims.subject}: it was due at {format_moment(due)}, which does not fit the signed "
+                f"{claims.subject}: it was due at {format_moment(due)}, which does not match the signed "
                 f"schedule {when!r}: {err}"
             ) from err
         key = f"{claims.digest}:{claims.issued}"

@@ -95,7 +95,7 @@ class AuditWriter:
             if len(self._repeats) > _REPEATS_LIMIT:
                 del self._repeats[next(iter(self._repeats))]
         if len(self._waiting) >= WAITING_LIMIT:
-            self._lose(1, "too many entries wait")
+            self._lose(1, "too many entries are queued")
             return
         self._waiting.append(_Waiting(signed, self._now_ms(), new_id()))
         self._is_waiting.set()

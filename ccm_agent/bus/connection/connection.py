@@ -462,7 +462,7 @@ class Connection:
         limit = self.server.max_payload_bytes if self.server else size
         if size > limit:
             raise ProtocolError(
-                f"{subject}: the message is too large: {size} bytes, and the broker accepts {limit}; raise its "
+                f"{subject}: the message is too large: {size} bytes, but the broker accepts at most {limit}; raise its "
                 "`max_payload` or send less"
             )
 

@@ -216,7 +216,7 @@ def _from_context(context: object, path: Path, others: dict[str, Any]) -> BusSet
     def text(field: str) -> str:
         value = context.get(field) or ""
         if not isinstance(value, str):
-            raise DocumentError("must be a text", place=Place(source=str(path), path=f"$.{field}"))
+            raise DocumentError("must be text", place=Place(source=str(path), path=f"$.{field}"))
         return value
 
     fields: dict[str, Any] = {

@@ -72,7 +72,7 @@ def check_secret_value(value: Secret) -> None:
             "use a longer one"
         )
     if "\0" in plain or any("\ud800" <= one <= "\udfff" for one in plain):
-        raise UsageError("the value is not text; store it in base64, and decode it where it is used")
+        raise UsageError("the value is not text; encode it in base64, and decode it where it is used")
 
 
 def head_key(name: str) -> str:

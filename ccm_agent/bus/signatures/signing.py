@@ -228,7 +228,7 @@ def read_claims(header: str) -> Claims:
     text, _, signature = rest.partition(".")
     if version != _VERSION:
         raise SignatureError(
-            "this version does not support the form of the signature; upgrade it if the sender is newer"
+            "this version does not support the format of the signature; upgrade it if the sender is newer"
         )
     try:
         claims = msgspec.json.decode(_decode(text), type=Claims)

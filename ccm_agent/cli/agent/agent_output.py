@@ -16,8 +16,8 @@ from ccm_agent.model.wire import DISABLED, Disabled, NodeState
 
 TOLD = {
     "knows": "the agent has been notified",
-    "soon": "the agent did not answer; it will notice within seconds",
-    "off": "no agent is running; the next one will notice",
+    "soon": "the agent did not answer; it reads the change within seconds",
+    "off": "no agent is running; the next one reads the change",
 }
 """Descriptions of the agent's state, by the values of `at_host`."""
 
@@ -47,7 +47,7 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
     if status.get("wrong_clock"):
         line(
             "Wrong clock",
-            f"{status['wrong_clock']}; the node refuses everything new until the clock is correct",
+            f"{status['wrong_clock']}; the node refuses new requests and documents until the clock is correct",
         )
     if status.get("running"):
         trouble = f"; {status['trouble']}" if status.get("trouble") else ""

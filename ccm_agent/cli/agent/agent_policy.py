@@ -91,9 +91,9 @@ def policy_test(
     from ccm_agent import app_policy
 
     if bool(type_name) != bool(name):
-        raise UsageError("--type and --name belong together")
+        raise UsageError("--type and --name must be used together")
     if type_name and manifest:
-        raise UsageError("--type and --manifest exclude each other")
+        raise UsageError("--type and --manifest are mutually exclusive")
     outer: tuple[str, str] | None = click.get_current_context().find_object(tuple)
     question = app_policy.PolicyQuestion(
         signer=signer,
@@ -121,13 +121,11 @@ def explanation_text(found: PolicyExplanation) -> str:
     if refused is not None:
         lines.append(f"  the request itself: {found.reason}")
     if found.is_restricted:
-        lines.append(
-            "  restricted: no command of the manifest is run, and only the manifest's own files are read"
-        )
+        lines.append("  restricted: the manifest cannot run commands, and can read only its own files")
     lines += [f"  {_resource(one)}" for one in found.resources]
     lines += [f"  rule `{one.rule}` (line {one.line}) did not match: {one.why}" for one in found.skipped]
     if found.rule:
-        lines.append(f"  rule `{found.rule}` (line {found.line}) decided")
+        lines.append(f"  decided by rule `{found.rule}` (line {found.line})")
     if found.policy:
         lines.append(f"  policy: {found.policy}, digest {found.digest[:12]}")
     return "".join(f"{plain(line)}\n" for line in lines)

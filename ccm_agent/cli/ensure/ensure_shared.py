@@ -113,7 +113,7 @@ def _trusted_hiera() -> str | None:
     if not why:
         return DEFAULT_HIERA
     warn(
-        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; fix its owner and mode, or pass --data {DEFAULT_HIERA}"  # noqa: PTH100
+        f"{os.path.abspath(DEFAULT_HIERA)} was not read: {why}; fix its owner and mode, or pass --data {DEFAULT_HIERA}"  # noqa: PTH100
     )
     return None
 

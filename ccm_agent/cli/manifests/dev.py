@@ -38,9 +38,9 @@ def command() -> None:
 )
 def new_type(name: str, directory: Path, package: str, provider: str) -> None:
     """
-    Write the folder of a new resource type, its test and its page.
+    Write the source files, the test and the documentation page of a new resource type.
 
-    DIRECTORY is the source tree that holds PACKAGE. The new type works immediately. Existing files are not changed.
+    DIRECTORY is the source tree that contains PACKAGE. The new type works immediately. Existing files are not changed.
     """
     files = render_files(name, package, provider)
     if name in Catalog().names():

@@ -38,21 +38,21 @@ class EvaluateOptions(Options, frozen=True, kw_only=True):
     "--fact", multiple=True, metavar="K=V", help="Set a fact, overriding this host's. May be repeated."
 )
 @click.option("--facts", metavar="FILE", help="File of facts that override this host's.")
-@click.option("--data", metavar="FILE", help="Hiera document to resolve as data for the expression.")
+@click.option("--data", metavar="FILE", help="Hiera document that provides the expression's data.")
 @click.option("--json", "as_json", is_flag=True, help="Print the value as JSON, which shows its type.")
 @click.option(
     "--template",
     is_flag=True,
-    help="Treat the text as a template with embedded expressions, like a property.",
+    help="Treat EXPRESSION as a template with embedded expressions, like a property.",
 )
 @options.env_flag
 @options.context_flag
 @takes(EvaluateOptions)
 def command(given: EvaluateOptions) -> None:
     """
-    Evaluate EXPRESSION with this host's facts and print the result as a template would.
+    Evaluate EXPRESSION with this host's facts, and print the result as in a template.
 
-    Errors show their position in the text.
+    Errors include the position in the expression.
     """
     import asyncio
 

@@ -28,7 +28,7 @@ _STDIN = "-"
 @click.option("--diff", "show_diff", is_flag=True, help="Write nothing; show what would change.")
 def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
     """
-    Format manifests and hiera data: indentation, spacing and empty lines. Comments, quotes and values stay as they are.
+    Format manifests and hiera data: indentation, spacing and empty lines. Comments, quotes and values are not changed.
 
     For DIR, its manifest.yaml is formatted; - formats standard input to standard output. JSON files are not changed.
 

@@ -118,7 +118,7 @@ def parse(given: ParseOptions) -> None:
 @_fact_flags
 @takes(FactsOptions)
 def facts_command(given: FactsOptions) -> None:
-    """Print the facts that are used to resolve a document."""
+    """Print the facts for resolving a document."""
     facts = dict(_facts(App(os.environ), given))
     if not given.query:
         sys.stdout.write(json_text(facts) + "\n")

@@ -71,16 +71,20 @@ class ImportedResources(Struct, kw_only=True):
 )
 @click.argument("types", metavar="TYPE[:ARGUMENT]...", nargs=-1, required=True)
 @click.option(
-    "--out", "-o", required=True, metavar="DIR", help="Folder to write. It must be empty or missing."
+    "--out",
+    "-o",
+    required=True,
+    metavar="DIR",
+    help="Directory to write. It must be empty or must not exist.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @takes(ImportFlags)
 def command(given: ImportFlags) -> Exit:
     """
-    Write a manifest of what this host has.
+    Write a manifest of this host's current state.
 
-    Leaves out what the distribution installs by itself. Leaves out and names whatever shows signs of a secret. At the end it
-    plans the manifest, and leaves out what an apply would change.
+    Omits resources that the distribution installs by default. Omits and lists resources that may contain secrets. Finally,
+    plans the manifest and omits resources that an apply would change.
     """
     import asyncio
 
@@ -154,7 +158,7 @@ async def _leave_out_changes(app: App, imported: ImportedResources, writer: Host
     async with app.source(writer.manifest) as source:
         summary = await app.engine().apply(source, ApplyOptions(noop=True, environ={}, on_event=on_event))
     if summary.reason:
-        raise ManifestError(f"planning the manifest stopped: {summary.reason}")
+        raise ManifestError(f"the plan of the manifest stopped: {summary.reason}")
     for (kind, name), why in unlike.items():
         del imported.resources[kind, name]
         reason = f"an apply would change it: {why}"

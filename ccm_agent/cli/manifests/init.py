@@ -21,7 +21,7 @@ MANIFEST = """\
 #   ccm apply {name} --noop --diff
 #   ccm apply {name}
 #
-# A second apply finds nothing left to do.
+# A second apply changes nothing.
 
 # Values that the resources use. `ccm apply --data FILE` overrides them.
 data:
@@ -58,7 +58,7 @@ ccm:
 @click.command("init", cls=options.CcmCommand, epilog=examples("ccm init", "ccm init site/manifest.yaml"))
 @click.argument("path", metavar="[FILE]", default="site.yaml")
 def command(path: str) -> Exit:
-    """Write a first manifest with comments to FILE (default: site.yaml). A file that exists is left alone."""
+    """Write a first manifest with comments to FILE (default: site.yaml). An existing file is not changed."""
     target = Path(path)
     folder = target.absolute().parent
     text = MANIFEST.format(name=path, folder=folder, owner=os.getuid(), group=os.getgid())
@@ -67,8 +67,8 @@ def command(path: str) -> Exit:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as err:
-        raise UsageError(f"{path}: exists; name another file: `ccm init FILE`") from err
+        raise UsageError(f"{path}: already exists; name another file: `ccm init FILE`") from err
     except OSError as err:
         raise UsageError(f"{path}: cannot be written: {err.strerror}") from err
-    Terminal(PROGRAM).show(f"{path}: written; see what it would change: ccm apply {path} --noop --diff\n")
+    Terminal(PROGRAM).show(f"{path}: written; preview the changes: ccm apply {path} --noop --diff\n")
     return Exit.OK

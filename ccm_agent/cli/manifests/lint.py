@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("manifests", nargs=-1, required=True, metavar="FILE|DIR...")
-@click.option("--strict-ccm", is_flag=True, help="Also report what Choria CCM itself does not support.")
+@click.option("--strict-ccm", is_flag=True, help="Also report features that Choria CCM does not support.")
 @click.option(
     "--ignore",
     multiple=True,
@@ -83,7 +83,7 @@ def _codes(ignore: tuple[str, ...]) -> frozenset[str]:
             raise UsageError(f"--ignore {code}: unknown rule{hint}")
         if code in ALWAYS:
             raise UsageError(
-                f"--ignore {code}: this rule cannot be ignored, because a file that breaks it cannot be checked further"
+                f"--ignore {code}: this rule cannot be ignored; files that break it cannot be checked further"
             )
     return frozenset(codes)
 

@@ -82,7 +82,7 @@ def _sorted_imports(block: str, module: str, is_own: bool) -> str:
     return "\n".join([*theirs, "", *ours]) + "\n" if theirs and ours else block
 
 
-_INIT = '''"""The @name@ type: texts in files."""
+_INIT = '''"""The @name@ type: text in files."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _make_@provider@(context: ResourceContext) -> Any:
 
 TYPE: ResourceType[@Name@Properties, @Name@State] = ResourceType(
     name="@name@",
-    summary="Texts in files.",
+    summary="Text in files.",
     properties=@Name@Properties,
     state=@Name@State,
     decide=decide,
@@ -127,7 +127,7 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 
 
 class @Name@Properties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A text in a file."""
+    """Text in a file."""
 
     name: Annotated[str, Meta(description="Absolute path of the file.")]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
@@ -136,16 +136,16 @@ class @Name@Properties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
 class @Name@State(CommonState, kw_only=True):
     """
-    The file as found; `ensure` is "present" or "absent".
+    The current state of the file; `ensure` is "present" or "absent".
 
     Attributes:
-        text: Its content; "" when it is absent.
+        text: The content; "" if the file is absent.
     """
 
     text: str = ""
 '''
 
-_RESOURCE = '''"""Decides what a @name@ resource needs: pure, no I/O."""
+_RESOURCE = '''"""Decides the steps of a @name@ resource. Pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -156,30 +156,30 @@ from @module@.model import @Name@Properties, @Name@State
 
 
 def check(wanted: @Name@Properties) -> None:
-    """Refuse properties that cannot be right."""
+    """Refuse invalid properties."""
     if not wanted.name.startswith("/"):
         raise PropertyError(f"the path must be absolute, not `{wanted.name}`", place=Place(path="$.name"))
 
 
 def reach(wanted: @Name@Properties) -> HostAccess:
-    """What it touches, for the node's policy."""
+    """Return the paths that the resource accesses, for the node's policy."""
     return HostAccess(paths=(wanted.name,))
 
 
 def decide(wanted: @Name@Properties, found: @Name@State, context: DecisionContext) -> Decision:
-    """The decision table; see docs/resources/@name@.md."""
+    """Decide the steps; see docs/resources/@name@.md."""
     if wanted.ensure == ABSENT:
         if found.ensure == ABSENT:
             return Decision()
         step = Step(noop="Would have removed the text", action=lambda p: p.remove(wanted))
-        return Decision(steps=(step,), reason="it is still there")
+        return Decision(steps=(step,), reason="the file still exists")
     if found.ensure != ABSENT and found.text == wanted.text:
         return Decision()
     step = Step(noop="Would have written the text", action=lambda p: p.write(wanted))
-    return Decision(steps=(step,), reason=f"it says {found.text!r}")
+    return Decision(steps=(step,), reason=f"the text is {found.text!r}")
 '''
 
-_PROVIDER = '''"""Texts in files of this host, through the files port."""
+_PROVIDER = '''"""Manages text in files of this host through the files port."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ MODE = 0o644
 
 class @Provider@:
     """
-    The provider `@provider@`: reads the state and changes it; decides nothing. All methods raise HostError if the host refuses.
+    The provider `@provider@`. It reads and changes the state. All methods raise HostError if the host refuses.
 
     Args:
         files: The port.
@@ -224,11 +224,11 @@ class @Provider@:
         await self._files.write(wanted.name, wanted.text.encode(), mode=MODE)
 
     async def remove(self, wanted: @Name@Properties) -> None:
-        """Remove the file, if it is there."""
+        """Remove the file if it exists."""
         await self._files.remove(wanted.name)
 '''
 
-_TEST = '''"""The @name@ type: its decision table, and its provider on files in memory."""
+_TEST = '''"""Tests the decisions of the @name@ type, and its provider with files in memory."""
 
 from __future__ import annotations
 
@@ -251,14 +251,14 @@ def found(ensure: str, text: str = "") -> @Name@State:
 @pytest.mark.parametrize(
     ("ensure", "state", "noop"),
     [
-        pytest.param("present", found("present", "hi"), [], id="as wanted"),
-        pytest.param("present", found("absent"), ["Would have written the text"], id="not there"),
-        pytest.param("present", found("present", "no"), ["Would have written the text"], id="another text"),
-        pytest.param("absent", found("absent"), [], id="not there, as wanted"),
-        pytest.param("absent", found("present", "hi"), ["Would have removed the text"], id="still there"),
+        pytest.param("present", found("present", "hi"), [], id="as desired"),
+        pytest.param("present", found("absent"), ["Would have written the text"], id="missing"),
+        pytest.param("present", found("present", "no"), ["Would have written the text"], id="different text"),
+        pytest.param("absent", found("absent"), [], id="absent, as desired"),
+        pytest.param("absent", found("present", "hi"), ["Would have removed the text"], id="still exists"),
     ],
 )
-def test_what_must_be_done_follows_from_what_is_wanted_and_there(
+def test_decide_returns_the_steps_to_the_desired_state(
     ensure: str, state: @Name@State, noop: list[str]
 ) -> None:
     wanted = @Name@Properties(name="/srv/x", ensure=ensure, text="hi")
@@ -275,7 +275,7 @@ def test_a_relative_path_is_refused() -> None:
     assert caught.value.message == "the path must be absolute, not `x`"
 
 
-async def test_the_provider_writes_sees_and_removes_a_text() -> None:
+async def test_the_provider_writes_reads_and_removes_the_text() -> None:
     wanted = @Name@Properties(name="/srv/x", ensure="present", text="hi")
     files = FakeFiles()
     files.put_directory("/srv")
@@ -291,7 +291,7 @@ async def test_the_provider_writes_sees_and_removes_a_text() -> None:
 
 _PAGE = """# @name@
 
-Manages a text in a file.
+Manages the text of a file.
 
 ```yaml
 ccm:
@@ -310,9 +310,9 @@ ccm:
 | Desired | Current | Action |
 |---|---|---|
 | `present` (default) | the same text | – |
-| `present` | nothing, or another text | write it |
-| `absent` | nothing | – |
-| `absent` | a file | remove it |
+| `present` | no file, or different text | write the text |
+| `absent` | no file | – |
+| `absent` | a file | remove the file |
 
 ## Provider
 

@@ -33,13 +33,13 @@ FILES = ["manifest.yaml", "*.ccm.yaml"]
 @click.option(
     "--vscode",
     is_flag=True,
-    help=f"Write the schema to {FOLDER} in the working directory, and let Visual Studio Code use it for manifests.",
+    help=f"Write the schema to {FOLDER} in the working directory, and set up Visual Studio Code to use it for manifests.",
 )
 def command(type_name: str, vscode: bool) -> Exit:
     """Print the JSON Schema of a manifest, or of a resource of TYPE. Installed extension types are included."""
     catalog = Catalog()
     if type_name and vscode:
-        raise UsageError("--vscode is about manifests; leave out TYPE")
+        raise UsageError("--vscode writes the schema of manifests; omit TYPE")
     schema = type_schema(catalog.find(type_name)) if type_name else manifest_schema(catalog.all())
     text = encode_json(schema, indent=2).decode() + "\n"
     if vscode:
@@ -63,7 +63,7 @@ def _associate(schema: str) -> None:
             settings.write_text(shown, encoding="utf-8")
             terminal.show(f"{settings}: written\n")
         elif not _has(settings, wanted):
-            terminal.show(f"{settings}: exists; add this to it:\n{shown}")
+            terminal.show(f"{settings}: already exists; add this to it:\n{shown}")
     except OSError as err:
         raise UsageError(f"{err.filename or folder}: cannot be written: {err.strerror}") from err
 

@@ -146,7 +146,7 @@ def ask(before: str | None, given: RegistryOptions, question: Callable[[Any], Aw
 @shared
 @takes(RegistryInitOptions)
 def init(before: str | None, given: RegistryInitOptions) -> None:
-    """Create or update the registration stream. Options that are not given leave an existing stream as it is."""
+    """Create or update the registration stream. Omitted options do not change an existing stream."""
     age_s = _seconds("--max-age", given.max_age) if given.max_age is not None else None
     made = ask(before, given, lambda registry: registry.make(given.replicas, age_s))
     HostTerminal().report(
@@ -217,7 +217,7 @@ def rm(before: str | None, given: RegistryEntryOptions) -> None:
 @shared
 @takes(RegistryFilterOptions)
 def query(before: str | None, given: RegistryFilterOptions) -> None:
-    """Show registered services. Use `*` to match any value of an argument."""
+    """Show registered services. `*` matches any value of an argument."""
     found = ask(before, given, lambda registry: registry.find(*_filter(given)))
     found.sort(key=lambda entry: (entry.cluster, entry.protocol, entry.service))
     show = (
@@ -232,7 +232,7 @@ def query(before: str | None, given: RegistryFilterOptions) -> None:
 
 @command.command(
     "watch",
-    short_help="Show registered services and each change.",
+    short_help="Show registered services and their changes.",
     epilog=examples("ccm registration watch production"),
 )
 @filtered
@@ -240,7 +240,7 @@ def query(before: str | None, given: RegistryFilterOptions) -> None:
 @shared
 @takes(RegistryFilterOptions)
 def watch(before: str | None, given: RegistryFilterOptions) -> None:
-    """Show registered services and each change until interrupted."""
+    """Show registered services and their changes until interrupted."""
     terminal = HostTerminal(data_on_stdout=given.as_json)
 
     async def follow(registry: Any) -> None:

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from ccm_agent.engine.run_state import SharedRunState
     from ccm_agent.model.outcome import TransactionEvent
 
-NOT_LISTED = "what `prune` would remove is not listed: only the runs of an assignment do; see `ccmctl assign --mode plan`"
+NOT_LISTED = (
+    "only runs of an assignment list the resources that `prune` would remove; see `ccmctl assign --mode plan`"
+)
 """The warning of a plan that an operator requests."""
 
 LASTING_SCOPES = ("assignment ", "source ")
@@ -220,7 +222,7 @@ class RunPrune:
         if reference in self._claims or managed_key(reference, self._salt) in self._managed:
             return "another manifest of this node manages it"
         if not entry.removal:
-            return "it was there before"
+            return "it existed before"
         if entry.left is None:
             return "the run that created it was interrupted"
         return ""

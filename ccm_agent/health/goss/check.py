@@ -80,7 +80,7 @@ async def _judge_once(rule: GossRule, host: HealthCheckHost) -> GossResult:
     try:
         found = await rule.kind.look(look)
     except (HostError, KeyError) as err:
-        why = err.message if isinstance(err, CcmError) else f"this program has no port {err}"
+        why = err.message if isinstance(err, CcmError) else f"this program does not provide {err}"
         return GossResult(unknown=f"{title}: cannot be checked: {why}")
     passed, failures = 0, []
     attributes = list(rule.wanted)

@@ -57,7 +57,9 @@ class _Reader:
     async def _rules_of(self, path: str) -> dict[str, Any]:
         self._count += 1
         if self._count > FILES_LIMIT:
-            raise PropertyError(f"`{GOSSFILE}`: more than {FILES_LIMIT} files; does one of them name itself?")
+            raise PropertyError(
+                f"`{GOSSFILE}`: more than {FILES_LIMIT} files; does one of them include itself?"
+            )
         try:
             text = (await self._read(path)).decode()
         except FileError as err:
@@ -130,7 +132,5 @@ def read_mapping(raw: Any) -> dict[str, Any]:
         except DocumentError as err:
             raise PropertyError(f"`goss_rules` cannot be read: {err.message}") from err
     if not isinstance(raw, dict):
-        raise PropertyError(
-            "`goss_rules` must be a mapping from kinds such as `file` to what is expected of them"
-        )
+        raise PropertyError("`goss_rules` must be a mapping from kinds such as `file` to expectations")
     return raw

@@ -71,7 +71,7 @@ def parse_matcher(raw: Any) -> Matcher:
     if not isinstance(raw, dict) or len(raw) != 1:
         named = ", ".join(f"`{key}`" for key in raw) if isinstance(raw, dict) else show(raw)
         raise PropertyError(
-            f"a mapping names one matcher, such as {{gt: 5}}, not {named or 'none'}; join several with `and`"
+            f"a mapping must contain one matcher, such as {{gt: 5}}, not {named or 'none'}; join several with `and`"
         )
     name, value = next(iter(raw.items()))
     make = _MATCHERS.get(name)
@@ -154,7 +154,7 @@ def _same(found: Any, wanted: Any) -> bool:
 def _of_text(words: str, test: Callable[[str, str], bool], name: str) -> Callable[[Any], Matcher]:
     def make(raw: Any) -> Matcher:
         if not isinstance(raw, str):
-            raise PropertyError(f"`{name}` needs a text, not {show(raw)}: put it in quotes")
+            raise PropertyError(f"`{name}` needs text, not {show(raw)}: put it in quotes")
         return Matcher(wanted=f"{words} {show(raw)}", fits=lambda found: test(as_text(found), raw))
 
     return make
@@ -162,7 +162,7 @@ def _of_text(words: str, test: Callable[[str, str], bool], name: str) -> Callabl
 
 def _match_regexp(raw: Any) -> Matcher:
     if not isinstance(raw, str):
-        raise PropertyError(f"`match-regexp` needs a text, not {show(raw)}: put it in quotes")
+        raise PropertyError(f"`match-regexp` needs text, not {show(raw)}: put it in quotes")
     pattern = patterns.compile_regex(raw)
     return Matcher(
         wanted=f"to match the expression {show(raw)}", fits=lambda found: pattern.matches(as_text(found))
@@ -205,7 +205,7 @@ def _have_key(raw: Any) -> Matcher:
 
 def _contain_element(raw: Any) -> Matcher:
     if isinstance(raw, (list, bool)) or raw is None:
-        raise PropertyError(f"`contain-element` needs a text, a number or a matcher, not {show(raw)}")
+        raise PropertyError(f"`contain-element` needs text, a number or a matcher, not {show(raw)}")
     inner = parse_matcher(raw)
     return Matcher(
         wanted=f"to contain an element {inner.wanted}",
@@ -263,7 +263,7 @@ def _or(raw: Any) -> Matcher:
 
 def _semver_constraint(raw: Any) -> Matcher:
     if not isinstance(raw, str):
-        raise PropertyError(f"`semver-constraint` needs a text, not {show(raw)}: put it in quotes")
+        raise PropertyError(f"`semver-constraint` needs text, not {show(raw)}: put it in quotes")
     try:
         holds = semver.parse_range(raw)
     except ValueError as err:

@@ -190,7 +190,7 @@ async def look_at_interface(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     name = look.subject
     if not _INTERFACE.fullmatch(name) or name in (".", "..") or name.startswith("-"):
-        raise CommandError(f"`{name}` is not a name of an interface")
+        raise CommandError(f"`{name}` is not the name of an interface")
     directory = f"/sys/class/net/{name}"
     found = (await look.host.files.inspect([directory], digest=False))[0]
     if found.kind == "absent":

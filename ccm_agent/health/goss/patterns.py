@@ -41,13 +41,13 @@ def parse_patterns(raw: object) -> list[LinePattern]:
         PropertyError: The value is not a list of texts, or contains an invalid regular expression.
     """
     if not isinstance(raw, list):
-        raise PropertyError("patterns are a list of texts: begin each with `- `")
+        raise PropertyError("patterns must be a list of strings: begin each with `- `")
     return [_pattern(one) for one in raw]
 
 
 def _pattern(raw: object) -> LinePattern:
     if not isinstance(raw, str):
-        raise PropertyError(f"the pattern {raw!r} is not a text: put it in quotes")
+        raise PropertyError(f"the pattern {raw!r} is not text: put it in quotes")
     is_inverse = raw.startswith("!")
     core = raw[1:] if is_inverse else raw
     found = _REGEX.fullmatch(core)
@@ -75,7 +75,7 @@ def compile_regex(text: str, flags: str = "", shown: str = "") -> Regex:
     try:
         return Regex(compile_pattern(f"(?{flags}){text}" if flags else text).matches)
     except PatternError as err:
-        raise PropertyError(f"the regular expression `{shown or text}` is wrong: {err}") from err
+        raise PropertyError(f"the regular expression `{shown or text}` is invalid: {err}") from err
 
 
 def unmet(patterns: Sequence[LinePattern], text: str) -> list[str]:

@@ -29,7 +29,7 @@ async def look_at_package(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     name = look.subject
     if not name or name.startswith("-"):
-        raise CommandError(f"`{name}` is not a name of a package")
+        raise CommandError(f"`{name}` is not the name of a package")
     database = (await look.host.files.inspect([_DPKG_STATUS], digest=False))[0]
     if database.size_bytes:
         done = await _run(look, "dpkg-query", "-W", "-f", "${Status} ${Version}\\n", "--", name)

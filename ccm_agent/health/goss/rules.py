@@ -68,7 +68,7 @@ def parse_rules(raw: Any, *, is_strict: bool = False) -> list[GossRule]:
             continue
         kind = _kind(str(name))
         if not isinstance(things, dict):
-            raise PropertyError(f"`{name}` of `goss_rules` must be a mapping from names to what is expected")
+            raise PropertyError(f"`{name}` of `goss_rules` must be a mapping from names to expectations")
         for thing, body in things.items():
             try:
                 rules.append(_rule(kind, str(thing), body))
@@ -106,7 +106,7 @@ def _kind(name: str) -> GossType:
 
 def _rule(kind: GossType, name: str, body: Any) -> GossRule:
     if not isinstance(body, dict):
-        raise PropertyError("what is expected must be a mapping, such as {exists: true}")
+        raise PropertyError("the expectation must be a mapping, such as {exists: true}")
     given = {kind.spellings.get(str(key), str(key)): value for key, value in body.items()}
     known = {*kind.attributes, *kind.options, *COMMON_OPTIONS, kind.subject}
     for key in given:
@@ -138,10 +138,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
     for key in ("timeout", "retry_count"):
         value = options.get(key, 0)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
-            raise PropertyError(f"`{key}` must be a number, and not negative")
+            raise PropertyError(f"`{key}` must be a number that is not negative")
     for key in ("skip", "allow-insecure", "no-follow-redirects"):
         if not isinstance(options.get(key, False), bool):
             raise PropertyError(f"`{key}` must be true or false")
     headers = options.get("request-headers", [])
     if not isinstance(headers, list) or not all(isinstance(one, str) and ": " in one for one in headers):
-        raise PropertyError('`request-headers` must be a list of texts such as "Accept: text/html"')
+        raise PropertyError('`request-headers` must be a list of strings such as "Accept: text/html"')

@@ -62,13 +62,13 @@ def _group(text: str) -> list[Holds]:
     while position < len(text):
         found = _TERM.match(text, position)
         if found is None:
-            raise ValueError(f"`{text}` is not a range of versions, such as >1.0.0 <2.0.0")
+            raise ValueError(f"`{text}` is not a version range, such as >1.0.0 <2.0.0")
         terms.append(_term(found[1], found[2]))
         position = found.end()
         while text[position : position + 1].isspace():
             position += 1
     if not terms:
-        raise ValueError("a range of versions is empty: write one such as >1.0.0 <2.0.0")
+        raise ValueError("a version range is empty: write one such as >1.0.0 <2.0.0")
     return terms
 
 

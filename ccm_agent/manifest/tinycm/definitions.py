@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ccm_agent.manifest.document import ManifestDocument
 
 NOT_HERE = {
-    "user": "create users with an `exec` of a CCM manifest",
-    "git": "fetch with an `archive` of a CCM manifest",
-    "link": "create links with an `exec` of a CCM manifest",
+    "user": "create users with an `exec` in a CCM manifest",
+    "git": "fetch with an `archive` in a CCM manifest",
+    "link": "create links with an `exec` in a CCM manifest",
     "import": "copy the module's definitions here",
 }
 """TinyCM's types that are not supported, with the alternative for each."""
@@ -134,7 +134,7 @@ def _definitions_in(part: ManifestPart) -> Iterator[ResourceDefinition]:
 def _check(part: ManifestPart, kind: str, said: dict[str, Any]) -> None:
     for key, value in said.items():
         if key == "if":
-            part.fail("`if` is not supported: use `control` of a CCM manifest", kind, key, kind=ManifestError)
+            part.fail("`if` is not supported: use `control` in a CCM manifest", kind, key, kind=ManifestError)
         if key not in KEYS[kind]:
             part.fail(f"unknown key `{key}`{did_you_mean(key, KEYS[kind])}", kind, key)
         words = WORDS.get((kind, key))
@@ -143,9 +143,9 @@ def _check(part: ManifestPart, kind: str, said: dict[str, Any]) -> None:
             part.fail(f"`{key}` is `{value}`, but must be one of {either}", kind, key)
     names = said.get("name")
     if not names or not (isinstance(names, str) or _are_texts(names)):
-        part.fail("`name` is missing: it must be a text, or a list of texts", kind)
+        part.fail("`name` is missing: it must be a string or a list of strings", kind)
     if not isinstance(said.get("after", ""), str) and not _are_texts(said["after"]):
-        part.fail("`after` must be a text such as file::/etc/motd, or a list of them", kind, "after")
+        part.fail("`after` must be a string such as file::/etc/motd, or a list of strings", kind, "after")
     if not isinstance(said.get("interpolate", False), bool):
         part.fail("`interpolate` must be true or false", kind, "interpolate")
     for key in ("owner", "group"):
@@ -154,7 +154,7 @@ def _check(part: ManifestPart, kind: str, said: dict[str, Any]) -> None:
         if key in said:
             said[key] = str(said[key])
     if isinstance(said.get("contents", ""), (list, dict)):
-        part.fail("`contents` must be a text", kind, "contents")
+        part.fail("`contents` must be text", kind, "contents")
     if MASK in said:
         said[MASK] = _mask(part, kind, said[MASK])
 
@@ -170,7 +170,7 @@ def _mask(part: ManifestPart, kind: str, value: Any) -> str:
     found = _MASK.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         part.fail(
-            f"`{MASK}` is `{value}`, but must be three digits from 0 to 7, or x where it does not matter: 7xx",
+            f"`{MASK}` is `{value}`, but must be three digits from 0 to 7, with x for any digit, such as 7xx",
             kind,
             MASK,
         )
@@ -205,7 +205,7 @@ def _merge_masks(one: ResourceDefinition, other: ResourceDefinition) -> str:
 def _conflict(one: ResourceDefinition, other: ResourceDefinition, what: str) -> None:
     lines = ", ".join(str(part.line) for part in one.parts)
     other.parts[0].fail(
-        f"{one.id} is defined twice with different {what}: here and on line {lines}; make them agree",
+        f"{one.id} is defined twice with different {what}: here and on line {lines}; make them equal",
         kind=ManifestError,
     )
 

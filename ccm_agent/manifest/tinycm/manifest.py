@@ -145,7 +145,7 @@ def _read(text: str, line: int, source: str) -> ManifestPart | None:
         return None
     if not isinstance(value, dict):
         raise DocumentError(
-            "each document of a TinyCM manifest must be a mapping, not a list or a text",
+            "each document of a TinyCM manifest must be a mapping, not a list or text",
             place=Place(source, line),
         )
     return ManifestPart(value=value, text=text, line=line, source=source)
@@ -174,7 +174,7 @@ def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) 
             hint = did_you_mean(key, (*_HEADER_KEYS, *_DEFINITION_KEYS))
             header.fail(f"unknown key `{key}` in the header{hint}", key)
     if "arguments" in header.value:
-        header.fail("this is a module of TinyCM, not a manifest", "arguments", kind=ManifestError)
+        header.fail("this is a TinyCM module, not a manifest", "arguments", kind=ManifestError)
     if header.value.get("plugins"):
         header.fail("TinyCM's plugins are not supported: remove `plugins`", "plugins", kind=ManifestError)
     if "host" in header.value and "hosts" in header.value:
@@ -189,7 +189,7 @@ def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) 
     name = hostname() if filters else ""
     for number, one in enumerate(filters):
         if not isinstance(one, dict) or set(one) != {"filter", "constants"}:
-            header.fail(f"each of `{key}` must be a mapping with `filter` and `constants`", key, number)
+            header.fail(f"each item of `{key}` must be a mapping with `filter` and `constants`", key, number)
         if _matches(header, one["filter"], name, (key, number, "filter")):
             constants.update(_mapping(header, one["constants"], key, number, "constants"))
     return constants
@@ -208,7 +208,7 @@ def _matches(header: ManifestPart, pattern: Any, name: str, path: tuple[str | in
     from ccm_agent.templates.regex import PatternError, compile_pattern
 
     if not isinstance(pattern, str):
-        header.fail("`filter` must be a text: put it in quotes", *path)
+        header.fail("`filter` must be text: put it in quotes", *path)
     try:
         return compile_pattern(rf"^(?:{pattern})").matches(name)
     except PatternError as err:

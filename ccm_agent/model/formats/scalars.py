@@ -82,7 +82,7 @@ def _parse_float(digits: str, negative: bool) -> float | None:
 
 
 def _parse_int(digits: str, base: int, negative: bool) -> int | None:
-    # 64 bits are at most 64 digits in any base; there may be more leading zeroes, and int() has its own limit
+    # a 64-bit number has at most 64 digits in any base, without leading zeroes; int() limits the length too
     if not digits or digits.strip(_DIGITS[base]):
         return None
     digits = digits.lstrip("0") or "0"
@@ -165,7 +165,7 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     if name == "timestamp":
         return _tagged_time(text)
     if name in ("map", "seq"):
-        raise ValueError(f"{text!r} is a single value")
+        raise ValueError(f"{text!r} is a scalar, not a list or mapping")
     if name == "binary":
         import base64
 
@@ -181,7 +181,7 @@ def _tagged_int(text: str, is_plain: bool) -> int:
 
 
 def _tagged_number(text: str, is_plain: bool) -> int | float | None:
-    # a leading zero means octal if the plain text is a number, so not in quotes and not in 08
+    # a leading zero means octal only if the unquoted text is a number, which 08 is not
     number = parse_number(text) if text else None
     if is_plain and number is not None:
         return number
@@ -223,7 +223,7 @@ def _as_typed(value: float) -> str:
     """
     Guess the digits of a mode as typed. YAML reads 0644 as the number 420, and 644 as 644.
 
-    Plain numbers of three digits (444, 600 …) would not be a sensible mode if they had been octal.
+    A number such as 444 or 600 was probably typed in octal digits without the leading zero.
     """
     digits = str(value)
     if (

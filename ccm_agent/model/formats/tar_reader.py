@@ -126,7 +126,7 @@ class Header(tarfile.TarInfo):
         while goes_on:
             block = archive.fileobj.read(tarfile.BLOCKSIZE)
             if len(block) < tarfile.BLOCKSIZE:
-                raise tarfile.ReadError("a map of holes is cut off")
+                raise tarfile.ReadError("a sparse map is truncated")
             archive.count_holes(HOLES_IN_BLOCK)
             blocks.append(block)
             goes_on = bool(block[504])
@@ -166,7 +166,7 @@ class Tar(tarfile.TarFile):
         """Count a header, and check the limit."""
         self._headers += 1
         if self._headers > self._limit_headers:
-            raise tarfile.ReadError(f"it holds more than {self._limit_headers} headers")
+            raise tarfile.ReadError(f"it contains more than {self._limit_headers} headers")
 
     def count_holes(self, holes: int) -> None:
         """Count holes, and check the limit."""

@@ -100,7 +100,7 @@ def _sentence(problem: str, line: str, column: int) -> str:
         return f"text cannot begin with {what}: put it in quotes"
     message = next((sentence for words, sentence in _SENTENCES if words in problem), problem)
     if "{{" in line or "${" in line:
-        message += "; a value with an expression in it is safest in quotes"
+        message += "; put a value that contains an expression in quotes"
     return message
 
 

@@ -170,7 +170,7 @@ class _Reader:
             value = self._node(event)
             if not isinstance(value, (dict, list)):
                 return key_text(value)
-        hint = "a key must be a single text"
+        hint = "a key must be text"
         if event.__class__ is self.map_start and event.flow_style:
             hint += "; text that begins with `{{` or `{` needs quotes"
         return self._fail(event, hint)
@@ -182,7 +182,7 @@ class _Reader:
         merged: dict[str, object] = {}
         for one in maps:
             if not isinstance(one, dict):
-                self._fail(event, "`<<` takes a mapping, or a list of mappings")
+                self._fail(event, "`<<` requires a mapping, or a list of mappings")
             merged.update(one)
         return merged
 

@@ -165,7 +165,7 @@ class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     ] = []
     allow: Annotated[
         list[Action],
-        Meta(description="Actions that the rule allows; `all` is every action that runs something."),
+        Meta(description="Actions that the rule allows; `all` means every action that runs something."),
     ] = []
     deny: Annotated[list[Action], Meta(description="Actions that the rule refuses.")] = []
     hours: Annotated[
@@ -201,14 +201,15 @@ class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ]
     time_zone: Annotated[str, Meta(description="Time zone of all `hours`, such as `Europe/Berlin`.")] = "UTC"
     max_mode: Annotated[
-        Literal["apply", "plan"], Meta(description="As in a rule, for every sender on the bus.")
+        Literal["apply", "plan"], Meta(description="Same as in a rule, but for every sender on the bus.")
     ] = "apply"
     forbid: Annotated[
         Limits | None,
         Meta(description="Objects that no request over the bus may use, regardless of rules."),
     ] = None
     withhold: Annotated[
-        list[Withheld], Meta(description="As in a rule, for everything that leaves the node over the bus.")
+        list[Withheld],
+        Meta(description="Same as in a rule, but for everything that leaves the node over the bus."),
     ] = []
     rules: Annotated[
         list[PolicyRule], Meta(description="Evaluated from top to bottom; the first match decides.")

@@ -34,9 +34,9 @@ MAX_TTL_S = 100_000 * 86_400
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
 """Limit of all annotation keys and values of an entry that is read, in bytes."""
 
-_PORT_RULE = f"is a whole number from 1 to {MAX_PORT}"
-_PRIORITY_RULE = f"is a whole number from 1 to {MAX_PRIORITY}"
-_TTL_RULE = f"is at least 1s and at most {MAX_TTL_S // 86_400} days, or `{NEVER}`"
+_PORT_RULE = f"must be a whole number from 1 to {MAX_PORT}"
+_PRIORITY_RULE = f"must be a whole number from 1 to {MAX_PRIORITY}"
+_TTL_RULE = f"must be at least 1s and at most {MAX_TTL_S // 86_400} days, or `{NEVER}`"
 
 NAMES = ("cluster", "protocol", "service")
 
@@ -54,7 +54,7 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
 
     cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
     service: Annotated[str, Meta(description="Service name.")]
-    protocol: Annotated[str, Meta(description="Protocol the service speaks.")]
+    protocol: Annotated[str, Meta(description="Protocol that the service uses.")]
     address: Annotated[str, Meta(description="Address of the instance.")]
     port: Annotated[int | str | None, Meta(description="Port number, or a template that returns one.")] = None
     priority: Annotated[int, Meta(description="Priority among instances; 1 to 255, lower is preferred.")] = 0
@@ -88,16 +88,16 @@ def check_entry(entry: RegistrationEntry) -> None:
         _require(
             _NAME.fullmatch(getattr(entry, field)),
             field,
-            "begins with a letter, and holds letters, digits, _ and -",
+            "must begin with a letter, and contain only letters, digits, _ and -",
         )
-    _require(_is_address(entry.address), "address", "is a number such as 10.0.0.5 or 2001:db8::5")
+    _require(_is_address(entry.address), "address", "must be an IP address such as 10.0.0.5 or 2001:db8::5")
     is_port = entry.port is None or (_is_whole(entry.port) and 1 <= int(entry.port) <= MAX_PORT)
     _require(is_port, "port", _PORT_RULE)
     _require(1 <= entry.priority <= MAX_PRIORITY, "priority", _PRIORITY_RULE)
     words = (*entry.annotations, *entry.annotations.values())
     # a line break in an annotation would add a line to generated configuration (YAML has several line break
     # characters)
-    _require(not any(map(_CONTROL.search, words)), "annotations", "holds no control characters")
+    _require(not any(map(_CONTROL.search, words)), "annotations", "must not contain control characters")
     try:
         seconds = ttl_s(entry.ttl)
     except DocumentError as err:

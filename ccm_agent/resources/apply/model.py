@@ -14,13 +14,11 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
 
     noop: Annotated[
         bool,
-        Meta(description="Change nothing in the child manifest. `false` does not disable noop of the run."),
+        Meta(description="Change nothing in the child manifest. `false` does not override a noop run."),
     ] = False
     health_check_only: Annotated[
         bool,
-        Meta(
-            description="Run only the child's health checks. `false` does not disable monitor-only of the run."
-        ),
+        Meta(description="Run only the child's health checks. `false` does not override a monitor-only run."),
     ] = False
     # a default factory, so that events include the default, as the events of Choria CCM do
     allow_apply: Annotated[
@@ -28,9 +26,7 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
     ] = field(default_factory=lambda: True)
     data: Annotated[
         dict[str, Any] | None,
-        Meta(
-            description="Data that overrides the child's own. Without it the child uses this manifest's data."
-        ),
+        Meta(description="Data that overrides the child's own. Default: this manifest's data."),
     ] = None
 
 

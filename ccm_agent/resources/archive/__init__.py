@@ -24,7 +24,7 @@ def _is_web(wanted: ArchiveProperties) -> bool:
 
 TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     name="archive",
-    summary="Archives to download from web servers and unpack.",
+    summary="Archives that are downloaded and unpacked.",
     properties=ArchiveProperties,
     state=ArchiveState,
     decide=decide,

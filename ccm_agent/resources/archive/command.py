@@ -23,7 +23,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     owner = str(values.pop("owner", "") or "")
     user, _, group = owner.partition(":")
     if owner and not (user and group):
-        raise UsageError(f"--owner takes USER:GROUP, not {owner!r}")
+        raise UsageError(f"--owner must be USER:GROUP, not {owner!r}")
     values["owner"], values["group"] = user or own_user(), group or own_group()
     directory = values.get("extract_parent")
     if directory and not os.path.isdir(directory):  # noqa: PTH112 - pathlib is slow to import

@@ -43,7 +43,7 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="Remove the archive after it is unpacked. Requires `extract_parent` and `creates`."),
     ] = False
     creates: Annotated[
-        str, Meta(description="A file that unpacking creates. If it exists, nothing is unpacked.")
+        str, Meta(description="A file that the archive creates. If it exists, the archive is not unpacked.")
     ] = ""
     owner: Annotated[str, Meta(description="User that owns the archive file, by name or number.")] = ""
     group: Annotated[str, Meta(description="Group that owns the archive file, by name or number.")] = ""
@@ -59,7 +59,7 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
         str,
         Extension,
         Meta(
-            description="Time limit for download and unpacking together, such as `10m`. No limit by default."
+            description="Time limit for the download and the unpacking together, such as `10m`. Default: none."
         ),
     ] = ""
 

@@ -58,7 +58,7 @@ def _check_cleanup(wanted: ArchiveProperties) -> None:
         refuse("`cleanup` requires `extract_parent` to be set", "cleanup")
     if wanted.cleanup and not wanted.creates:
         refuse(
-            "`cleanup` requires `creates` to be set, else each run would download the archive again",
+            "`cleanup` requires `creates` to be set; otherwise each run would download the archive again",
             "cleanup",
         )
 
@@ -107,14 +107,14 @@ def _check_url(wanted: ArchiveProperties) -> None:
     file = posixpath.basename(parts.path) if parts.netloc or parts.path.startswith("/") else ""
     ends = ", ".join(KINDS)
     if not file:
-        refuse("`url` must end in the name of a file", "url")
+        refuse("`url` must end in a file name", "url")
     if not kind_of(file):
-        refuse(f"the file of `url` must end in one of {ends}", "url")
+        refuse(f"the file name in `url` must end in one of {ends}", "url")
     if not kind_of(wanted.name):
         refuse(f"`name` must end in one of {ends}", "name")
     if kind_of(file) != kind_of(wanted.name):
         refuse(
-            f"`url` and `name` must be the same kind of archive: one is {kind_of(file)}, the other {kind_of(wanted.name)}",
+            f"`url` and `name` must have the same archive format: one is {kind_of(file)}, the other is {kind_of(wanted.name)}",
             "name",
         )
 
@@ -145,7 +145,7 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
             return Decision()
         return Decision(
             steps=(_remove("Would have removed", wanted),),
-            reason="the archive file is still there",
+            reason="the archive file still exists",
             changes=(PropertyChange(property="ensure", before=found.ensure, after=ABSENT),),
         )
     reason = _difference(wanted, metadata)
@@ -170,9 +170,7 @@ def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
     if wanted.creates and not found.creates_exists:
         return f"creates path missing: {wanted.creates}"
     if wanted.cleanup:
-        return (
-            "the archive file is still there, although it is to be cleaned up" if found.archive_exists else ""
-        )
+        return "the archive file still exists, but `cleanup` is set" if found.archive_exists else ""
     if not found.archive_exists:
         return "the archive file is missing"
     if wanted.checksum and not _has_checksum(wanted, found):
@@ -186,7 +184,7 @@ def _attribute_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> 
     if not is_same_owner(wanted.group, found.group, found.gid):
         return f"group mismatch: found {found.group}, wanted {wanted.group}"
     if found.mode and int(found.mode, 8) & ~RIGHT_MODE:
-        return f"mode mismatch: found {found.mode}, wanted no more than {RIGHT_MODE:04o}"
+        return f"mode mismatch: found {found.mode}, wanted at most {RIGHT_MODE:04o}"
     return ""
 
 
@@ -245,7 +243,7 @@ def _contents(
         return None
     change = FileChange(
         path=wanted.name,
-        why="the archive is fetched when it is applied",
+        why="the archive is downloaded only during an apply",
         was_there=found.archive_exists,
         old=ContentInfo(size_bytes=found.size, sha256=found.checksum) if found.archive_exists else None,
         new=ContentInfo(sha256=wanted.checksum.lower()),

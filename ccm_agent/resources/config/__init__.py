@@ -63,7 +63,11 @@ TYPE: ResourceType[ConfigProperties, EditedState] = ResourceType(
         flags=(
             Flag(field="key", names=("--key",), kind="text", placeholder="PATH"),
             Flag(
-                field="value", names=("--value",), kind="text", placeholder="VALUE", help="JSON, or a text."
+                field="value",
+                names=("--value",),
+                kind="text",
+                placeholder="VALUE",
+                help="JSON or plain text.",
             ),
         ),
         gather=_gather,

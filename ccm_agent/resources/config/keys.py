@@ -49,13 +49,13 @@ def parse_key(text: str) -> tuple[str, ...]:
         if text[at] != ".":
             break
         at += 1
-    raise DocumentError(f"the key `{text}` is not a path of names with dots between them")
+    raise DocumentError(f"the key `{text}` is not a path of names separated by dots")
 
 
 def checked(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return a path if its names are valid. Raises DocumentError if they are not."""
     if not path or len(path) > DEPTH_LIMIT:
-        raise DocumentError(f"a key has 1 to {DEPTH_LIMIT} names")
+        raise DocumentError(f"a key must have 1 to {DEPTH_LIMIT} names")
     if any(not name or not name.isprintable() for name in path):
         raise DocumentError("a name in the key is empty, or contains control characters")
     return path

@@ -32,17 +32,17 @@ class ConfigProperties(EditedProperties, kw_only=True, forbid_unknown_fields=Tru
     key: Annotated[
         str | list[str],
         Meta(
-            description="Place of the value: `server.port`, or a list of names; names with dots in double quotes. In an ini file "
-            "the first name is the section. A number is an element of a list."
+            description="Path of the value: `server.port`, or a list of names; names with dots in double quotes. In an ini file "
+            "the first name is the section. A number is a list index."
         ),
     ] = ""
-    value: Annotated[Any, PublishDigest, Meta(description="The value, of any type that the format has.")] = (
-        None
-    )
+    value: Annotated[
+        Any, PublishDigest, Meta(description="The value, of any type that the format supports.")
+    ] = None
     values: Annotated[
         dict[str, Any],
         PublishDigest,
-        Meta(description="Several keys with their values, instead of `key` and `value`."),
+        Meta(description="Several keys and values, instead of `key` and `value`."),
     ] = {}
 
     @property

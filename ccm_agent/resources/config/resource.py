@@ -36,19 +36,19 @@ def changes_of(wanted: ConfigProperties) -> list[KeyChange]:
 
 def _check_format(wanted: ConfigProperties) -> None:
     if wanted.format and wanted.format not in FORMATS:
-        refuse(f"`format` is `{wanted.format}`: write one of {', '.join(FORMATS)}", "format")
+        refuse(f"`format` must be one of {', '.join(FORMATS)}, not `{wanted.format}`", "format")
     if not wanted.file_format:
         known = ", ".join(EXTENSIONS)
-        refuse(f"the extension of the file is none of {known}: set `format`", "format")
+        refuse(f"the file extension is not one of {known}: set `format`", "format")
 
 
 def _check_keys(wanted: ConfigProperties) -> None:
     if wanted.key and wanted.values:
-        refuse("`key` and `values` exclude each other", "values")
+        refuse("`key` and `values` are mutually exclusive", "values")
     if not wanted.key and not wanted.values:
-        refuse("give a `key` with its `value`, or `values`", "key")
+        refuse("set `key` and `value`, or `values`", "key")
     if wanted.key and wanted.ensure != ABSENT and wanted.value is None:
-        refuse("the key has no `value`; for null, write it in `values`", "value")
+        refuse("the key has no `value`; for null, use `values`", "value")
     if wanted.value is not None and not wanted.key:
         refuse("the `value` has no `key`", "value")
     try:
@@ -58,7 +58,7 @@ def _check_keys(wanted: ConfigProperties) -> None:
     inside = {path[:length] for path in paths for length in range(1, len(path))}
     for path in paths:
         if path in inside:
-            refuse(f"`{'.'.join(path)}` contains another of the keys: make one value of both", "values")
+            refuse(f"`{'.'.join(path)}` contains another of the keys: combine them into one value", "values")
     if len(set(paths)) < len(paths):
         refuse("a key occurs twice", "values")
 
@@ -73,6 +73,6 @@ def _check_depth(value: Any, place: str, left: int) -> None:
         refuse(f"the value is nested more than {DEPTH_LIMIT} levels deep", place)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
-        refuse("the keys of a mapping must be texts", place)
+        refuse("the keys of a mapping must be strings", place)
     for one in inner:
         _check_depth(one, place, left - 1)

@@ -49,7 +49,7 @@ def _has_systemd(facts: Mapping[str, Any], probe: Probe) -> bool:
 
 TYPE: ResourceType[ContainerProperties, ContainerState] = ResourceType(
     name="container",
-    summary="Containers that systemd runs with podman, each a quadlet below /etc/containers/systemd.",
+    summary="Podman containers that systemd runs, each from a quadlet in /etc/containers/systemd.",
     properties=ContainerProperties,
     state=ContainerState,
     decide=decide,

@@ -111,8 +111,8 @@ def _check_image(wanted: ContainerProperties) -> None:
         )
     if not match["digest"] and not wanted.allow_tag:
         refuse(
-            f"`{image[:SHOWN]}` has no digest, so its content may change: write `NAME@sha256:…`, which `podman image inspect "
-            "--format '{{.RepoDigests}}'` shows, or set `allow_tag: true`",
+            f"`{image[:SHOWN]}` has no digest, so its content may change: write `NAME@sha256:…`, as shown by `podman image "
+            "inspect --format '{{.RepoDigests}}'`, or set `allow_tag: true`",
             "image",
         )
 
@@ -125,12 +125,12 @@ def _check_health(wanted: ContainerProperties) -> None:
     words = wanted.health_command
     _check_arguments(words, "health_command")
     if words and (not words[0] or words[0].upper() in ("CMD", "CMD-SHELL", "NONE")):
-        refuse(f"`health_command` begins with the program, not with {words[0]!r}", "health_command[0]")
+        refuse(f"`health_command` must begin with the program, not with {words[0]!r}", "health_command[0]")
     if len(words) == 1 and not _PLAIN.fullmatch(words[0]):
         # podman passes a command of a single word to a shell
-        refuse("`health_command` is a list: write each argument as an element of its own", "health_command")
+        refuse("`health_command` must be a list with one element for each argument", "health_command")
     if wanted.health_interval and not words:
-        refuse("`health_interval` needs `health_command`", "health_interval")
+        refuse("`health_interval` requires `health_command`", "health_interval")
     if wanted.health_interval and not _INTERVAL.fullmatch(wanted.health_interval):
         refuse(
             f"{wanted.health_interval[:SHOWN]!r} is not an interval, such as `10s` or `1m`", "health_interval"
@@ -146,7 +146,10 @@ def _check_arguments(words: list[str], field: str) -> None:
 
 def _check_text(text: str, place: str) -> None:
     if _CONTROL.search(text):
-        refuse("a newline or another control character would end the line of the quadlet", place)
+        refuse(
+            "it contains a newline or another control character, which would end the line of the quadlet",
+            place,
+        )
     if len(text) > TEXT_LENGTH:
         refuse(f"it is longer than {TEXT_LENGTH} characters", place)
     try:
@@ -163,7 +166,9 @@ def _check_environment(wanted: ContainerProperties) -> None:
         name, equals, value = one.partition("=")
         place = f"environment[{index}]"
         if not equals or not _VARIABLE.fullmatch(name):
-            refuse("a variable is written as `NAME=value`, the name of letters, digits and `_`", place)
+            refuse(
+                "a variable must be `NAME=value`; its name may contain only letters, digits and `_`", place
+            )
         if name in names:
             refuse(f"the variable `{name}` is given twice", place)
         names.add(name)
@@ -180,7 +185,7 @@ def _check_files(wanted: ContainerProperties) -> None:
         place = f"environment_files[{index}]"
         _check_path(path, place)
         if path == wanted.variables_path:
-            refuse(f"`{path}` is the file of `environment`", place)
+            refuse(f"`{path}` is reserved for `environment`", place)
 
 
 def _check_ports(wanted: ContainerProperties) -> None:
@@ -201,8 +206,8 @@ def _check_volumes(wanted: ContainerProperties) -> None:
         match = _VOLUME.fullmatch(volume) if len(volume) <= TEXT_LENGTH else None
         if match is None or match["source"].endswith(_QUADLETS):
             refuse(
-                f"{volume[:SHOWN]!r} is not a volume: write `SOURCE:TARGET[:OPTIONS]`, the source an absolute path or the name "
-                "of a volume; paths have no spaces, quotes or `%`",
+                f"{volume[:SHOWN]!r} is not a volume: write `SOURCE:TARGET[:OPTIONS]`. The source is an absolute path or the "
+                "name of a volume; paths cannot have spaces, quotes or `%`",
                 place,
             )
         for path in (match["source"], match["target"]):
@@ -220,7 +225,7 @@ def _check_path(path: str, place: str) -> None:
 def _check_network(wanted: ContainerProperties) -> None:
     network = wanted.network
     if network and (len(network) > NAME_LENGTH or not NAME.fullmatch(network) or network.endswith(_QUADLETS)):
-        refuse(f"{network[:SHOWN]!r} is not `host`, `none` or the name of a network", "network")
+        refuse(f"{network[:SHOWN]!r} must be `host`, `none` or the name of a network", "network")
 
 
 def _check_labels(wanted: ContainerProperties) -> None:
@@ -234,10 +239,8 @@ def _check_labels(wanted: ContainerProperties) -> None:
 
 def _check_words(wanted: ContainerProperties) -> None:
     if wanted.user and (len(wanted.user) > NAME_LENGTH or not _USER.fullmatch(wanted.user)):
-        refuse(
-            f"{wanted.user[:SHOWN]!r} is not a user of the container: write `USER` or `USER:GROUP`", "user"
-        )
+        refuse(f"{wanted.user[:SHOWN]!r} is not a valid user: write `USER` or `USER:GROUP`", "user")
     if wanted.memory and not _MEMORY.fullmatch(wanted.memory):
-        refuse(f"{wanted.memory[:SHOWN]!r} is not a size of memory, such as `512m`", "memory")
+        refuse(f"{wanted.memory[:SHOWN]!r} is not a memory size, such as `512m`", "memory")
     if wanted.restart not in RESTARTS:
-        refuse(f"`restart` is one of {', '.join(RESTARTS)}, not {wanted.restart[:SHOWN]!r}", "restart")
+        refuse(f"`restart` must be one of {', '.join(RESTARTS)}, not {wanted.restart[:SHOWN]!r}", "restart")

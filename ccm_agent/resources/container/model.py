@@ -33,19 +33,19 @@ class ContainerProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
         RunsCommand,
         Meta(description="Image with registry and digest."),
     ] = ""
-    allow_tag: Annotated[bool, Meta(description="Accept an image with a tag, whose content may change.")] = (
-        False
-    )
+    allow_tag: Annotated[
+        bool, Meta(description="Accept an image with a tag instead of a digest. Its content may change.")
+    ] = False
     enable: Annotated[bool, Meta(description="Start it at boot. Default: yes.")] = True
     command: Annotated[
         list[str],
         RunsCommand,
-        Meta(description="Command and arguments in place of the image's."),
+        Meta(description="Command and arguments, instead of the image's."),
     ] = []
     environment: Annotated[
         list[str],
         PublishNames,
-        Meta(description="Variables as `NAME=value`, in a file that root alone can read."),
+        Meta(description="Variables as `NAME=value`, in a file that only root can read."),
     ] = []
     environment_files: Annotated[
         list[str], Meta(description="Absolute paths of files with more variables.")
@@ -63,7 +63,7 @@ class ContainerProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
     network: Annotated[str, Meta(description="`host`, `none`, or the name of a network.")] = ""
     user: Annotated[str, Meta(description="User in the container as `USER[:GROUP]`.")] = ""
     labels: Annotated[dict[str, str], Meta(description="Labels of the container.")] = {}
-    memory: Annotated[str, Meta(description="Most memory that it may use, such as `512m`.")] = ""
+    memory: Annotated[str, Meta(description="Memory limit, such as `512m`.")] = ""
     restart: Annotated[
         str,
         Meta(description="`on-failure` (default), `always` or `no`."),
@@ -71,12 +71,12 @@ class ContainerProperties(CommonProperties, kw_only=True, forbid_unknown_fields=
     health_command: Annotated[
         list[str],
         RunsCommand,
-        Meta(description="Command in it that exits with 0 while it is healthy."),
+        Meta(description="Command in the container; exits with 0 if healthy."),
     ] = []
-    health_interval: Annotated[str, Meta(description="Time between them. Default: `30s`.")] = ""
+    health_interval: Annotated[str, Meta(description="Time between health checks. Default: `30s`.")] = ""
     health_timeout: Annotated[
         int,
-        Meta(ge=1, le=3600, description="Seconds that a start may take to be healthy. Default: 60."),
+        Meta(ge=1, le=3600, description="Seconds to wait for health after a start. Default: 60."),
     ] = 60
     subscribe: Annotated[
         list[str],

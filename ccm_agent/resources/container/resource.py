@@ -26,8 +26,8 @@ _NO_QUADLET = (
     "this host cannot run quadlets: install podman 4.4 or later, which Debian 13, Fedora and the current EL releases have "
     "(Debian 12 has 4.3); or write the unit with `systemd_unit`"
 )
-_OUTDATED = "systemd has not read the quadlet, so the container may run as an earlier one says"
-_NOT_ASKED = "whether the container runs, because systemd is not asked"
+_OUTDATED = "systemd has not loaded the current quadlet, so the container may use an earlier version"
+_NOT_ASKED = "the state of the container is not read"
 
 
 def reach(wanted: ContainerProperties) -> HostAccess:
@@ -46,11 +46,11 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
     """Decide the steps with the decision table of the container type; see docs/resources/container.md."""
     for path, kind in ((wanted.path, found.kind), (wanted.variables_path, found.variables_kind)):
         if kind not in ("absent", "file"):
-            return Decision(error=FileError(f"{path} is not a file of quadlet: it is a {kind}"))
+            return Decision(error=FileError(f"{path} is not a regular file: it is a {kind}"))
     if found.error:
         return Decision(error=FileError(found.error))
     if found.is_foreign:
-        why = f"{wanted.path} was not written by the type `container`, so it stays: remove it by hand"
+        why = f"{wanted.path} was not written by the type `container`, so it was kept: remove it by hand"
         return Decision(error=FileError(why))
     if wanted.ensure == ABSENT:
         return _decide_absent(wanted, found)
@@ -77,8 +77,8 @@ def decide(wanted: ContainerProperties, found: ContainerState, context: Decision
 def describe_unsafe_link(path: str) -> str:
     """Return the error for a symlink in the path of a volume."""
     return (
-        f"{path} is a symlink that a user other than root can replace, and podman would follow it as root: write the path that "
-        "it leads to"
+        f"{path} is a symlink that a user other than root can replace, and podman would follow it as root: use the path of its "
+        "target"
     )
 
 
@@ -132,13 +132,13 @@ def _difference(wanted: ContainerProperties, found: ContainerState) -> str:
     if found.kind == "absent":
         return f"{wanted.path} does not exist"
     if found.checksum != digest(render(wanted)):
-        return f"{wanted.path} has other content"
+        return f"{wanted.path} has different content"
     if (found.mode, found.uid) != (mode, 0):
         return f"{wanted.path} has mode {found.mode} and owner {found.uid}, wanted {mode} and 0"
     if not variables:
         return "" if found.variables_kind == "absent" else f"{wanted.variables_path} exists"
     if found.variables_checksum != digest(variables):
-        return f"{wanted.variables_path} does not have the variables"
+        return f"{wanted.variables_path} has different variables"
     if (found.variables_mode, found.variables_uid) != (f"{SECRET_MODE:04o}", 0):
         return f"{wanted.variables_path} has mode {found.variables_mode} and owner {found.variables_uid}, wanted 0600 and 0"
     return ""
@@ -149,7 +149,7 @@ def _run_difference(wanted: ContainerProperties, found: ContainerState) -> str:
         return "the container is unhealthy"
     is_wrong = found.active not in (ACTIVE if wanted.ensure == RUNNING else _AT_REST)
     if wanted.ensure != PRESENT and is_wrong:
-        return f"{wanted.unit} is {found.active or 'not known'}, expected {wanted.ensure}"
+        return f"{wanted.unit} is {found.active or 'unknown'}, expected {wanted.ensure}"
     return ""
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ccm_agent.model.records.undo import Identity
     from ccm_agent.resources.contract import Decision
 
-FOREIGN = "its files were not as this type writes them"
+FOREIGN = "its files differed from what this type writes"
 UNKNOWN_VARIABLES = "it had variables that the run did not set: they may be secret, so they are not kept"
-RESTARTED = "it was restarted; restart it again, so that it reads its earlier files"
+RESTARTED = "it was restarted; restart it again to load its earlier files"
 
 
 async def earlier(

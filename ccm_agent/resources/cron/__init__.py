@@ -34,7 +34,7 @@ async def _find_existing(context: ResourceContext, argument: str) -> ExistingRes
 
 TYPE: ResourceType[CronProperties, CronState] = ResourceType(
     name="cron",
-    summary="Jobs that cron runs at set times, each in a file below /etc/cron.d.",
+    summary="Jobs that cron runs on a schedule, each in a file in /etc/cron.d.",
     properties=CronProperties,
     state=CronState,
     decide=decide,

@@ -66,7 +66,7 @@ class Crontab(Cron):
         # cron also treats `*/2` as a star: a day must then match both fields
         self._any_day, self._any_weekday = words[2][0] == "*", words[4][0] == "*"
         if self._any_weekday and min(sets[2]) > max(_MONTH_LENGTHS[month - 1] for month in sets[3]):
-            raise ValueError("there is no such day: it never runs")
+            raise ValueError("this day does not exist, so the job would never run")
 
 
 def _numbers(word: str, name: str, least: int, most: int, names: Sequence[str]) -> set[int]:
@@ -79,7 +79,7 @@ def _numbers(word: str, name: str, least: int, most: int, names: Sequence[str]) 
         high = _number(match["last"], names, most if match["first"] is None else low)
         step = int(match["step"] or 1)
         if not least <= low <= high <= most or step < 1:
-            raise ValueError(f"`{part}` is not a valid {name}, which is from {least} to {most}")
+            raise ValueError(f"`{part}` is not a valid {name}: use {least} to {most}")
         found |= set(range(low, high + 1, step))
     return found
 

@@ -20,14 +20,14 @@ class CronProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     name: Annotated[
         str,
         Meta(
-            description="Name of the job and of its file in `/etc/cron.d`: letters, digits, `_` and `-`. Cron ignores others."
+            description="Name of the job and its file in `/etc/cron.d`: letters, digits, `_` and `-`. Cron ignores other names."
         ),
     ]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
     schedule: Annotated[
         str,
         Meta(
-            description="When it runs: the five fields of crontab(5), in the host's time zone, or a nickname such as `@daily` or "
+            description="Schedule: the five fields of crontab(5), in the host's time zone, or a nickname such as `@daily` or "
             "`@reboot`."
         ),
     ] = ""

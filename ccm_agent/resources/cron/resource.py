@@ -73,7 +73,7 @@ def _check_command(wanted: CronProperties) -> None:
         refuse("`command` has a percent sign, at which cron ends the command; write it as `\\%`", "command")
     if len(command.encode(errors="replace")) > COMMAND_LENGTH:
         refuse(
-            f"`command` is longer than {COMMAND_LENGTH} bytes, which cron does not read; call a script",
+            f"`command` is longer than cron's limit of {COMMAND_LENGTH} bytes; call a script",
             "command",
         )
     if command != command.strip():
@@ -88,14 +88,16 @@ def _check_environment(wanted: CronProperties) -> None:
         name, equals, value = one.partition("=")
         place = f"environment[{index}]"
         if not equals or not VARIABLE.fullmatch(name):
-            refuse("a variable is written as `NAME=value`, the name of letters, digits and `_`", place)
+            refuse(
+                "a variable must be `NAME=value`; its name may contain only letters, digits and `_`", place
+            )
         if name in names:
             refuse(f"the variable `{name}` is given twice", place)
         names.add(name)
         if _CONTROL.search(value) or not can_quote(value):
             refuse(f"the value of `{name}` has a control character, or both kinds of quotes", place)
         if len(value.encode(errors="replace")) > COMMAND_LENGTH - len(name):
-            refuse(f"the value of `{name}` is longer than cron reads", place)
+            refuse(f"the value of `{name}` is longer than cron allows", place)
 
 
 def reach(wanted: CronProperties) -> HostAccess:
@@ -121,7 +123,7 @@ def content(wanted: CronProperties) -> bytes:
 def decide(wanted: CronProperties, found: CronState, context: DecisionContext) -> Decision:
     """Decide the steps with the decision table of the cron type; see docs/resources/cron.md."""
     if found.kind not in ("absent", "file", "symlink"):
-        return Decision(error=FileError(f"{wanted.path} is not a file of cron: it is a {found.kind}"))
+        return Decision(error=FileError(f"{wanted.path} is not a regular file: it is a {found.kind}"))
     if wanted.ensure == ABSENT:
         if found.ensure == ABSENT:
             return Decision()
@@ -150,7 +152,7 @@ def _difference(wanted: CronProperties, found: CronState) -> str:
     if found.kind != "file":
         return f"{wanted.path} is {found.kind}, wanted a file"
     if found.checksum != hashlib.sha256(content(wanted)).hexdigest():
-        return f"{wanted.path} has other content"
+        return f"{wanted.path} has different content"
     mode = f"{wanted.mode_bits:04o}"
     if found.mode != mode or found.uid != 0:
         return f"{wanted.path} has mode {found.mode} and owner {found.uid}, wanted {mode} and 0"

@@ -11,7 +11,7 @@ from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.cron.model import MODE, CronProperties, CronState
 from ccm_agent.resources.cron.resource import check, content
 
-FOREIGN = "its file was not as this type writes it"
+FOREIGN = "its file differed from what this type writes"
 
 
 async def earlier(

@@ -35,7 +35,7 @@ async def _find_existing(context: ResourceContext, argument: str) -> ExistingRes
 
 TYPE: ResourceType[DirectoryProperties, DirectoryState] = ResourceType(
     name="directory",
-    summary="Directories with their content: copied from a source, purged, tidied.",
+    summary="Directories and their content: copied from a source, purged, limited in age and size.",
     properties=DirectoryProperties,
     state=DirectoryState,
     decide=decide,

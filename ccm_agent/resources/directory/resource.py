@@ -70,7 +70,7 @@ def _check_purge(wanted: DirectoryProperties) -> None:
     if not wanted.purge:
         return
     if not wanted.source:
-        refuse("`purge` requires `source`: it removes the files that `source` does not have", "purge")
+        refuse("`purge` requires `source`: it removes files that are not in `source`", "purge")
     if wanted.has_limits:
         refuse("`purge` cannot be used with `max_age` or `max_size`", "purge")
 
@@ -78,7 +78,7 @@ def _check_purge(wanted: DirectoryProperties) -> None:
 def _check_protected(wanted: DirectoryProperties) -> None:
     if wanted.name in refused_directories(wanted):
         refuse(
-            f"`{wanted.name}` is a directory of the system: only files of `source` can be added to it; name a directory below it",
+            f"`{wanted.name}` is a system directory, to which only files of `source` can be added; name a directory below it",
             "name",
         )
 
@@ -110,7 +110,7 @@ def _check_directory_mode(wanted: DirectoryProperties) -> None:
     _check_mode(mode, "directory_mode")
     if mode and any(int(digit) & 6 and not int(digit) & 1 for digit in mode[-3:]):
         refuse(
-            f"`directory_mode` {mode} lets users read a directory that they may not enter: write it with execute bits, such as "
+            f"`directory_mode` {mode} lets users read a directory that they cannot enter: add the execute bits, such as "
             '"0755"',
             "directory_mode",
         )
@@ -219,9 +219,9 @@ def _noop(wanted: DirectoryProperties, metadata: DirectoryMetadata) -> str:
 def _reason(metadata: DirectoryMetadata) -> str:
     for verb, entries in (
         ("is missing", metadata.added),
-        ("has other content", metadata.changed),
-        ("has another owner or mode", metadata.attributes),
-        ("is still there", metadata.removed),
+        ("has different content", metadata.changed),
+        ("has a different owner or mode", metadata.attributes),
+        ("still exists", metadata.removed),
     ):
         if entries.count:
             more = f" (and {entries.count - 1} more)" if entries.count > 1 else ""

@@ -81,7 +81,7 @@ async def keep_changes(
     entries are restored, directories first. Contents and attributes are restored last.
     """
     if why := too_many(len(changes)):
-        yield EarlierState(name=top, why_not=f"it is not kept: {why}")
+        yield EarlierState(name=top, why_not=f"it was not kept: {why}")
         return
     created = [one for one in changes if one.action == "create"]
     removed = [one for one in changes if one.action == "remove"]

@@ -125,13 +125,13 @@ class _Lines:
         if len(begins) > 1 or len(ends) > 1:
             what, numbers = ("begin", begins) if len(begins) > 1 else ("end", ends)
             raise FileError(
-                f"the line `{what}` of the block occurs {len(numbers)} times ({_numbers(numbers)})"
+                f"the `{what}` line of the block occurs {len(numbers)} times ({_numbers(numbers)})"
             )
         if not begins or not ends or begins[0] > ends[0]:
             have, lack = ("begin", "end") if begins else ("end", "begin")
             number = (begins or ends)[0] + 1
             raise FileError(
-                f"line {number} is the line `{have}` of the block, and has no matching line `{lack}`"
+                f"line {number} is the `{have}` line of the block, but the matching `{lack}` line is missing"
             )
         return begins[0], ends[0]
 

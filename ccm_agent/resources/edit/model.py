@@ -46,20 +46,20 @@ class EditProperties(EditedProperties, kw_only=True, forbid_unknown_fields=True,
     ] = None
     begin: Annotated[
         str,
-        Meta(description="Line before the block. Default: `# BEGIN ccm`, and `: NAME` if `path` is given."),
+        Meta(description="Line before the block. Default: `# BEGIN ccm`, with `: NAME` if `path` is given."),
     ] = ""
     end: Annotated[
-        str, Meta(description="Line after the block. Default: `# END ccm`, and `: NAME` if `path` is given.")
+        str, Meta(description="Line after the block. Default: `# END ccm`, with `: NAME` if `path` is given.")
     ] = ""
     match: Annotated[
         str,
         Meta(
-            description="Pattern (RE2): `line` replaces the line that matches; `ensure: absent` removes all that match."
+            description="Pattern (RE2): `line` replaces the matching line; `ensure: absent` removes all matching lines."
         ),
     ] = ""
     multiple: Annotated[
         bool,
-        Meta(description="Several lines may match `match`; all are replaced."),
+        Meta(description="Replace all lines that match `match`."),
     ] = False
     insert_after: Annotated[
         str,

@@ -22,9 +22,9 @@ def _check_edits(wanted: EditProperties) -> None:
         return
     for field in _OWN:
         if getattr(wanted, field) not in (None, "", False):
-            refuse(f"`{field}` must be set in each of `edits` if there are `edits`", field)
+            refuse(f"`{field}` cannot be used with `edits`: set it in each edit", field)
     if wanted.ensure == ABSENT:
-        refuse("`ensure: absent` must be set in each of `edits` if there are `edits`", "ensure")
+        refuse("`ensure: absent` cannot be used with `edits`: set it in each edit", "ensure")
     places = [(edit, f"edits[{number}].") for number, edit in enumerate(wanted.edits)]
     check_each(wanted, *(lambda _, one=one: _check_one(*one) for one in places))
 
@@ -52,15 +52,15 @@ def _check_one(edit: Edit, place: str) -> None:
 
 def _check_kind(edit: Edit, place: str) -> None:
     if edit.ensure not in (PRESENT, ABSENT):
-        refuse(f"`ensure` is `{edit.ensure}`: write `present` or `absent`", f"{place}ensure")
+        refuse(f"`ensure` must be `present` or `absent`, not `{edit.ensure}`", f"{place}ensure")
     if edit.line is not None and edit.block is not None:
-        refuse("`line` and `block` exclude each other: make two edits", f"{place}block")
+        refuse("`line` and `block` are mutually exclusive: make two edits", f"{place}block")
     if edit.block is None and edit.line is None and (edit.ensure == PRESENT or not edit.match):
-        refuse("nothing to edit: give a `line` or a `block`", f"{place}line")
+        refuse("nothing to edit: set `line` or `block`", f"{place}line")
     if edit.block is not None and (edit.match or edit.multiple):
-        refuse("`match` is for a `line`; a `block` is found by its lines `begin` and `end`", f"{place}match")
+        refuse("`match` requires `line`; a `block` is found by its `begin` and `end` lines", f"{place}match")
     if edit.block is None and (edit.begin or edit.end):
-        refuse("`begin` and `end` are for a `block`", f"{place}begin")
+        refuse("`begin` and `end` require `block`", f"{place}begin")
     if edit.multiple and not edit.match:
         refuse(
             "`multiple` requires `match`",
@@ -97,7 +97,7 @@ def _check_block(edit: Edit, place: str) -> None:
 
 def _check_anchors(edit: Edit, place: str) -> None:
     if edit.insert_after and edit.insert_before:
-        refuse("`insert_after` and `insert_before` exclude each other", f"{place}insert_before")
+        refuse("`insert_after` and `insert_before` are mutually exclusive", f"{place}insert_before")
     if edit.ensure == ABSENT and (edit.insert_after or edit.insert_before):
         refuse(
             "`insert_after` and `insert_before` cannot be used with `ensure: absent`",
@@ -126,10 +126,10 @@ def _check_blocks(wanted: EditProperties) -> None:
         place = f"edits[{number}]." if wanted.edits else ""
         if {edit.begin, edit.end} & seen:
             refuse(
-                f"two blocks have the same line `{edit.begin}`: give each its own `begin` and `end`",
+                f"two blocks have the same line `{edit.begin}`: each needs a different `begin` and `end`",
                 f"{place}begin",
             )
         seen |= {edit.begin, edit.end}
         for line in edit.block.split("\n"):
             if line.removesuffix("\r") in (edit.begin, edit.end):
-                refuse("the block contains its own line `begin` or `end`", f"{place}block")
+                refuse("the block contains its own `begin` or `end` line", f"{place}block")

@@ -38,7 +38,7 @@ TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
     verify=False,
     why_unverified="only the exit code of a command shows whether it worked; there is no state to read",
     can_status=False,
-    why_no_status="whether a command would run depends on its guards, which are in a manifest",
+    why_no_status="whether a command would run depends on its guards, which only a manifest contains",
     reach=reach,
     providers=(
         ProviderSpec(name="posix", make=_make_posix, rank=1),

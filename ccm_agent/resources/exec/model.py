@@ -20,9 +20,7 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command that runs when needed."""
 
-    name: Annotated[
-        str, Meta(description="The command, or a name for it. Either way it must be valid shell words.")
-    ]
+    name: Annotated[str, Meta(description="The command, or a name for it. Both must be valid shell words.")]
     command: Annotated[
         str, Deferred, RunsCommand, Meta(description="The command, if the name is not the command.")
     ] = ""
@@ -81,7 +79,7 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         bool,
         Extension,
         Meta(
-            description="The output may contain secrets: it is not logged or published, not even if the command or a guard fails."
+            description="The output may contain secrets: it is never logged or published, even if the command or a guard fails."
         ),
     ] = False
 

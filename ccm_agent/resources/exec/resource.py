@@ -66,7 +66,7 @@ def check_in_manifest(wanted: ExecProperties) -> None:
 def _check_ensure(wanted: ExecProperties) -> None:
     if wanted.ensure not in ENSURE:
         refuse(
-            f"`ensure` is `{wanted.ensure}`: a command is `present` when it has run, so leave it out",
+            f"`ensure` can only be `present` for a command, not `{wanted.ensure}`; omit it",
             "ensure",
         )
 

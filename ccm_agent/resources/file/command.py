@@ -25,7 +25,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
         values["replace"] = False
     content_file = values.pop("content_file", None)
     if sum(one is not None for one in (content_file, values.get("content"), values.get("source"))) > 1:
-        raise UsageError("--content, --content-file and --source exclude each other: give only one")
+        raise UsageError("--content, --content-file and --source are mutually exclusive: use only one")
     if content_file is not None:
         values["content"] = _read(content_file)
     if "source" in values and "://" not in values["source"] and not os.path.exists(values["source"]):  # noqa: PTH110 - pathlib is slow to import

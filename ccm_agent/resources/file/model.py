@@ -90,8 +90,8 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         str,
         Quoted,
         Meta(
-            description='Permissions in octal, in quotes: `"0644"`. Of three digits each may be `x`, as in `"7xx"`, which leaves '
-            "it alone. Directories get the right to be entered wherever they may be read or written. Needed unless `ensure` is "
+            description='Permissions in octal, in quotes: `"0644"`. With three digits, `x`, as in `"7xx"`, leaves a digit alone. '
+            "Directories get execute permission wherever they have read or write permission. Required unless `ensure` is "
             "`absent`."
         ),
     ] = ""

@@ -71,7 +71,7 @@ def _check_force(wanted: FileProperties) -> None:
 
 def _check_content(wanted: FileProperties) -> None:
     if wanted.content is not None and wanted.source:
-        refuse("`content` and `source` exclude each other: remove one of them", "source")
+        refuse("`content` and `source` are mutually exclusive: remove one of them", "source")
 
 
 def _check_replace(wanted: FileProperties) -> None:
@@ -97,7 +97,7 @@ def _check_checksum(wanted: FileProperties) -> None:
 def _check_name(wanted: FileProperties) -> None:
     name = wanted.name
     if not name.startswith("/"):
-        refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
+        refuse(f"the path of a file must be absolute, but `{name}` does not begin with a slash", "name")
     if canonical_path(name) != name:
         refuse(f"the path of a file must be canonical: write `{canonical_path(name)}` for `{name}`", "name")
 
@@ -203,8 +203,8 @@ def _directory(wanted: FileProperties, found: FileState) -> Decision:
         if reason and found.metadata.link:
             return Decision(
                 error=FileError(
-                    f"{wanted.name} is a symlink to the directory {found.metadata.link}: {reason}, and attributes are not "
-                    "set through a symlink; manage the directory by its own name"
+                    f"{wanted.name} is a symlink to the directory {found.metadata.link}: {reason}, but attributes are not "
+                    "set through a symlink; manage the directory by its own path"
                 )
             )
     if not reason:

@@ -16,16 +16,12 @@ class GroupProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True
     name: Annotated[str, Meta(description="Name of the group.")]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
     gid: Annotated[AccountId | None, Meta(description="Number of the group. Not managed by default.")] = None
-    system: Annotated[
-        bool, Meta(description="Take the number of a new group from the range of system groups.")
-    ] = False
+    system: Annotated[bool, Meta(description="Give a new group a number from the system range.")] = False
     members: Annotated[
         list[str] | None,
-        Meta(description="Users that are members. Other members stay, unless `members_exclusive` is set."),
+        Meta(description="Users that are members. Other members are kept unless `members_exclusive` is set."),
     ] = None
-    members_exclusive: Annotated[
-        bool, Meta(description="Remove all members that `members` does not list.")
-    ] = False
+    members_exclusive: Annotated[bool, Meta(description="Remove members that are not in `members`.")] = False
 
 
 class GroupMetadata(Struct, kw_only=True, omit_defaults=True):

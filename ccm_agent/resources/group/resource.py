@@ -29,9 +29,7 @@ def check(wanted: GroupProperties) -> None:
 
 def _check_gid(wanted: GroupProperties) -> None:
     if wanted.gid == 0 and wanted.name != ROOT:
-        raise PropertyError(
-            "`gid: 0` is the group of root; another group needs another number", place=Place(path="$.gid")
-        )
+        raise PropertyError("`gid: 0` is root's group; choose another number", place=Place(path="$.gid"))
 
 
 def reach(wanted: GroupProperties) -> HostAccess:
@@ -72,7 +70,7 @@ def decide(wanted: GroupProperties, found: GroupState, context: DecisionContext)
 def _remove(wanted: GroupProperties, found: GroupState) -> Decision:
     return Decision(
         steps=(Step(noop="Would have removed the group", action=lambda p: p.remove(wanted.name)),),
-        reason="it is still there",
+        reason="the group still exists",
         changes=(PropertyChange(property="ensure", before=found.ensure, after=ABSENT),),
     )
 

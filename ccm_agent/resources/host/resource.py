@@ -27,7 +27,7 @@ def check(wanted: HostProperties) -> None:
 
 def _check_host_name(name: str, field: str) -> None:
     if len(name) > NAME_LENGTH:
-        refuse(f"a host name has at most {NAME_LENGTH} characters, not {len(name)}", field)
+        refuse(f"a host name can have at most {NAME_LENGTH} characters, not {len(name)}", field)
     labels = name.split(".")
     if not all(LABEL.fullmatch(one) for one in labels) or labels[-1].isdigit():
         refuse(
@@ -72,7 +72,7 @@ def _check_aliases(wanted: HostProperties) -> None:
 
 def _check_presence(wanted: HostProperties) -> None:
     if wanted.ensure == ABSENT and wanted.name.lower() == LOCALHOST:
-        refuse(f"the entry of {LOCALHOST} is never removed: programs on this host need it", "ensure")
+        refuse(f"the entry of {LOCALHOST} cannot be removed: programs on this host need it", "ensure")
 
 
 def _check_loopback(wanted: HostProperties) -> None:

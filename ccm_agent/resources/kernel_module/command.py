@@ -18,7 +18,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     values = dict(given)
     loaded, unloaded = values.pop("loaded", None), values.pop("unloaded", None)
     if loaded and unloaded:
-        raise UsageError("--loaded and --unloaded exclude each other")
+        raise UsageError("--loaded and --unloaded are mutually exclusive")
     if loaded or unloaded:
         values["loaded"] = bool(loaded)
     for switch, field in (("no_persistent", "persistent"), ("no_apply", "apply")):
@@ -35,8 +35,8 @@ COMMAND = CommandLine(
         "nf_conntrack --options hashsize=65536 --no-persistent --no-apply",
     ),
     flags=(
-        Flag(names=("--loaded",), kind="switch", help="Load the module, also with `absent`."),
-        Flag(names=("--unloaded",), kind="switch", help="Unload the module, also with `present`."),
+        Flag(names=("--loaded",), kind="switch", help="Load the module, even with `absent`."),
+        Flag(names=("--unloaded",), kind="switch", help="Unload the module, even with `present`."),
         Flag(names=("--no-persistent",), kind="switch", help="Do not load the module at boot."),
         Flag(names=("--no-apply",), kind="switch", help="Manage only the files, not the running kernel."),
     ),

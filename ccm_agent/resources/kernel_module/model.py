@@ -28,23 +28,23 @@ class KernelModuleProperties(CommonProperties, kw_only=True, forbid_unknown_fiel
     ] = ""
     options: Annotated[
         dict[str, str],
-        Meta(description="Parameters by name, such as `nested: 1`, for the next load."),
+        Meta(description="Parameters by name, such as `nested: 1`. Applied at the next load."),
     ] = {}
     blacklisted: Annotated[
         bool,
-        Meta(description="Whether devices cannot load it. Only with `ensure: absent`."),
+        Meta(description="Blacklist it, so that devices do not load it. Only with `ensure: absent`."),
     ] = False
     loaded: Annotated[
         bool | None,
-        Meta(description="Whether the running kernel has it. Default: as `ensure`."),
+        Meta(description="Whether it is loaded now. Default: follows `ensure`."),
     ] = None
     persistent: Annotated[
         bool | None,
-        Meta(description="Whether it is loaded at boot. Default: as `ensure`."),
+        Meta(description="Whether it is loaded at boot. Default: follows `ensure`."),
     ] = None
     apply: Annotated[
         bool,
-        Meta(description="With `false`, only files are managed."),
+        Meta(description="With `false`, only the files are managed."),
     ] = True
 
     @property

@@ -49,16 +49,16 @@ def _check_name(wanted: KernelModuleProperties) -> None:
 
 def _check_presence(wanted: KernelModuleProperties) -> None:
     if wanted.ensure == PRESENT and wanted.blacklisted:
-        refuse("`blacklisted` needs `ensure: absent`", "blacklisted")
+        refuse("`blacklisted` requires `ensure: absent`", "blacklisted")
     if wanted.ensure == ABSENT and wanted.options:
-        refuse("`options` are not used with `ensure: absent`", "options")
+        refuse("`options` cannot be used with `ensure: absent`", "options")
     if wanted.ensure == ABSENT and wanted.persistent:
-        refuse("`persistent: true` needs `ensure: present`", "persistent")
+        refuse("`persistent: true` requires `ensure: present`", "persistent")
 
 
 def _check_live(wanted: KernelModuleProperties) -> None:
     if wanted.loaded is not None and not wanted.apply:
-        refuse("`loaded` is not used with `apply: false`", "loaded")
+        refuse("`loaded` cannot be used with `apply: false`", "loaded")
 
 
 def _check_options(wanted: KernelModuleProperties) -> None:
@@ -84,7 +84,7 @@ def _check_options(wanted: KernelModuleProperties) -> None:
         if value != value.strip():
             refuse(f"the value of `{name}` begins or ends with a space", f"options.{name}")
     if len(option_words(wanted.options)) > OPTIONS_BYTES:
-        refuse(f"`options` are longer than {OPTIONS_BYTES} bytes together", "options")
+        refuse(f"`options` are longer than {OPTIONS_BYTES} bytes in total", "options")
 
 
 def reach(wanted: KernelModuleProperties) -> HostAccess:
@@ -254,7 +254,7 @@ def _why_not_files(wanted: KernelModuleProperties, found: KernelModuleState) -> 
     module = wanted.module
     if found.built_in and wanted.options:
         return (
-            f"the options of {module} have no effect here: it is built into the kernel, whose command line sets them, as "
+            f"the options of {module} have no effect: it is built into the kernel; set them on the kernel command line as "
             f"`{module}.{next(iter(wanted.options))}=…`"
         )
     if _is_persistent(wanted) and found.blacklisted_in and not _rests(wanted, found):

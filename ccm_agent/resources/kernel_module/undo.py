@@ -16,7 +16,7 @@ from ccm_agent.resources.kernel_module.model import (
 )
 from ccm_agent.resources.kernel_module.resource import check
 
-FOREIGN = "its file was not as this type writes it"
+FOREIGN = "its file differed from what this type writes"
 
 
 async def earlier(

@@ -59,7 +59,7 @@ def _check_name(wanted: MountProperties) -> None:
 
 def _check_kept(wanted: MountProperties) -> None:
     if wanted.name in KEPT and wanted.ensure in (UNMOUNTED, ABSENT):
-        refuse(f"{wanted.name} is never unmounted, and its entry is never removed", "ensure")
+        refuse(f"{wanted.name} cannot be unmounted, and its entry cannot be removed", "ensure")
 
 
 def _check_device(wanted: MountProperties) -> None:
@@ -74,7 +74,7 @@ def _check_device(wanted: MountProperties) -> None:
             f"`device` has a password, which every user can read in {FSTAB}; use `credentials=FILE`", "device"
         )
     if device.startswith("-"):
-        refuse(f"`device` begins with a hyphen, which mount reads as an option: {device!r}", "device")
+        refuse(f"`device` begins with a hyphen, so mount would treat it as an option: {device!r}", "device")
 
 
 def _check_fstype(wanted: MountProperties) -> None:
@@ -83,7 +83,7 @@ def _check_fstype(wanted: MountProperties) -> None:
     if not fstype and wanted.ensure == ABSENT:
         return
     if not FSTYPE.fullmatch(fstype):
-        refuse(f"{fstype!r} is not the type of a file system, such as `ext4`", "fstype")
+        refuse(f"{fstype!r} is not a file system type, such as `ext4`", "fstype")
     if fstype == "swap":
         refuse("swap is not managed by this type", "fstype")
 
@@ -108,9 +108,9 @@ def _check_options(wanted: MountProperties) -> None:
 
 def _check_numbers(wanted: MountProperties) -> None:
     if wanted.dump not in (0, 1):
-        refuse(f"`dump` is 0 or 1, not {wanted.dump}", "dump")
+        refuse(f"`dump` must be 0 or 1, not {wanted.dump}", "dump")
     if wanted.passno not in (0, 1, 2):
-        refuse(f"`passno` is 0, 1 or 2, not {wanted.passno}", "passno")
+        refuse(f"`passno` must be 0, 1 or 2, not {wanted.passno}", "passno")
 
 
 def reach(wanted: MountProperties) -> HostAccess:

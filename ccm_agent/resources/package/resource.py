@@ -45,12 +45,12 @@ def check_when_applied(wanted: PackageProperties, written: Mapping[str, Any]) ->
     """Refuse values that a package manager interprets as an option or a pattern; see `ResourceType`."""
     if not FIRST.match(wanted.name):
         raise PropertyError(
-            f"package name {wanted.name!r} begins with neither a letter nor a digit: no package does",
+            f"package name {wanted.name!r} must begin with a letter or a digit",
             place=Place(path="$.name"),
         )
     if wanted.ensure.startswith("-"):
         raise PropertyError(
-            f"package version {wanted.ensure!r} begins with a hyphen, which a package manager reads as an option",
+            f"package version {wanted.ensure!r} begins with a hyphen, so a package manager would treat it as an option",
             place=Place(path="$.ensure"),
         )
 

@@ -66,7 +66,7 @@ def checked_key(data: bytes, wanted: RepositoryProperties) -> PublicKey:
         raise PropertyError(f"`key` is refused: {err}", place=place) from err
     if key.fingerprint != normal_fingerprint(wanted.key_fingerprint):
         raise PropertyError(
-            f"`key` is refused: its fingerprint is {key.fingerprint}, and `key_fingerprint` is another one",
+            f"`key` is refused: its fingerprint is {key.fingerprint}, which differs from `key_fingerprint`",
             place=place,
         )
     return key
@@ -76,8 +76,8 @@ def _check_name(wanted: RepositoryProperties) -> None:
     name = wanted.name
     if not NAME.fullmatch(name) or ".." in name or len(name) > NAME_LENGTH:
         refuse(
-            f"{name[:NAME_LENGTH]!r} cannot be the name of a repository: it begins with a letter or digit, has only letters, "
-            f"digits, `_`, `.` and `-`, and at most {NAME_LENGTH} characters",
+            f"{name[:NAME_LENGTH]!r} cannot be the name of a repository: it must begin with a letter or digit, contain only "
+            f"letters, digits, `_`, `.` and `-`, and have at most {NAME_LENGTH} characters",
             "name",
         )
     if name == MAIN:
@@ -89,9 +89,9 @@ def _check_presence(wanted: RepositoryProperties) -> None:
         return
     given = [one for one in ("uris", "metalink", "mirrorlist") if getattr(wanted, one)]
     if not given:
-        refuse("`uris` is required: where the repository is", "uris")
+        refuse("`uris` is required: the URLs of the repository", "uris")
     if len(given) > 1:
-        refuse(f"`{given[0]}` and `{given[1]}` exclude each other", given[1])
+        refuse(f"`{given[0]}` and `{given[1]}` are mutually exclusive", given[1])
 
 
 def _check_uris(wanted: RepositoryProperties) -> None:
@@ -114,7 +114,7 @@ def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
         refuse(f"{what} must begin with {', '.join(f'`{one}`' for one in schemes)}", field)
     if not _URI.fullmatch(uri) or len(uri) > _URI_LENGTH:
         refuse(
-            f"{what} has a space, a comma or another character that a URL cannot have here, or is too long",
+            f"{what} has a space, a comma or another character that is not allowed in this URL, or is too long",
             field,
         )
     try:
@@ -130,14 +130,14 @@ def _check_uri(uri: str, field: str, schemes: Sequence[str]) -> None:
         refuse(f"{what} must be `file:` with a plain path, without `%`, `?` and `;`", field)
     if "@" in parts.netloc:
         refuse(
-            f"{what} has a user name or password, which every user of the host could read; apt takes them from "
+            f"{what} has a user name or password, which every user of the host could read; apt reads them from "
             "/etc/apt/auth.conf.d",
             field,
         )
     if mask_url(uri) != uri:
         refuse(f"{what} has a secret as a parameter, which every user of the host could read", field)
     if not host and not uri.startswith("file:/"):
-        refuse(f"{what} names no host", field)
+        refuse(f"{what} has no host", field)
     if uri.startswith("file:/") and (host or ".." in parts.path.split("/")):
         refuse(f"{what} must be `file:` with an absolute path without `..`", field)
 
@@ -158,7 +158,7 @@ def _check_items(wanted: RepositoryProperties) -> None:
 def _check_components(wanted: RepositoryProperties) -> None:
     paths = [one for one in wanted.suites if one.endswith("/")]
     if paths and wanted.components:
-        refuse(f"`components` are not used with the suite `{paths[0]}`, which is a path", "components")
+        refuse(f"`components` cannot be used with the suite `{paths[0]}`, which is a path", "components")
     if wanted.suites and len(paths) < len(wanted.suites) and not wanted.components:
         refuse(
             "`components` are required, such as `[main]`; a suite that ends with a slash has none",
@@ -186,9 +186,9 @@ def _check_trust(wanted: RepositoryProperties) -> None:
             "key",
         )
     if len(given) > 1:
-        refuse(f"`{given[0]}` and `{given[1]}` exclude each other", given[1])
+        refuse(f"`{given[0]}` and `{given[1]}` are mutually exclusive", given[1])
     if wanted.trusted and wanted.repo_gpgcheck:
-        refuse("`repo_gpgcheck` needs a key, and `trusted: true` uses none", "repo_gpgcheck")
+        refuse("`repo_gpgcheck` requires a key, but `trusted: true` uses none", "repo_gpgcheck")
 
 
 def _check_key(wanted: RepositoryProperties) -> None:
@@ -212,12 +212,12 @@ def _check_fingerprint(wanted: RepositoryProperties) -> None:
     if not wanted.key_fingerprint:
         if wanted.key:
             refuse(
-                "`key_fingerprint` is required with `key`, so that no other key is accepted; `gpg --show-keys FILE` prints it",
+                "`key_fingerprint` is required with `key`, to reject other keys; `gpg --show-keys FILE` prints it",
                 "key_fingerprint",
             )
         return
     if not wanted.key and wanted.ensure != ABSENT:
-        refuse("`key_fingerprint` is used only with `key`", "key_fingerprint")
+        refuse("`key_fingerprint` requires `key`", "key_fingerprint")
     try:
         normal_fingerprint(wanted.key_fingerprint)
     except ValueError as err:
@@ -227,4 +227,4 @@ def _check_fingerprint(wanted: RepositoryProperties) -> None:
 def _check_signed_by(wanted: RepositoryProperties) -> None:
     path = wanted.signed_by
     if path and (not _PATH.fullmatch(path) or posixpath.normpath(path) != path or len(path) > PATH_BYTES):
-        refuse("`signed_by` must be the absolute path of a key, without spaces and `..`", "signed_by")
+        refuse("`signed_by` must be the absolute path of a key, without spaces or `..`", "signed_by")

@@ -120,7 +120,7 @@ def _apt_problem(wanted: RepositoryProperties) -> str:
     if given := [
         one for one in ("metalink", "mirrorlist", "priority", "repo_gpgcheck") if getattr(wanted, one)
     ]:
-        return f"`{given[0]}` is a property of dnf, and this host uses apt"
+        return f"`{given[0]}` is a property of dnf, but this host uses apt"
     return "" if wanted.suites else "`suites` is required, because this host uses apt"
 
 
@@ -177,7 +177,7 @@ def _other_sections(name: str, text: str) -> str:
 
 def _dnf_problem(wanted: RepositoryProperties) -> str:
     given = [one for one in ("suites", "components", "architectures", "types") if getattr(wanted, one)]
-    return f"`{given[0]}` is a property of apt, and this host uses dnf" if given else ""
+    return f"`{given[0]}` is a property of apt, but this host uses dnf" if given else ""
 
 
 def _fields(lines: list[str], separator: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields
 
     name: Annotated[
         str,
-        Meta(description="Name of its files, and its id for dnf."),
+        Meta(description="Name of the files, and id for dnf."),
     ]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
     uris: Annotated[
@@ -38,8 +38,8 @@ class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields
     types: Annotated[list[str], Meta(description="apt: `deb` (default), `deb-src`, or both.")] = []
     metalink: Annotated[str, Url, Meta(description="dnf: a URL, instead of `uris`.")] = ""
     mirrorlist: Annotated[str, Url, Meta(description="dnf: a URL, instead of `uris`.")] = ""
-    description: Annotated[str, Meta(description="A name for people. Default: the name.")] = ""
-    enabled: Annotated[bool, Meta(description="Whether it is used. Default: `true`.")] = True
+    description: Annotated[str, Meta(description="Display name. Default: the name.")] = ""
+    enabled: Annotated[bool, Meta(description="Whether it is enabled. Default: `true`.")] = True
     priority: Annotated[
         int | None,
         Meta(

@@ -80,7 +80,7 @@ def parse_public_key(data: bytes) -> PublicKey:
                 raise ValueError("it does not begin with a public key")
             fingerprint = _fingerprint(body)
         elif tag == _PRIMARY:
-            raise ValueError("it contains several keys, and one is expected")
+            raise ValueError("it contains several keys; only one is allowed")
         elif tag not in _PARTS:
             raise ValueError(f"it contains a packet of type {tag}, which is not part of a public key")
     return PublicKey(fingerprint=fingerprint, packets=packets)
@@ -107,10 +107,10 @@ def _unarmored(data: bytes) -> bytes:
         raise ValueError("it contains a secret key; export the public key only")
     if not begins:
         raise ValueError(
-            "it is neither a text that begins with `-----BEGIN PGP PUBLIC KEY BLOCK-----` nor a binary key"
+            "it is neither text that begins with `-----BEGIN PGP PUBLIC KEY BLOCK-----` nor a binary key"
         )
     if len(begins) > 1:
-        raise ValueError("it contains several blocks, and one key is expected")
+        raise ValueError("it contains several blocks; only one key is allowed")
     begin = begins[0]
     if lines[begin] != _BEGIN:
         raise ValueError("its block is not a public key")
@@ -156,13 +156,13 @@ def _new_size(data: bytes, at: int) -> tuple[int, int]:
     if first < 224:
         return ((first - 192) << 8) + _number(data, at + 1, 1) + 192, at + 2
     if first < 255:
-        raise ValueError("it has a packet of partial length, which keys do not have")
+        raise ValueError("it has a packet of partial length, which is not allowed in keys")
     return _number(data, at + 1, 4), at + 5
 
 
 def _old_size(data: bytes, at: int, kind: int) -> tuple[int, int]:
     if kind == 3:
-        raise ValueError("it has a packet of unknown length, which keys do not have")
+        raise ValueError("it has a packet of unknown length, which is not allowed in keys")
     width = 1 << kind
     return _number(data, at, width), at + width
 
@@ -183,7 +183,7 @@ def _fingerprint(body: bytes) -> str:
         return digest.hexdigest().upper()
     if version == 6:
         return hashlib.sha256(b"\x9b" + len(body).to_bytes(4) + body).hexdigest().upper()
-    raise ValueError(f"its key has version {version}, and only versions 4 and 6 are supported")
+    raise ValueError(f"its key has version {version}; only versions 4 and 6 are supported")
 
 
 def _crc24(data: bytes) -> int:

@@ -104,7 +104,7 @@ def _place_problem(found: RepositoryState) -> str:
 
 
 def _others_problem(found: RepositoryState) -> str:
-    return f"{found.file.path} has {found.others}, which would be lost: move that to another file first"
+    return f"{found.file.path} has {found.others}, which would be lost: move it to another file first"
 
 
 def _differences(wanted: RepositoryProperties, found: RepositoryState) -> Iterator[tuple[str, bool]]:
@@ -125,7 +125,7 @@ def _file_differences(file: RepositoryFile, is_same: bool) -> Iterator[tuple[str
     if file.kind != "file":
         yield f"{file.path} is {file.kind}, wanted a file", True
     elif not is_same:
-        yield f"{file.path} has other content", True
+        yield f"{file.path} has different content", True
     elif not file.is_public:
         yield f"{file.path} has mode {file.mode} and owner {file.uid}, wanted 0644 and 0", False
 

@@ -12,7 +12,7 @@ from ccm_agent.resources.repository.checks import check
 from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.resources.repository.model import RepositoryContent, RepositoryProperties, RepositoryState
 
-FOREIGN = "its files were not as this type writes them"
+FOREIGN = "its files differed from what this type writes"
 
 
 async def earlier(

@@ -19,7 +19,7 @@ def _make_choria(context: ResourceContext) -> Any:
 
 TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     name="scaffold",
-    summary="Directories rendered from directories of templates.",
+    summary="Directories rendered from templates.",
     properties=ScaffoldProperties,
     state=ScaffoldState,
     decide=decide,
@@ -31,6 +31,6 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     stable_when_changed=True,
     reach=reach,
     can_status=False,
-    why_no_status="a scaffold is compared with files that are rendered from a source, which is in a manifest",
+    why_no_status="a scaffold is compared with files rendered from a source, which only a manifest names",
     command=COMMAND,
 )

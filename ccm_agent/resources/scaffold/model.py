@@ -41,11 +41,11 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
         Untemplated,
         ExtensionValues("jinja"),
         Meta(
-            description="Template engine: `jet` (the default), `go`, or `jinja`, which Choria CCM does not have."
+            description="Template engine: `jet` (the default), `go`, or `jinja`, which Choria CCM does not support."
         ),
     ] = ""
     skip_empty: Annotated[
-        bool, Meta(description="Do not create a file for a template that renders to nothing but whitespace.")
+        bool, Meta(description="Do not create a file for a template that renders to only whitespace.")
     ] = False
     left_delimiter: Annotated[
         str,

@@ -37,7 +37,7 @@ def _check_name(wanted: ScaffoldProperties) -> None:
 
 def _check_purge(wanted: ScaffoldProperties) -> None:
     if wanted.purge and wanted.name == "/":
-        refuse("`purge` would remove all that is on this host", "purge")
+        refuse("`purge` would remove everything on this host", "purge")
 
 
 def _check_source(wanted: ScaffoldProperties) -> None:
@@ -67,14 +67,14 @@ def _check_engine(wanted: ScaffoldProperties) -> None:
         for field in ("left_delimiter", "right_delimiter"):
             if getattr(wanted, field) in JINJA_MARKS:
                 refuse(
-                    f"`{field}` cannot be one of {' '.join(JINJA_MARKS)}, which mean something else", field
+                    f"`{field}` cannot be one of {' '.join(JINJA_MARKS)}, which have another meaning", field
                 )
 
 
 def _check_post(wanted: ScaffoldProperties) -> None:
     for entry in wanted.post:
         if len(entry) != 1:
-            refuse("each entry of `post` is one glob with its command: begin each with `- `", "post")
+            refuse("each entry of `post` must be one glob with its command: begin each with `- `", "post")
         for glob, command in entry.items():
             if not glob:
                 refuse("a glob in `post` cannot be empty", "post")
@@ -118,7 +118,7 @@ def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionCo
         files = ", ".join(metadata.failing)
         return Decision(
             error=CommandError(
-                f"a `post` command failed last time on the rendered {files}, and noop does not run it: apply to try again"
+                f"a `post` command failed in an earlier run on the rendered {files}, and noop does not run it: apply to try again"
             )
         )
     purged = [path for path in metadata.purged if path != wanted.name] if wanted.purge else []
@@ -138,7 +138,7 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
     step = Step(noop=f"Would have removed {left} scaffold files", action=lambda p: p.remove(wanted))
     return Decision(
         steps=(step,),
-        reason=f"{left} of its files are still there",
+        reason=f"{left} of its files still exist",
         contents=lambda p: p.compare(wanted),
     )
 

@@ -19,7 +19,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     enable, disable = values.pop("enable", None), values.pop("disable", None)
     if enable and disable:
         raise UsageError(
-            "--enable and --disable exclude each other: give one of them, or none to leave the setting unmanaged"
+            "--enable and --disable are mutually exclusive: use one, or neither to leave the setting unmanaged"
         )
     if enable or disable:
         values["enable"] = bool(enable)

@@ -32,7 +32,7 @@ def check_when_applied(wanted: ServiceProperties, written: Mapping[str, Any]) ->
     """Refuse a name that systemctl would interpret as an option; see `ResourceType`."""
     if wanted.name.startswith("-"):
         raise PropertyError(
-            f"service name {wanted.name!r} begins with a hyphen, which systemctl reads as an option",
+            f"service name {wanted.name!r} begins with a hyphen, so systemctl would treat it as an option",
             place=Place(path="$.name"),
         )
 

@@ -8,7 +8,7 @@ from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
 from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.service.model import ServiceProperties, ServiceState
 
-RESTARTED = "it was restarted; restart it again, so that it reads its earlier files"
+RESTARTED = "it was restarted; restart it again to load its earlier files"
 
 
 async def earlier(

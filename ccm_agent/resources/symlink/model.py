@@ -16,20 +16,16 @@ class SymlinkProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
     target: Annotated[
         str,
-        Meta(
-            description="Where it leads: a path, absolute or relative to the symlink. Required unless `absent`."
-        ),
+        Meta(description="Target path, absolute or relative to the symlink. Required unless `absent`."),
     ] = ""
-    force: Annotated[
-        bool, Meta(description="Also replace, or with `absent` remove, a file or an empty directory.")
-    ] = False
+    force: Annotated[bool, Meta(description="Also replace or remove a file or an empty directory.")] = False
     owner: Annotated[
         str,
-        Meta(description="User of the symlink itself. Default: not managed."),
+        Meta(description="User that owns the symlink itself. Default: not managed."),
     ] = ""
     group: Annotated[
         str,
-        Meta(description="Group of the symlink itself. Default: not managed."),
+        Meta(description="Group that owns the symlink itself. Default: not managed."),
     ] = ""
 
 

@@ -41,11 +41,11 @@ def _check_target(wanted: SymlinkProperties) -> None:
     target = wanted.target
     if not target:
         if wanted.ensure != ABSENT:
-            refuse("`target` is required: where the symlink leads", "target")
+            refuse("`target` is required: the path that the symlink points to", "target")
         return
     check_path_text(target, "target")
     if is_own_target(wanted.name, target):
-        refuse("`target` is the symlink itself, so it would lead nowhere", "target")
+        refuse("`target` is the symlink itself", "target")
 
 
 def is_own_target(name: str, target: str) -> bool:
@@ -71,7 +71,7 @@ def decide(wanted: SymlinkProperties, found: SymlinkState, context: DecisionCont
     changes = tuple(_changes(wanted, found))
     if not changes:
         return Decision()
-    verb = {ABSENT: "created", PRESENT: "changed"}.get(found.ensure, f"replaced the {found.ensure} by")
+    verb = {ABSENT: "created", PRESENT: "changed"}.get(found.ensure, f"replaced the {found.ensure} with")
     return Decision(
         steps=(Step(noop=f"Would have {verb} the symlink", action=lambda p: p.link(wanted)),),
         reason=f"{changes[0].property} mismatch: found {changes[0].before or 'none'}, wanted {changes[0].after}",
@@ -105,7 +105,7 @@ def _why_kept(wanted: SymlinkProperties, found: SymlinkState) -> str:
     if not wanted.force:
         return f"is a {kind}, not a symlink; `force: true` replaces or removes it"
     if wanted.ensure == PRESENT and not wanted.target:
-        return f"is a {kind}, and `ignore` has `target`, so it stays"
+        return f"is a {kind}, and `ignore` contains `target`, so it was kept"
     return ""
 
 

@@ -19,7 +19,7 @@ async def earlier(
     if found.ensure == ABSENT:
         return EarlierState(properties={"ensure": ABSENT})
     if found.ensure != PRESENT:
-        return EarlierState(why_not=f"it was a {found.ensure}, which `symlink` does not keep")
+        return EarlierState(why_not=f"it was a {found.ensure}, which was not kept")
     properties: dict[str, Any] = {
         "ensure": PRESENT,
         "target": found.target,
@@ -29,7 +29,7 @@ async def earlier(
     try:
         check(SymlinkProperties(name=wanted.name, **properties))
     except InputError as err:
-        return EarlierState(why_not=f"its earlier target cannot be written: {err.message}")
+        return EarlierState(why_not=f"its earlier target cannot be restored: {err.message}")
     if NOT_UTF8 in found.target:
         return EarlierState(why_not="its earlier target is not UTF-8 text")
     return EarlierState(properties=properties)

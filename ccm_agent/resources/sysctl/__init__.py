@@ -28,7 +28,7 @@ async def _find_existing(context: ResourceContext, argument: str) -> ExistingRes
 
 TYPE: ResourceType[SysctlProperties, SysctlState] = ResourceType(
     name="sysctl",
-    summary="Kernel parameters: the live value, and the one that is set at boot.",
+    summary="Kernel parameters: the live value, and the value at boot.",
     properties=SysctlProperties,
     state=SysctlState,
     decide=decide,

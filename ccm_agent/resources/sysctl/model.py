@@ -26,8 +26,8 @@ class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
     ensure: Annotated[
         str,
         Meta(
-            description="`present` (default), or `absent`: the file has no line for it. The live value then stays, unless "
-            "`live_value` is given."
+            description="`present` (default), or `absent`: the file has no line for it. The live value is then not changed, "
+            "unless `live_value` is given."
         ),
     ] = ""
     value: Annotated[
@@ -35,7 +35,7 @@ class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
         Meta(description="The value. Several numbers are separated by spaces. Required unless `absent`."),
     ] = ""
     live_value: Annotated[
-        str, Meta(description="Another value for the running kernel. Default: `value`.")
+        str, Meta(description="A different value for the running kernel. Default: `value`.")
     ] = ""
     apply: Annotated[
         bool,
@@ -51,7 +51,7 @@ class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
     ignore_missing: Annotated[
         bool,
         Meta(
-            description="Write the file also if the kernel does not have the parameter. Otherwise that is an error."
+            description="Write the file even if the kernel does not have the parameter, which is otherwise an error."
         ),
     ] = False
 

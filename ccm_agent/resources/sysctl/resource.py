@@ -27,7 +27,8 @@ def _check_name(wanted: SysctlProperties) -> None:
     name = wanted.name
     if len(name) > NAME_LENGTH:
         refuse(
-            f"the name of a kernel parameter has at most {NAME_LENGTH} characters, not {len(name)}", "name"
+            f"the name of a kernel parameter can have at most {NAME_LENGTH} characters, not {len(name)}",
+            "name",
         )
     if not NAME.fullmatch(name):
         refuse(
@@ -37,16 +38,19 @@ def _check_name(wanted: SysctlProperties) -> None:
         )
     parts = parameter_path(name).split("/")
     if any(part in ("", ".", "..") for part in parts[1:]) or len(parts) < 5:
-        refuse(f"{name!r} is not the name of a kernel parameter; it is written as in `vm.swappiness`", "name")
+        refuse(f"{name!r} is not the name of a kernel parameter; write it as in `vm.swappiness`", "name")
 
 
 def _check_presence(wanted: SysctlProperties) -> None:
     if wanted.ensure == PRESENT and not wanted.value.strip():
         refuse("`value` is required: the value of the parameter", "value")
     if wanted.ensure == ABSENT and wanted.value:
-        refuse("`value` is not used with `ensure: absent`; `live_value` sets the running kernel", "value")
+        refuse(
+            "`value` cannot be used with `ensure: absent`; `live_value` sets the value in the running kernel",
+            "value",
+        )
     if wanted.live_value and not wanted.apply:
-        refuse("`live_value` is not used with `apply: false`", "live_value")
+        refuse("`live_value` cannot be used with `apply: false`", "live_value")
 
 
 def _check_values(wanted: SysctlProperties) -> None:

@@ -28,7 +28,7 @@ class SystemProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
     ensure: Annotated[
         str,
         Meta(
-            description="`present` (default), or `absent`: no time zone (UTC), or no locale. A host name cannot be absent."
+            description="`present` (default), or `absent`: no time zone (UTC) or no locale. Not for `hostname`."
         ),
     ] = ""
     value: Annotated[

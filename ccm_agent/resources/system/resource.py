@@ -47,14 +47,14 @@ def check(wanted: SystemProperties) -> None:
 
 def _check_name(wanted: SystemProperties) -> None:
     if wanted.name not in SETTINGS:
-        refuse(f"there is no setting {wanted.name[:SHOWN]!r}, only {', '.join(SETTINGS)}", "name")
+        refuse(f"unknown setting {wanted.name[:SHOWN]!r}; the settings are {', '.join(SETTINGS)}", "name")
 
 
 def _check_presence(wanted: SystemProperties) -> None:
     if wanted.ensure != ABSENT and not wanted.value:
         refuse("`value` is required", "value")
     if wanted.ensure == ABSENT and wanted.value:
-        refuse("`value` is not used with `ensure: absent`", "value")
+        refuse("`value` cannot be used with `ensure: absent`", "value")
     if wanted.ensure == ABSENT and wanted.name == HOSTNAME:
         refuse("a host name cannot be absent", "ensure")
 
@@ -67,7 +67,7 @@ def _check_value(wanted: SystemProperties) -> None:
         is_valid = all(_LABEL.fullmatch(one) for one in value.split("."))
         if not is_valid or len(value) > HOSTNAME_LENGTH:
             refuse(
-                f"{shown} is not a host name: letters, digits and `-` in parts that dots separate, at most {HOSTNAME_LENGTH} "
+                f"{shown} is not a host name: letters, digits and `-`, in parts separated by dots, at most {HOSTNAME_LENGTH} "
                 "characters",
                 "value",
             )
@@ -96,7 +96,7 @@ def decide(wanted: SystemProperties, found: SystemState, context: DecisionContex
         for place, value in found.values.items()
         if value != wanted.value
     )
-    reason = "; ".join(f"{one.property} has {one.before!r}, wanted {one.after!r}" for one in changes)
+    reason = "; ".join(f"{one.property} is {one.before!r}, wanted {one.after!r}" for one in changes)
     return Decision(steps=tuple(map(_step, changes)), reason=reason, changes=changes)
 
 

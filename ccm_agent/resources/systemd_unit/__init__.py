@@ -46,7 +46,7 @@ async def _find_existing(context: ResourceContext, argument: str) -> ExistingRes
 
 TYPE: ResourceType[SystemdUnitProperties, SystemdUnitState] = ResourceType(
     name="systemd_unit",
-    summary="Units of systemd, their timers and drop-ins, each a file below /etc/systemd/system.",
+    summary="systemd units, timers and drop-ins, each a file in /etc/systemd/system.",
     properties=SystemdUnitProperties,
     state=SystemdUnitState,
     decide=decide,

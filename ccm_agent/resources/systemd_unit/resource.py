@@ -50,7 +50,7 @@ def _check_drop_in(wanted: SystemdUnitProperties) -> None:
     drop_in = wanted.drop_in
     if drop_in and (len(drop_in) > NAME_LENGTH or not DROP_IN.fullmatch(drop_in)):
         refuse(
-            f"{drop_in[:SHOWN]!r} is not the name of a drop-in: write letters, digits, `_` and `-`, and `.conf` at the end, "
+            f"{drop_in[:SHOWN]!r} is not the name of a drop-in: use only letters, digits, `_` and `-`, and `.conf` at the end, "
             "such as `limits.conf`; systemd ignores other files",
             "drop_in",
         )
@@ -58,7 +58,7 @@ def _check_drop_in(wanted: SystemdUnitProperties) -> None:
 
 def _check_given(wanted: SystemdUnitProperties) -> None:
     if wanted.content is not None and wanted.source:
-        refuse("`content` and `source` exclude each other: remove one of them", "source")
+        refuse("`content` and `source` are mutually exclusive: remove one of them", "source")
     if wanted.ensure == PRESENT and wanted.content is None and not wanted.source:
         refuse("`content` or `source` is required", "content")
 
@@ -106,7 +106,7 @@ def decide(wanted: SystemdUnitProperties, found: SystemdUnitState, context: Deci
     if found.needs_reload and not context.verifying:
         return Decision(
             steps=(Step(noop="Would have reloaded systemd", action=lambda p: p.reload(wanted)),),
-            reason="systemd has not read the file",
+            reason="systemd has not loaded the file",
             changes=(PropertyChange(property="loaded", before="earlier version", after="current"),),
         )
     return Decision()
@@ -117,9 +117,9 @@ def _problem(wanted: SystemdUnitProperties, found: SystemdUnitState) -> str:
     if found.kind == "symlink":
         if found.link == "/dev/null":
             return f"{wanted.path} is a symlink to /dev/null: the unit is masked; `systemctl unmask` it first"
-        return f"{wanted.path} is a symlink to {found.link}, which `systemctl` made: manage that unit, or remove the symlink"
+        return f"{wanted.path} is a symlink to {found.link}, which `systemctl` created: manage that unit, or remove the symlink"
     if found.kind not in ("absent", "file"):
-        return f"{wanted.path} is not a file of systemd: {found.error or f'it is a {found.kind}'}"
+        return f"{wanted.path} is not a regular file: {found.error or f'it is a {found.kind}'}"
     if wanted.ensure == ABSENT:
         return ""
     if found.error:
@@ -133,7 +133,7 @@ def _difference(wanted: SystemdUnitProperties, found: SystemdUnitState) -> str:
     if found.kind == "absent":
         return f"{wanted.path} does not exist"
     if found.checksum != found.desired_checksum:
-        return f"{wanted.path} has other content"
+        return f"{wanted.path} has different content"
     mode = f"{wanted.mode_bits:04o}"
     if (found.mode, found.uid, found.gid) != (mode, 0, 0):
         return f"{wanted.path} has mode {found.mode}, owner {found.uid} and group {found.gid}, wanted {mode}, 0 and 0"

@@ -9,7 +9,7 @@ from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import Decision
 from ccm_agent.resources.systemd_unit.model import MODE, SystemdUnitProperties, SystemdUnitState
 
-FOREIGN = "its file was not root's with mode 0644, as this type writes it"
+FOREIGN = "its file did not belong to root with mode 0644"
 
 
 async def earlier(

@@ -41,12 +41,12 @@ def check(wanted: UserProperties) -> None:
 
 def _check_uid(wanted: UserProperties) -> None:
     if wanted.uid == 0 and wanted.name != ROOT:
-        refuse("`uid: 0` is root; another user with it would have all rights of root", "uid")
+        refuse("`uid: 0` is root; another user with this number would have all rights of root", "uid")
 
 
 def _check_group(wanted: UserProperties) -> None:
     if wanted.group and wanted.gid is not None:
-        refuse("`group` and `gid` exclude each other: remove one of them", "gid")
+        refuse("`group` and `gid` are mutually exclusive: remove one of them", "gid")
     if wanted.group.isdigit():
         check_number(wanted.group, "group")
     elif wanted.group:
@@ -91,25 +91,31 @@ def _check_expires(wanted: UserProperties) -> None:
     try:
         day = date.fromisoformat(wanted.expires)
     except ValueError:
-        refuse(f"`expires` is a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires")
+        refuse(
+            f"`expires` must be a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires"
+        )
     if day.isoformat() != wanted.expires or day.year < 1970:
-        refuse(f"`expires` is a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires")
+        refuse(
+            f"`expires` must be a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires"
+        )
 
 
 def _check_password(wanted: UserProperties) -> None:
     """Refuse an invalid password hash. Errors do not quote the value, because it may be a plain password."""
     if wanted.locked is False and locks_of(wanted.password_hash or ""):
-        refuse("`locked: false` and a `password_hash` that is locked with `!` exclude each other", "locked")
+        refuse(
+            "`locked: false` and a `password_hash` that is locked with `!` are mutually exclusive", "locked"
+        )
     if wanted.password_hash is None or is_hash(wanted.password_hash):
         return
     if not wanted.password_hash:
         refuse(
-            "`password_hash` is empty, which allows a login without a password; use `*` for none",
+            "`password_hash` is empty, which allows a login without a password; use `*` to disable password login",
             "password_hash",
         )
     refuse(
-        "`password_hash` is not a hash of crypt(5), such as $y$… or $6$…; a password itself is not accepted. "
-        "`openssl passwd -6` makes a hash",
+        "`password_hash` is not a crypt(5) hash, such as $y$… or $6$…; a plain password is not accepted. "
+        "`openssl passwd -6` creates a hash",
         "password_hash",
     )
 
@@ -121,9 +127,9 @@ def _check_keys(wanted: UserProperties) -> None:
         if len(line) > LINE_LENGTH:
             why = f"has {len(line)} characters; at most {LINE_LENGTH} are allowed"
         elif "PRIVATE KEY" in line:
-            why = "is a private key; it needs the public one"
+            why = "is a private key; use the public key"
         elif not line.replace("\t", " ").isprintable():
-            why = "contains a line break or a control character; each key is an item of its own"
+            why = "contains a line break or a control character; write one key per item"
         elif not line.startswith("#") and parse_line(line) is None:
             why = "is not a public key, such as `ssh-ed25519 AAAA… alice@laptop`"
         else:

@@ -20,7 +20,7 @@ class UserProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     uid: Annotated[AccountId | None, Meta(description="Number of the user.")] = None
     group: Annotated[
         str,
-        Meta(description="Primary group, by name or number. Default: a group of the user's name."),
+        Meta(description="Primary group, by name or number. Default: a group with the user's name."),
     ] = ""
     gid: Annotated[
         AccountId | None,
@@ -30,23 +30,23 @@ class UserProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         list[str] | None,
         Meta(description="Other groups of the user."),
     ] = None
-    groups_exclusive: Annotated[bool, Meta(description="Leave all groups that `groups` does not list.")] = (
-        False
-    )
+    groups_exclusive: Annotated[
+        bool, Meta(description="Remove the user from groups that are not in `groups`.")
+    ] = False
     home: Annotated[str, Meta(description="Home directory. Its content is not moved.")] = ""
     create_home: Annotated[
         bool | None,
         Meta(
-            description="Create the home directory. Default: only together with a user, not with a system user."
+            description="Create the home directory. Default: only for a new user that is not a system user."
         ),
     ] = None
     purge_home: Annotated[bool, Meta(description="With `absent`: remove the home directory, too.")] = False
     shell: Annotated[str, Meta(description="Login shell, an absolute path.")] = ""
     comment: Annotated[str | None, Meta(description="Full name or description (GECOS).")] = None
-    system: Annotated[bool, Meta(description="Number a new user as a system user.")] = False
+    system: Annotated[bool, Meta(description="Give a new user a number from the system range.")] = False
     locked: Annotated[
         bool | None,
-        Meta(description="Whether password and account are locked."),
+        Meta(description="Whether the password and the account are locked."),
     ] = None
     expires: Annotated[
         str, Meta(description="Day from which the account is disabled, `YYYY-MM-DD`, or `never`.")
@@ -54,7 +54,7 @@ class UserProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     password_hash: Annotated[
         str | None,
         Sensitive,
-        Meta(description="Hash of `openssl passwd -6`; `*` for no password."),
+        Meta(description="Hash from `openssl passwd -6`; `*` disables password login."),
     ] = None
     authorized_keys: Annotated[
         list[str] | None,

@@ -73,7 +73,7 @@ def _why_refused(wanted: UserProperties, found: UserState) -> str:
         if wanted.uid not in (None, 0):
             return f"the user {name} has uid 0, so it is not given another number"
         if wanted.locked:
-            return f"the user {name} has uid 0, so it is not locked; use `password_hash: '*'` to allow no password"
+            return f"the user {name} has uid 0, so it is not locked; use `password_hash: '*'` to disable password login"
     if wanted.ensure == ABSENT:
         return _why_not_purged(wanted, found) if wanted.purge_home else ""
     is_shadow_needed = wanted.password_hash is not None or wanted.locked is not None or wanted.expires
@@ -91,8 +91,8 @@ def _why_not_renumbered(wanted: UserProperties, found: UserState) -> str:
     if is_same or wanted.home or home == _usual_home(wanted.name):
         return ""
     return (
-        f"the user {wanted.name} keeps its numbers, because its files in {home} would change owner or group, too; confirm that "
-        f"with `home: {home}`"
+        f"the numbers of the user {wanted.name} are not changed, because its files in {home} would also change owner or group; "
+        f"to allow this, set `home: {home}`"
     )
 
 
@@ -109,11 +109,9 @@ def _why_not_purged(wanted: UserProperties, found: UserState) -> str:
         # the node's policy has only checked the home directory in `home`
         return f"the home directory {path} is not removed, because `home` names {wanted.home}"
     if others:
-        return (
-            f"the home directory {path} is not removed, because it contains that of {', '.join(others[:3])}"
-        )
+        return f"the home directory {path} is not removed, because it contains the home of {', '.join(others[:3])}"
     if home.kind != "directory" or path == "/":
-        return f"the home directory {path} is not removed, because it is {home.kind if path != '/' else 'the root'}"
+        return f"the home directory {path} is not removed, because it is {home.kind if path != '/' else 'the root directory'}"
     if home.uid != found.metadata.uid:
         return f"the home directory {path} is not removed, because it belongs to {home.owner}"
     return ""

@@ -59,7 +59,7 @@ def _why_not(name: str, properties: dict[str, Any]) -> str:
         check(UserProperties(name=name, **properties))
     except InputError as err:
         field = err.place.path.removeprefix("$.") if err.place else "state"
-        return f"its earlier {field} is one that this type does not write"
+        return f"its earlier {field} has a value that this type does not write"
     return ""
 
 

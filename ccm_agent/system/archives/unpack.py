@@ -292,7 +292,7 @@ def _read_through(source: _Source, entry: ArchiveEntry, stop: CancelFlag) -> Non
             if left < 0:
                 raise FileError(f"entry {entry.name!r} contains more data than its header states")
     if left:
-        raise FileError(f"entry {entry.name!r} is cut off: {left} bytes are missing")
+        raise FileError(f"entry {entry.name!r} is truncated: {left} bytes are missing")
 
 
 def refuse(entry: ArchiveEntry) -> None:

@@ -168,8 +168,8 @@ class HttpClient:
         if isinstance(err, ServerTimeoutError) and self._stall_s:
             return f"the server sent nothing for {self._stall_s:g} s"
         if isinstance(err, ClientPayloadError):
-            return "the transfer broke off"
-        return f"the transfer broke off: {type(err).__name__}"
+            return "the transfer was interrupted"
+        return f"the transfer was interrupted: {type(err).__name__}"
 
 
 def os_reason(err: OSError) -> str:
@@ -208,7 +208,7 @@ def redirected(shown: str, url: URL, location: str) -> URL:
     _refuse_scheme(shown, following)
     if (url.scheme, following.scheme) == ("https", "http"):
         raise DownloadError(
-            f"{shown}: redirects from https to http at {following.host}, which is not followed"
+            f"{shown}: redirects from https to http at {following.host}, and this is not allowed"
         )
     return following.with_user(None).with_fragment(None)
 
@@ -227,7 +227,7 @@ def _as_url(text: str) -> URL:
 
 def _refuse_scheme(shown: str, url: URL) -> None:
     if url.scheme not in ("http", "https") or not url.host:
-        raise DownloadError(f"{shown}: leads to {url.scheme or 'no'}:, and only http and https are fetched")
+        raise DownloadError(f"{shown}: leads to {url.scheme or 'no'}:, but only http and https are supported")
 
 
 def is_own(first: URL, url: URL) -> bool:

@@ -57,9 +57,7 @@ def remove_tree(parent: int, name: str, path: str, stop: CancelFlag) -> None:
             return
         except _MovedError:
             continue
-    raise FileError(
-        f"{path}: another process moves or fills its directories while it is being removed; try again"
-    )
+    raise FileError(f"{path}: another process changes its directories while it is being removed; try again")
 
 
 def _remove_once(parent: int, name: str, stop: CancelFlag) -> None:

@@ -49,7 +49,10 @@ def _make(path: str, gave_way: list[str] | None) -> None:
     Args:
         gave_way: A list to which the path of a removed symlink is added. If None, symlinks to directories are kept.
     """
-    with open_parent(path, make_mode=DIRECTORY_MODE) as place, reported(path, "the directory cannot be made"):
+    with (
+        open_parent(path, make_mode=DIRECTORY_MODE) as place,
+        reported(path, "the directory cannot be created"),
+    ):
         seen = place.look()
         if seen is not None and stat.S_ISLNK(seen.st_mode):
             if gave_way is None:

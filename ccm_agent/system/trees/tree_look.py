@@ -156,9 +156,7 @@ class _Comparison:
         for path in self._spec.refused:
             there = _stat(path)
             if there is not None and os.path.samestat(there, seen):
-                raise FileError(
-                    f"{self._spec.path}: this is {path}, a directory of the system; name one below it"
-                )
+                raise FileError(f"{self._spec.path}: this is {path}, a system directory; name one below it")
         root = _stat("/")
         for path in KERNEL if self._spec.refused else ():
             there = _stat(path)
@@ -185,7 +183,9 @@ class _Comparison:
             if top is not None and os.path.samestat(entry.seen, top[1]):
                 raise FileError(f"source {path}: contains the directory {self._spec.path}")
             if entry.is_mount:
-                raise FileError(f"source {entry.place.path}: is a mount point, which is not copied")
+                raise FileError(
+                    f"source {entry.place.path}: is a mount point, and mount points are not copied"
+                )
             if not stat.S_ISDIR(entry.seen.st_mode) and not stat.S_ISREG(entry.seen.st_mode):
                 kind = name_of_kind(entry.seen.st_mode)
                 raise FileError(
@@ -251,7 +251,7 @@ class _Comparison:
             raise FileError(f"{full}: is a mount point; unmount it first")
         if entry.path in self._source:
             raise FileError(
-                f"{full}: is a mount point, and the source has an entry there; manage it by its own name"
+                f"{full}: is a mount point, but the source has an entry there; manage it as its own resource"
             )
         self._kept.append(entry.path)
 
@@ -278,7 +278,7 @@ class _Comparison:
             self._made[entry.path] = _change(entry.path, seen, "write", attributes, link=_link(entry))
         elif found != new.kind:
             raise FileError(
-                f"{full}: is a {name_of_kind(seen.st_mode)}, and the source has a {new.kind} there; remove it first"
+                f"{full}: is a {name_of_kind(seen.st_mode)}, but the source has a {new.kind} there; remove it first"
             )
         elif new.kind == "directory" or self._is_same(entry, wanted):
             self._compare_attributes(entry)

@@ -87,7 +87,7 @@ def _make_directory(place: Directory, change: TreeChange) -> None:
     Create a directory. If it already exists, this is an error, because another user may have moved it here to change its
     permissions.
     """
-    with reported(place.path, "the directory cannot be made"):
+    with reported(place.path, "the directory cannot be created"):
         os.mkdir(place.name, 0o700, dir_fd=place.fd)
         fd = open_directory(place)
         try:

@@ -95,9 +95,9 @@ class AssignOptions(Options, frozen=True, kw_only=True):
         "ccmctl assign web site/ --targets role=web              # asks, and shows what it replaces",
         "ccmctl assign web site/ --targets role=web --interval 30m --data kv://CCM_DATA/common --yes",
         "ccmctl assign web site/ --targets node=web1 --mode plan # overrides the role's assignment on one node",
-        "ccmctl assign web site/ -t role=web --canary 1 --bake 10m --batch 10%  # wave after wave",
-        "ccmctl assign web site/ -t role=web --batch 10% --detach --yes  # a rollout server brings it to the nodes",
-        "ccmctl assign web --refresh                             # re-pins the current data",
+        "ccmctl assign web site/ -t role=web --canary 1 --bake 10m --batch 10%  # in waves",
+        "ccmctl assign web site/ -t role=web --batch 10% --detach --yes  # a rollout server deploys it",
+        "ccmctl assign web --refresh                             # pins the current data again",
         "ccmctl assign web site/ --targets role=www --move       # moves it from role=web to role=www",
     ],
     options=[
@@ -148,19 +148,19 @@ def assign(application: Application, given: AssignOptions) -> Exit:
 
     Nodes converge when they receive the assignment, when they come back online, and at each interval. Nodes that
     match --targets later are included. The assignment pins the current bundle and data, so a rollback restores both.
-    When several assignments share a NAME, a node uses the one for the node itself, then the one for a fact, then the
-    one for all nodes; among equals it uses the newest.
+    If several assignments share a NAME, an assignment for the node itself takes precedence over one for a fact, and that
+    one over an assignment for all nodes. Among equals, the newest applies.
 
-    With the options of a rollout, nodes get the new revision wave after wave, and keep the current one until then. Nodes that
-    are offline get it when they return during the rollout, or when all waves have ended. After an abort, nodes keep the
-    revision that they have; `ccmctl rollback NAME` returns them to the one before.
+    With rollout options, nodes receive the new revision in waves, and keep the current one until then. Offline nodes
+    receive it when they return during the rollout, or after the last wave. After an abort, each node keeps the revision that
+    it has; `ccmctl rollback NAME` restores the previous one.
     """
     path, source = given.path, given.source
     check_name(given.name)
     if given.move and given.beside:
-        raise UsageError("--move and --beside exclude each other")
+        raise UsageError("--move and --beside are mutually exclusive")
     if given.mode and given.noop:
-        raise UsageError("--mode and --noop exclude each other")
+        raise UsageError("--mode and --noop are mutually exclusive")
     if given.refresh:
         return _refresh(application, given)
     if not path:
@@ -223,7 +223,7 @@ def _refresh(application: Application, given: AssignOptions) -> Exit:
         old, base = standing.assignment, await verify_newest(fleet, standing)
         if not old.data_revision:
             raise UsageError(
-                f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
+                f"{name}: no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
                 "its nodes use the newest data"
             )
         assignment = msgspec.structs.replace(
@@ -262,7 +262,7 @@ def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> 
     if beside and not given.beside and not was_answered:
         where = " and ".join(format_scope(one.assignment.scope) for one in beside)
         raise UsageError(
-            f"{assignment.name}: already assigned to {where}, and this is for {format_scope(assignment.scope)}; "
+            f"{assignment.name}: already assigned to {where}, and would now be for {format_scope(assignment.scope)}; "
             "use --move to remove it there, or --beside to keep both"
         )
     return []
@@ -283,7 +283,7 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     for key in await absent_data(fleet.data, assignment):
         raise UsageError(
             f"kv://CCM_DATA/{key}: no such document; store it with `ccmctl data put {key} FILE`, "
-            "or allow that with --follow-data"
+            "or use --follow-data to assign it without the document"
         )
     return numbers
 
@@ -356,16 +356,18 @@ class _Change:
             except BusError as err:
                 where = format_scope(one.assignment.scope)
                 raise type(err)(
-                    f"{err}; {name} is stored as requested, but is also still assigned to {where}"
+                    f"{err}; {name} is assigned as requested, but also still assigned to {where}"
                 ) from err
         print_assigned(application, standing, nodes, was="assigned")
         return Exit.OK
 
     def _in_waves(self, nodes: list[str], given: AssignOptions) -> AssignmentRollout:
         if given.mode == "plan" or given.noop:
-            raise UsageError("--mode plan changes nothing, so it needs no waves; omit the rollout options")
+            raise UsageError("--mode plan changes nothing, so waves do not apply; omit the rollout options")
         if given.move:
-            raise UsageError("--move removes the assignment from its current targets at once, without waves")
+            raise UsageError(
+                "--move removes the assignment from its current targets immediately; omit the rollout options"
+            )
         return AssignmentRollout(self._application, self._fleet, self._inventory, nodes, given.rollout)
 
     async def _put_bundle(self) -> None:

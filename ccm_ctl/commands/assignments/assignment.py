@@ -54,7 +54,7 @@ from ccm_ctl.render.rollout import rollout_line
     examples=["ccmctl assignment list", "ccmctl assignment status web", "ccmctl assignment history web"],
 )
 def assignment(application: Application) -> None:
-    """List assignments, show which nodes have converged on one, and its revisions."""
+    """List assignments, and show their status and revisions."""
 
 
 @verb(
@@ -74,9 +74,9 @@ def assignment(application: Application) -> None:
 )
 def _status(application: Application, name: str, lagging: bool, wait: int | None) -> Exit:
     """
-    Show each node of an assignment, offline nodes included: what it has applied, and why it has not converged.
+    Show each node of an assignment, offline nodes included: its applied content, and why it has not converged.
 
-    While a rollout brings a revision to nodes, `--wait` waits for its end as well; not while it is paused.
+    During a rollout of the assignment, `--wait` also waits for its end, unless the rollout is paused.
 
     Exit codes: 0 all nodes have converged; 2 a node failed or refused, or a rollout of this assignment is paused; 3 a node is
     offline, disabled, expired or still converging, or a rollout of this assignment is in progress or was aborted.
@@ -160,9 +160,9 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 def _format_origin(assignment: Assignment) -> str:
     """Describe the origin of a revision that a rollout or rollback created; "" for other revisions."""
     if assignment.next is not None:
-        return f"begins the rollout {short_id(assignment.next.rollout)} of {short(assignment.next.bundle.digest)}"
+        return f"starts rollout {short_id(assignment.next.rollout)} of {short(assignment.next.bundle.digest)}"
     if assignment.rolled_back_from:
-        return f"in the place of {assignment.rolled_back_from}"
+        return f"restores revision {assignment.rolled_back_from}"
     return f"rollout {short_id(assignment.rollout)}" if assignment.rollout else ""
 
 

@@ -46,7 +46,7 @@ def list_assignments(application: Application) -> Exit:
         columns.append(Column("SINCE", spare=2))
         terminal.table(columns, rows, "nothing is assigned yet; `ccmctl assign --help` shows how\n")
         for key in known.unreadable:
-            terminal.note(f"{key}: holds no assignment that was made for it; agents refuse it")
+            terminal.note(f"{key}: the assignment is damaged or was made for another key; agents refuse it")
         return Exit.OK
 
     return application.run(work)

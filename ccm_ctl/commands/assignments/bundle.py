@@ -46,17 +46,17 @@ from ccm_ctl.render.record_types.assignments import BundleLine, BundleReferenceF
     ],
 )
 def bundle(application: Application) -> None:
-    """List and extract the bundles on the broker, and remove those that nothing needs."""
+    """List and extract the bundles on the broker, and remove unused ones."""
 
 
 @verb("list", examples=["ccmctl bundle list", "ccmctl bundle list --json | jq 'select(.references == null)'"])
 def _list(application: Application) -> Exit:
     """
-    List bundles, the newest first, and what needs each of them.
+    List bundles, newest first, and the objects that need each one.
 
-    Needed are the bundles of assignments, of each earlier revision that `ccmctl rollback` could restore, of schedules, of
-    rollouts, and of all runs on record: `ccmctl run retry` sends an ended run again, and a saved plan is applied from its run.
-    `ccmctl bundle gc` removes the others.
+    A bundle is needed by an assignment, an earlier revision that `ccmctl rollback` can restore, a schedule, a rollout, or a
+    run on record. An ended run needs it for `ccmctl run retry`, and a plan for `ccmctl apply --plan`. `ccmctl bundle gc`
+    removes the others.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -89,7 +89,7 @@ def _list(application: Application) -> Exit:
             more = len(references.unreadable) - 1
             others = f" (and {more} more)" if more else ""
             terminal.warn(
-                f"{references.unreadable[0]}{others}: cannot be read; a bundle that it needs is not marked as needed"
+                f"{references.unreadable[0]}{others}: cannot be read, so a bundle that it needs is not marked as needed"
             )
         return Exit.OK
 
@@ -106,7 +106,7 @@ def _list(application: Application) -> Exit:
             metavar="DIR",
             required=True,
             type=click.Path(path_type=Path),
-            help="Where to unpack it: a new or an empty directory, in one that exists.",
+            help="New or empty directory for the files. Its parent must exist.",
         ),
     ],
 )
@@ -114,8 +114,8 @@ def _get(application: Application, digest: str, out: Path) -> Exit:
     """
     Unpack a bundle into a new or empty directory that only you can read.
 
-    The beginning of a digest is enough. The bytes are compared with the digest, and checked as an agent does, before anything
-    is written. Nothing is overwritten.
+    A prefix of the digest is enough. Before anything is written, the bundle is compared with its digest, and checked as on a
+    node. Nothing is overwritten.
     """
     _check_target(out)
 
@@ -166,7 +166,7 @@ def _check_target(out: Path) -> None:
     """
     check_free(str(out))
     if not out.absolute().parent.is_dir():
-        raise UsageError(f"--out {out}: the directory that would contain it does not exist; create it first")
+        raise UsageError(f"--out {out}: its parent directory does not exist; create it first")
     if out.exists() and out.samefile(Path.cwd()):
         raise UsageError(f"--out {out}: is the current directory; name a new directory in it")
 

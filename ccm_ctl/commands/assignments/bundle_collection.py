@@ -41,7 +41,7 @@ A command stores a bundle before the document that needs it. An hour is much lon
             default="7d",
             show_default=True,
             metavar="DURATION",
-            help="Only bundles that no command has stored or used for this long; at least 1h.",
+            help="Remove only bundles that no command has stored or used for this long; at least 1h.",
         ),
         click.Option(["--dry-run"], is_flag=True, help="Remove nothing; list what would be removed."),
         yes_option(),
@@ -49,15 +49,15 @@ A command stores a bundle before the document that needs it. An hour is much lon
 )
 def collect(application: Application, older_than: int, dry_run: bool, yes: bool) -> Exit:
     """
-    Remove the bundles that nothing needs: `ccmctl bundle list` shows what needs a bundle.
+    Remove unneeded bundles. `ccmctl bundle list` shows what needs a bundle.
 
-    A bundle stays if an assignment, a revision that `ccmctl rollback` can restore, a schedule, a rollout or a run on record
-    needs it. If any of these cannot be read, nothing is removed. A bundle that another command stores at the same time stays.
-    Removing needs credentials with --admin.
+    A bundle is kept if an assignment, a revision that `ccmctl rollback` can restore, a schedule, a rollout or a run on record
+    needs it, or if another command stores it at the same time. If any of these cannot be read, nothing is removed. Requires
+    credentials with `--admin`.
     """
     if older_than < LEAST_S:
         raise UsageError(
-            f"--older-than {format_duration(older_than)}: at least 1h, because commands that are under way need their bundles"
+            f"--older-than {format_duration(older_than)}: use at least 1h, because running commands need their bundles"
         )
 
     async def work(fleet: Fleet) -> Exit:
@@ -65,7 +65,7 @@ def collect(application: Application, older_than: int, dry_run: bool, yes: bool)
         unused = await find_unused(fleet, older_than)
         if not unused:
             terminal.show(
-                f"nothing to remove: each bundle is needed, or younger than {format_duration(older_than)}\n"
+                f"nothing to remove: all bundles are needed or newer than {format_duration(older_than)}\n"
             )
             return Exit.OK
         _show(application, unused, fleet)

@@ -54,7 +54,7 @@ def rollback(
     Restore an earlier revision of an assignment as a new revision: manifest, data, targets, mode and interval.
 
     Without --to, each rollback goes back one more revision. A rollback also restores an unassigned assignment. After an aborted
-    rollout it returns the nodes that have the new revision to the one before.
+    rollout, nodes with the new revision return to the previous one.
     """
     place = choose_scope(scope)
 
@@ -69,7 +69,7 @@ def rollback(
             way_out = (
                 f"`ccmctl unassign {name}` removes it" if past.current is not None else "assign it again"
             )
-            raise UsageError(f"{name}: its rollout was aborted, and it has no revision before; {way_out}")
+            raise UsageError(f"{name}: its rollout was aborted, and there is no previous revision; {way_out}")
         base = old.verified()
         await check_there(fleet, old)
         standing = revived(fleet, old, past.newest)

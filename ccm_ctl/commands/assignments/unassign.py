@@ -38,18 +38,16 @@ from ccm_ctl.render.record_types.assignments import AssignmentLine
         click.Argument(["name"], metavar="NAME"),
         scope_option(),
         message_option(),
-        click.Option(
-            ["--abort"], is_flag=True, help="Abort the rollout that brings its next revision first."
-        ),
+        click.Option(["--abort"], is_flag=True, help="First abort the rollout of its next revision."),
         yes_option(),
     ],
 )
 def unassign(application: Application, name: str, scope: str, message: str, abort: bool, yes: bool) -> Exit:
     """
-    Remove an assignment. Nodes stop converging on it and stay as they are; nothing is undone.
+    Remove an assignment. Nodes stop converging on it; nothing is undone.
 
     If another assignment of the same name takes effect on some nodes, you are asked to confirm. `ccmctl rollback NAME` restores
-    the removed assignment. While a rollout brings its next revision, --abort is required, which aborts the rollout. An assignment
+    the removed assignment. During a rollout of its next revision, --abort is required, and aborts the rollout. An assignment
     that is missing on the broker is removed from the nodes that still report it.
     """
     place = choose_scope(scope)
@@ -98,7 +96,7 @@ async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
             run = short_id(one.run)
             raise UsageError(
                 f"{standing.name}: the rollout {run} is {'paused' if one.is_paused else 'in progress'}; "
-                f"--abort aborts it first"
+                f"use --abort to abort it first"
             )
 
 
@@ -119,7 +117,7 @@ async def _remove_lost(
         await remove_key(fleet, key, message)
         application.terminal.record(AssignmentLine, name=name, scope=scope, nodes=len(nodes), removed=True)
         application.terminal.show(
-            f"{name}: unassigned for {format_scope(scope)}; it had vanished from the broker, and {fold_names(nodes)} kept it\n"
+            f"{name}: unassigned for {format_scope(scope)}; it was missing on the broker, but {fold_names(nodes)} still had it\n"
         )
     return Exit.OK
 

@@ -45,18 +45,18 @@ async def check_before_storing(
     except BusError as err:
         if not force:
             raise
-        application.terminal.note(f"{key}: its rules were not tried on the nodes: {err}")
+        application.terminal.note(f"{key}: its rules were not checked on the nodes: {err}")
         return
     for name in checked.skipped:
         application.terminal.note(
-            f"{key}: its rules were not tried for the assignment {name}, which reads other documents that cannot be read here"
+            f"{key}: its rules were not checked for the assignment {name}, which reads other documents that cannot be read here"
         )
     if not checked.broken:
         return
     sentence = _sentence(key, checked)
     if not force:
         raise DataError(
-            f"{sentence}\nnothing is stored; fix the data, or pass --force to store it anyway: those nodes will fail"
+            f"{sentence}\nnothing is stored; fix the data, or pass --force to store it, although those nodes will fail"
         )
     application.terminal.note(f"{sentence}\nstored anyway because of --force")
 
@@ -66,8 +66,8 @@ def _tell_if_useless(application: Application, key: str, text: str, source: str)
     root = decode_document(text, source)
     if isinstance(root, dict) and root and "data" not in root and "overrides" not in root:
         application.terminal.note(
-            f"{key}: has neither `data` nor `overrides`, so no node gets anything of it; "
-            f"keys such as `{next(iter(root))}` belong under `data:`"
+            f"{key}: has neither `data` nor `overrides`, so no node reads a value from it; "
+            f"keys such as `{next(iter(root))}` must be under `data:`"
         )
 
 
@@ -78,7 +78,7 @@ def _sentence(key: str, checked: DataCheck) -> str:
     nodes = {node for broken in checked.broken for node in broken.nodes}
     head = f"{key}: the data would be refused by {plural(len(nodes), 'node')} of {checked.nodes}"
     if not any(broken.assignment for broken in checked.broken):
-        head += " (no assignment reads it, so it was tried alone)"
+        head += " (no assignment reads it, so it was checked alone)"
     return "".join([head, *(f"\n  {line}" for line in lines)])
 
 

@@ -47,7 +47,7 @@ def data(application: Application) -> None:
     """
     Manage Hiera data and its revisions, and explain where a value comes from.
 
-    A manifest reads the document of a key as kv://CCM_DATA/KEY; keys such as common, role/web or node/web1 make the layers.
+    A manifest reads the document of a key as kv://CCM_DATA/KEY; keys such as common, role/web or node/web1 form the layers.
     """
 
 
@@ -83,8 +83,8 @@ def _put(
     """
     Store a YAML or JSON document under a key and show what changed.
 
-    The document's rules (@require, @validate) are checked first with the facts of each node. Nodes whose assignment follows
-    the document apply it again; they are listed, and on a terminal you are asked to confirm.
+    The document's rules (@require, @validate) are first checked with the facts of each node. Nodes whose assignment follows
+    the document apply it again. They are listed, and on a terminal you are asked to confirm.
     """
     check_key(key)
     text = checked_data(read_source(source), source)
@@ -130,7 +130,7 @@ def _get(application: Application, key: str) -> Exit:
     options=[click.Argument(["prefix"], metavar="[PREFIX]", default="")],
 )
 def _list(application: Application, prefix: str) -> Exit:
-    """List keys, optionally only those with a prefix, and which nodes can read each document."""
+    """List keys, optionally only those with a prefix, and the nodes that can read each document."""
 
     async def work(fleet: Fleet) -> Exit:
         terminal = application.terminal
@@ -155,13 +155,11 @@ def _list(application: Application, prefix: str) -> Exit:
             )
         columns = [Column("KEY"), Column("REVISION", right=True), Column("SIZE", right=True)]
         columns += [Column("BY"), Column("WHEN"), Column("READABLE BY")]
-        none = (
-            f"no key begins with {prefix}; `ccmctl data list` lists all of them\n" if prefix else NOTHING_YET
-        )
+        none = f"no key begins with {prefix}; `ccmctl data list` lists all keys\n" if prefix else NOTHING_YET
         terminal.table(columns, rows, none)
         if exposed:
             terminal.note(
-                f"every node can read {plural(len(exposed), 'document')} of single nodes, or an earlier revision of it; "
+                f"every node can read {plural(len(exposed), 'document')} meant for single nodes, or earlier revisions; "
                 "`ccmctl data protect` moves them"
             )
         return Exit.OK

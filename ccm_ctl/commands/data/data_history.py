@@ -46,7 +46,7 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
     """
     Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime.
 
-    The editor is started on a terminal only. With --yes, it is always started, for editors that are scripts.
+    The editor is started only on a terminal. With --yes, it is always started, which allows a script as the editor.
     """
     check_key(key)
     if not yes and not application.terminal.can_edit:
@@ -73,7 +73,7 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
         extension=".yaml",
     )
     if text is None:
-        application.terminal.show(f"{key}: not saved, so nothing is changed\n")
+        application.terminal.show(f"{key}: not saved in the editor, so nothing is changed\n")
         return Exit.OK
 
     async def store(fleet: Fleet) -> Exit:
@@ -109,7 +109,7 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
     """Compare two revisions, a revision with the newest one, or a revision with a file."""
     check_key(key)
     if len(revisions) > (1 if source else 2):
-        raise UsageError("compare two things: two revisions, or one and --file")
+        raise UsageError("too many revisions; specify at most two, or one and --file")
     text = read_source(source) if source else None
 
     async def work(fleet: Fleet) -> Exit:
@@ -163,7 +163,7 @@ def rollback(
         kept = await read_document_history(fleet, key)
         old = before_newest(kept) if revision is None else find_revision(kept, revision)
         if old.body is None:
-            raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")
+            raise UsageError(f"{key}: revision {old.revision} is a removal, so it cannot be restored")
         base = [old.verified(f"`ccmctl data put {key} FILE` stores the document from your own file")]
         newest, name = kept[-1], f"{key} {old.revision}"
         await check_before_storing(application, fleet, key, format_document(old), name, force=force)

@@ -20,7 +20,7 @@ from ccm_ctl.render.record_types.data import DocumentLine
 
 @verb(
     "rm",
-    examples=["ccmctl data rm role/old", "ccmctl data rollback role/old   # brings it back"],
+    examples=["ccmctl data rm role/old", "ccmctl data rollback role/old   # restores it"],
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Option(["--force"], is_flag=True, help="Remove the document even if assignments follow it."),
@@ -31,8 +31,8 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
     """
     Remove a document. Its revisions stay in the history, and `ccmctl data rollback KEY` restores the last one.
 
-    Assignments that pinned the data keep the revision that they pinned. A document that an assignment follows is not removed
-    without --force: its nodes would keep the last revision, and nodes that come later would fail. Store `{}` for no data.
+    Assignments that pinned the data keep their pinned revision. Removing a document that an assignment follows requires
+    --force: its nodes would keep the last revision, and new nodes would fail. To provide no data, store `{}` instead.
     """
     check_key(key)
 
@@ -41,7 +41,7 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
         kept = await read_document_history(fleet, key)
         if kept[-1].body is None:
             terminal.record(DocumentLine, key=key, revision=kept[-1].revision, removed=True, changed=False)
-            terminal.show(f"{key}: is removed already, since revision {kept[-1].revision}\n")
+            terminal.show(f"{key}: already removed, in revision {kept[-1].revision}\n")
             return Exit.OK
         followers = await find_followers(fleet, key)
         if followers and not force:

@@ -59,12 +59,12 @@ def checked_data(text: str, source: str) -> str:
     root = decode_document(text, source)
     if not isinstance(root, dict):
         raise DocumentError(
-            "not hiera data: its outermost value is not a mapping", place=Place(source=source)
+            "not Hiera data: its top-level value is not a mapping", place=Place(source=source)
         )
     for name in ("data", "hierarchy", "overrides"):
         if root.get(name) is not None and not isinstance(root[name], dict):
             place = Place(source=source, path=f"$.{name}")
-            raise DocumentError("not hiera data: expected a mapping", place=place)
+            raise DocumentError("not Hiera data: expected a mapping", place=place)
     return text
 
 
@@ -117,7 +117,7 @@ async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None
         pinned = one.assignment.data_revision
         if pinned and reads(one.assignment, key):
             application.terminal.note(
-                f"the assignment {one.name} still reads it as of revision {pinned}; "
+                f"the assignment {one.name} still uses its revision {pinned}; "
                 f"update it with `ccmctl assign {one.name} --refresh`"
             )
 

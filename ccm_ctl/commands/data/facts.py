@@ -69,7 +69,7 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
         known = node.assigned if assigned else node.facts
         found: Any = fact_at(known, path) if path else known
         if found is None:
-            hint = did_you_mean(path, fact_paths(known)) or f"; `ccmctl facts show {name}` shows which it has"
+            hint = did_you_mean(path, fact_paths(known)) or f"; `ccmctl facts show {name}` shows its facts"
             raise NotFoundError(f"{name}: has no fact {path}{hint}")
         stored = await Documents(fleet, fleet.facts, BUCKET).read(name)
         terminal.record(
@@ -97,7 +97,7 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
         ),
         click.Option(["--new"], is_flag=True, help="Allow nodes that have never connected."),
         click.Option(
-            ["--replace"], is_flag=True, help="Replace all assigned facts, also those that are not verified."
+            ["--replace"], is_flag=True, help="Replace all assigned facts, including unverified ones."
         ),
     ],
 )
@@ -207,7 +207,7 @@ def _tell(
         )
         notes = {
             "taken": "",
-            "waits": " (offline: taken when it comes)",
+            "waits": " (offline: applied when it returns)",
             "late": " (not applied yet: its agent is slow to respond)",
         }
         application.terminal.show(f"{name}: {words or 'nothing assigned'}{notes[state]}\n")
@@ -230,7 +230,7 @@ def _parse_arguments(words: Sequence[str]) -> dict[str, dict[str, Any]]:
                 msgspec.json.decode(value) if key.endswith(":") else fact_value(value)
             )
         except msgspec.DecodeError as err:
-            raise UsageError(f"{pair}: what follows := is not JSON: {err}") from err
+            raise UsageError(f"{pair}: the value after := is not JSON: {err}") from err
     return {name: dict(found) for name in names}
 
 
@@ -264,7 +264,7 @@ def read_facts_file(path: Path) -> dict[str, dict[str, Any]]:
         or not all(isinstance(one, dict) and one for one in found.values())
     ):
         raise DocumentError(
-            "not facts by node: write `web1: {role: web}`, a line for each node",
+            "not a mapping of nodes to facts: write a line for each node, such as `web1: {role: web}`",
             place=Place(source=str(path)),
         )
     return found

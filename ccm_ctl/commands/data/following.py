@@ -23,7 +23,7 @@ def yes_to_followers() -> click.Option:
     return click.Option(
         ["--yes", "-y"],
         is_flag=True,
-        help="Skip the confirmation prompt for nodes that follow the document. Without a terminal, there is none.",
+        help="Skip the confirmation prompt about nodes that follow the document. Without a terminal, there is no prompt.",
     )
 
 
@@ -47,7 +47,7 @@ async def agree_to_followers(application: Application, fleet: Fleet, key: str, *
     try:
         found = await find_followers(fleet, key)
     except BusError as err:
-        terminal.note(f"{key}: not known which nodes follow it: {err}")
+        terminal.note(f"{key}: cannot determine which nodes follow it: {err}")
         return True
     for name, nodes in found.items():
         terminal.note(
@@ -56,4 +56,4 @@ async def agree_to_followers(application: Application, fleet: Fleet, key: str, *
     if not found or yes or not terminal.can_ask:
         return True
     count = len({node for nodes in found.values() for node in nodes})
-    return await terminal.ask(f"store {key} and so change {plural(count, 'node')}?", otherwise="use --yes")
+    return await terminal.ask(f"store {key}, which changes {plural(count, 'node')}?", otherwise="use --yes")

@@ -47,7 +47,7 @@ def hiera(application: Application) -> None:
     examples=[
         "ccmctl data explain port --node web1",
         "ccmctl data explain tls.cert --node web1 --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web",
-        "ccmctl data explain port --node web1 --data common.yaml   # before it is put",
+        "ccmctl data explain port --node web1 --data common.yaml   # before it is stored",
     ],
     options=[
         click.Argument(["key"], metavar="KEY"),
@@ -63,13 +63,13 @@ def hiera(application: Application) -> None:
 )
 def explain(application: Application, key: str, node: str, data: tuple[str, ...], show_secrets: bool) -> Exit:
     """
-    Show which layer of which document provides the value of a key on a node, and why other layers do not.
+    Show which document and layer provide the value of a key for a node, and why other layers do not.
 
     Layers are listed in merge order. KEY is a dotted path. Values of keys that look secret, or that a document declares
     secret, are masked.
     """
     if not key or not all(key.split(".")):
-        raise UsageError(f"{key!r}: no key; write it like port or tls.cert")
+        raise UsageError(f"{key!r}: not a valid key; use a path such as port or tls.cert")
     urls = data or (DEFAULT_DATA,)
     for url in urls:
         if url.startswith("kv://CCM_DATA/"):
@@ -143,7 +143,7 @@ async def _tell_others(application: Application, fleet: Fleet, node: str) -> Non
     for name, read in (await list_sources(fleet, node)).items():
         if tuple(read) != (DEFAULT_DATA,):
             words = " ".join(f"--data {url}" for url in read)
-            application.terminal.note(f"the assignment {name} reads other documents there: {words}")
+            application.terminal.note(f"the assignment {name} reads other documents on this node: {words}")
 
 
 def _json(value: object) -> str:

@@ -40,10 +40,10 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
     """
     Make documents under node/NAME readable only by that node.
 
-    Earlier versions stored these documents and their past revisions where every node can read them. This command
-    keeps text, author and number,
-    and the revisions that assignments pin. Documents that their node could not read afterwards are skipped and listed. Requires
-    --admin. On a broker without accounts, every program can still read everything.
+    Earlier versions stored these documents and their past revisions where every node can read them. This command keeps the
+    text, author and number of a document, and the revisions that assignments pin. Documents that their node could not read
+    afterwards are skipped and listed. Requires credentials with `--admin`. On a broker without accounts, every program can
+    still read everything.
     """
     for key in keys:
         if not owner_of(check_key(key)):

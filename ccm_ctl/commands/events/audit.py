@@ -53,9 +53,7 @@ _NEWEST = 200
         click.Option(
             ["--since"], type=TimeOption(), help="Show only entries stored since this time, such as 7d."
         ),
-        click.Option(
-            ["--verify"], is_flag=True, help="Show the result of the check for each author, no entries."
-        ),
+        click.Option(["--verify"], is_flag=True, help="Show only the result of the check for each author."),
     ],
 )
 def audit(
@@ -69,9 +67,9 @@ def audit(
     verify: bool,
 ) -> Exit:
     """
-    Show the audit trail, newest first: what operators signed, and what nodes decided about requests.
+    Show the audit trail, newest first: the actions that operators signed, and the decisions of nodes about requests.
 
-    Operators and nodes add entries, and none of them can remove one. Signatures and numbers of all entries are checked.
+    Operators and nodes can add entries, but not remove them. The signatures and numbers of all entries are checked.
 
     Exit codes: 0 success; 1 the command could not run; 2 an entry is missing, changed or forged.
     """

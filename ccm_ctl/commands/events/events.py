@@ -131,15 +131,15 @@ def events(
     if verify:
         if run or kinds or until or follow or where:
             raise UsageError(
-                "--verify checks all stored events of nodes and takes only --node, --targets and --since; "
+                "--verify can be combined only with --node, --targets and --since; "
                 "`ccmctl run show` verifies one run"
             )
         return application.run(lambda fleet: _verify(application, fleet, node, targets, since))
     if follow and until:
-        raise UsageError("--follow and --until exclude each other")
+        raise UsageError("--follow and --until are mutually exclusive")
     is_followed = follow if follow is not None else until is None
     if not is_followed and not (run or node or since or until):
-        raise UsageError("name --run, --node or --since: all stored events would be too many")
+        raise UsageError("all stored events are too many; use --run, --node or --since")
 
     condition = _parse_where(where)
 

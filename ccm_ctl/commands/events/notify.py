@@ -66,14 +66,15 @@ def _file_option() -> click.Option:
     examples=[
         "ccmctl notify add pager --on 'run.failed || drift || stale' --webhook -",
         "ccmctl notify test pager",
-        "ccmctl rollout serve                 # delivers",
+        "ccmctl rollout serve                 # delivers the notifications",
     ],
 )
 def notify(application: Application) -> None:
     """
     Report failed runs, drift and stale nodes to a webhook, a command or by mail.
 
-    `ccmctl rollout serve` on this host delivers. Rules are kept in a local file, because they may contain secrets and commands.
+    `ccmctl rollout serve` on this host delivers them. Rules are stored in a local file, because they may contain secrets and
+    commands.
     """
 
 
@@ -128,7 +129,7 @@ def notify(application: Application) -> None:
             metavar="DURATION",
             default=DEFAULT_AFTER,
             show_default=True,
-            help="How long a node must not match its assignment before it is stale.",
+            help="How long a node may differ from its assignment before it is stale.",
         ),
         click.Option(["--replace"], is_flag=True, help="Replace a rule of this name."),
         _file_option(),
@@ -161,7 +162,7 @@ def _rule(given: NotifyAddOptions) -> NotificationRule:
         webhook = sys.stdin.readline(URL_LIMIT).strip()
         if not webhook:
             raise UsageError(
-                "--webhook -: standard input has no URL; use --webhook - < FILE, or write the URL"
+                "--webhook -: no URL on standard input; use --webhook - < FILE, or write the URL"
             )
     try:
         command = shlex.split(given.command)
@@ -222,7 +223,7 @@ def _test(application: Application, name: str, file: str) -> Exit:
     """
     Deliver a test notification now.
 
-    Exit codes: 0 it was delivered; 1 it was not.
+    Exit codes: 0 delivered; 1 not delivered.
     """
     from ccm_ctl.notify.channels import Notification, deliver
 

@@ -48,8 +48,8 @@ async def verify(
     authors = await read_authors(fleet)
     if authors is None:
         raise UsageError(
-            "these credentials name no root key, so nothing can be verified: use those that `ccmctl operator add` made "
-            "after `ccmctl init --security`"
+            "these credentials contain no root key, so nothing can be verified; use credentials of `ccmctl operator add` "
+            "that were created after `ccmctl init --security`"
         )
     wish = TargetSpec(targets=(f"node={node}",) if node else tuple(targets), everybody=not (node or targets))
     _, resolved = await resolve(fleet, wish)

@@ -88,7 +88,7 @@ def _refresh(application: Application, keys: Keys) -> None:
             )
     except CcmError as err:
         application.terminal.note(
-            f"{name} is of an earlier version and cannot be updated here ({err}); run this again where all seeds are"
+            f"{name} is of an earlier version and cannot be updated here ({err}); run this again with the folder of all seeds"
         )
 
 
@@ -117,7 +117,7 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
     terminal.record(MadeLine, name=str(keys.folder), kind="keys", action="created")
     terminal.show(
         f"Keys created in {keys.folder}. Their holder controls the fleet, so keep them safe.\n\n"
-        f"1. Copy {keys.configuration} beside the configuration of each server, and add to that\n"
+        f"1. Copy {keys.configuration} next to the configuration of each server, and add to that\n"
         f"       include {keys.configuration.name}\n"
         "   It is not secret. Restart the servers.\n"
         "2. Create the streams and buckets:\n"
@@ -146,7 +146,7 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
         click.Option(
             ["--reads-registrations"],
             is_flag=True,
-            help="Allow its templates to read which services are registered.",
+            help="Allow its templates to read the registered services.",
         ),
         _EXPIRES,
         keys_option(),
@@ -181,7 +181,7 @@ def add_node(
     options=[click.Argument(["name"], metavar="NODE"), keys_option()],
 )
 def revoke_node(application: Application, name: str, keys: str) -> Exit:
-    """Revoke all credentials of a node, on running servers at once."""
+    """Revoke all credentials of a node. Running servers apply it immediately."""
     return _revoke(application, "node", name, keys)
 
 
@@ -191,7 +191,7 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
         "ccmctl operator add ann > ann.creds                      # may read everything",
         "ccmctl operator add bob --apply role=web --data > bob.creds",
         "ccmctl operator add sue --exec role=web > sue.creds         # may run single commands",
-        "ccmctl operator add sam --maintain all > sam.creds          # may disable nodes, and change nothing",
+        "ccmctl operator add sam --maintain all > sam.creds          # may disable nodes, but change nothing",
         "ccmctl operator add eve --apply all --facts --schedules --admin > eve.creds",
     ],
     options=[
@@ -222,10 +222,10 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
         ),
         click.Option(["--data"], is_flag=True, help="Allow writing hiera data."),
         click.Option(
-            ["--facts"], is_flag=True, help="Allow assigning facts, and so moving nodes into any role."
+            ["--facts"], is_flag=True, help="Allow assigning facts, which can move nodes into any role."
         ),
         click.Option(
-            ["--schedules"], is_flag=True, help="Allow creating schedules, and so applying anywhere."
+            ["--schedules"], is_flag=True, help="Allow creating schedules, which can apply to any node."
         ),
         click.Option(
             ["--join"],
@@ -256,7 +256,7 @@ def add_operator(
     Issue credentials for an operator, and print them. They are secret.
 
     Without options, the operator may only read. A SCOPE is all, node=NAME or a routed fact such as role=web.
-    Nodes in unsigned operation run the guards and checks of planned manifests as root.
+    Nodes that accept unsigned requests run the guards and checks of planned manifests as root.
     """
     role = Role(
         plan=_scopes(plan),
@@ -271,7 +271,7 @@ def add_operator(
     )
     if join and admin:
         raise UsageError(
-            "--join and --admin: nodes that join do not reach operators with --admin, who can create tokens anyway; "
+            "--join and --admin cannot be combined: nodes that join cannot reach an operator with --admin; "
             "use two operators"
         )
     folder = keys_in(application, keys)

@@ -48,7 +48,7 @@ def _age(name: str, default: str, text: str) -> click.Option:
         _number(
             "--replicas",
             0,
-            "Copies of each stream and bucket. [3 if the cluster has 3 servers, else 1]",
+            "Replicas of each stream and bucket. [3 if the cluster has 3 servers, else 1]",
             most=5,
             shown=False,
         ),
@@ -71,7 +71,7 @@ def _age(name: str, default: str, text: str) -> click.Option:
             type=Duration(),
             default="30d",
             show_default=True,
-            help="How long old credentials stay valid at most.",
+            help="Maximum time that old credentials stay valid.",
         ),
         click.Option(
             ["--finish"], is_flag=True, help="End the migration, even if some users have not migrated."
@@ -111,8 +111,8 @@ def init(
     """
     if duplicate_window > events_age:
         raise UsageError(
-            f"--duplicate-window {format_duration(duplicate_window)}: an event cannot be recognized longer than "
-            f"it is kept ({format_duration(events_age)})"
+            f"--duplicate-window {format_duration(duplicate_window)}: must not be longer than "
+            f"events are kept ({format_duration(events_age)})"
         )
 
     if server_name and not security:
@@ -180,7 +180,7 @@ async def _make_audit(application: Application, layout: LayoutOptions, folder: s
         application.terminal.note(f"the audit streams were not created: {err}\n    {fix}")
     except CcmError as err:
         application.terminal.note(
-            f"the audit streams were not created: {err}; run this again where all seeds are"
+            f"the audit streams were not created: {err}; run this again with the folder of all seeds"
         )
     return []
 

@@ -55,10 +55,10 @@ def join(application: Application) -> None:
 )
 def _serve(application: Application, valid: int, keys: str) -> Exit:
     """
-    Answer nodes until interrupted. Needs credentials of an operator with --join, and with --facts for tokens with a role.
+    Answer nodes until interrupted. Requires credentials with `--join`, and with `--facts` for tokens with a role.
 
-    The folder with the keys needs certifier.seed, certifier.json, node_signer.seed and nats-security.conf. Several services may
-    run.
+    The folder with the keys must contain certifier.seed, certifier.json, node_signer.seed and nats-security.conf. Several
+    services may run at the same time.
     """
     if not SHORTEST_S <= valid <= LONGEST_S:
         raise UsageError("--valid-for: use a duration from 1m to 400d")
@@ -69,7 +69,7 @@ def _serve(application: Application, valid: int, keys: str) -> Exit:
         fleet, audit = broker.fleet, broker.audit
         if fleet.trust is None or broker.connection is None:
             raise InputError(
-                "these credentials name no root key; use credentials of `ccmctl operator add NAME --join`"
+                "these credentials contain no root key; use credentials of `ccmctl operator add NAME --join`"
             )
         joining = JoinKeys(folder)
         await asyncio.to_thread(joining.prepare)
@@ -143,7 +143,7 @@ def _list(application: Application) -> Exit:
 )
 def accept_node(application: Application, name: str, mark: str) -> Exit:
     """
-    Accept a node that joins with a token of `--approve`. `ccm join` shows the fingerprint on the node.
+    Accept a node that joins with a token made with `--approve`. `ccm join` shows the fingerprint on the node.
 
     `ccmctl join list` lists the nodes that wait. Compare the fingerprint with the one on the node.
     """
@@ -181,8 +181,8 @@ def _reset(application: Application, keys: str) -> Exit:
     """
     Replace the key of the join service, for example because it was stolen.
 
-    What nodes that joined have signed is not accepted any more, until they join again. Needs root.seed. Copy certifier.seed and
-    certifier.json to the join service afterwards.
+    Signatures of nodes that have joined are not accepted until these nodes join again. Requires root.seed. Copy certifier.seed
+    and certifier.json to the join service afterwards.
     """
     folder = keys_in(application, keys)
     old = JoinKeys(folder).reset()

@@ -74,7 +74,7 @@ def _tell_begun(application: Application, keys: Keys, creds: Path, seconds: int)
         "2. Issue new credentials to each operator and each node, and restart its agent:\n"
         "       ccmctl operator add bob --apply role=web > bob.creds\n"
         "       ccmctl node add web1 > web1.creds\n"
-        "3. List the users that are left, as often as you like. When none is left, this ends the migration:\n"
+        "3. List the users that are left, as often as needed. When none is left, this command ends the migration:\n"
         "       ccmctl init --security --migrate\n"
     )
 
@@ -93,7 +93,7 @@ async def go_on_migrating(application: Application, folder: str, *, finish: bool
     _show_left(application, left)
     if left and not finish and time.time() < moving.until:
         until = clock(datetime.fromtimestamp(moving.until, UTC))
-        application.terminal.note(f"their credentials are valid until {until}; --finish voids them now")
+        application.terminal.note(f"their credentials are valid until {until}; --finish revokes them now")
         return
     keys.end_moving()
     keys.signers.allow_unsigned(0)

@@ -142,7 +142,7 @@ def _sync(application: Application, names: tuple[str, ...], keys: str) -> Exit:
         click.Option(
             ["--stale"],
             is_flag=True,
-            help="Only secrets whose value is known to a node that no longer has access; replace these values.",
+            help="List only secrets whose value is known to a node that no longer has access. Replace these values.",
         )
     ],
 )
@@ -296,7 +296,7 @@ def _remove(application: Application, name: str, yes: bool) -> Exit:
     """
     Remove a secret and its values from the broker.
 
-    Resources that read it will fail. Files that nodes have written with it remain.
+    Resources that read it will fail. Files that contain it remain on the nodes.
     """
     check_secret_name(name)
 

@@ -94,15 +94,15 @@ class RotateOptions(Options, frozen=True, kw_only=True):
 @takes(RotateOptions)
 def rotate(application: Application, given: RotateOptions) -> Exit:
     """
-    Replace a value in waves: nodes take the new one and converge.
+    Replace a value in waves: nodes receive the new value and converge.
 
-    The old one is removed when no node uses it, by their signed records. Requires `--data`, `--apply` and `--maintain`.
-    Exit code 3: it is still used.
+    The old value is removed when no node uses it, according to their signed records. Requires credentials with `--data`,
+    `--apply` and `--maintain`. Exit code 3: the old value is still used.
     """
     name, command = given.name, given.command
     check_secret_name(name)
     if sum((command is not None, given.file is not None, given.resume)) > 1:
-        raise UsageError("use one of --with, --file and --resume")
+        raise UsageError("use only one of --with, --file and --resume")
     content = _read_manifest(application, given.path)
     value = None if command is not None or given.resume else read_value(given.file)
 
@@ -113,7 +113,7 @@ def rotate(application: Application, given: RotateOptions) -> Exit:
             return await job.resume(running, _sealing_key(application, given.keys))
         if running is not None:
             raise UsageError(
-                f"{name}: run {short_id(running.record.run)} brings another value to its nodes; complete it with "
+                f"{name}: run {short_id(running.record.run)} deploys another value to its nodes; complete it with "
                 f"`ccmctl secret rotate {name} --resume`, or end it with `ccmctl run abort {short_id(running.record.run)}`"
             )
         return await job.start(value, command)
@@ -245,7 +245,7 @@ class _Job:
             return code
         older = ", ".join(map(str, state.older))
         terminal.show(
-            f"{state.name}: revision {state.revision}; {older} stays for {plural(len(waiting), 'node')}\n"
+            f"{state.name}: revision {state.revision}; {older} is kept for {plural(len(waiting), 'node')}\n"
         )
         for node in waiting[:NODES_SHOWN]:
             terminal.note(one_line(f"{node}: {state.waiting[node]}"))

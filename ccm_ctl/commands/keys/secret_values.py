@@ -70,11 +70,11 @@ def open_value(
         InputError: The value cannot be read, or `--from` does not specify a store.
     """
     if source is not None and file is not None:
-        raise UsageError("--from and --file are two values; give one of them")
+        raise UsageError("--from and --file cannot be combined; use one of them")
     if source is not None:
         return open_source(source, identity=identity, environ=environ)
     if identity:
-        raise UsageError("--identity is the key of --from, which is missing")
+        raise UsageError("--identity requires --from")
     return GivenValue(read_value(file))
 
 
@@ -94,7 +94,7 @@ async def make_value(command: str) -> Secret:
     except ValueError as err:
         raise UsageError(f"--with: {err}") from err
     if not words:
-        raise UsageError("--with: names no program")
+        raise UsageError("--with: no program given")
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
@@ -124,7 +124,7 @@ async def make_value(command: str) -> Secret:
             await process.wait()
     if len(raw) >= LIMIT_BYTES:
         raise InputError(
-            f"--with: {words[0]} printed more than a secret can hold, {SECRET_LIMIT_BYTES:,} bytes"
+            f"--with: {words[0]} printed more than the limit of a secret, {SECRET_LIMIT_BYTES:,} bytes"
         )
     if process.returncode:
         raise InputError(

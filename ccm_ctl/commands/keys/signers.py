@@ -38,7 +38,7 @@ from ccm_ctl.render.record_types.administration import MadeLine
     ],
 )
 def signers(application: Application) -> None:
-    """Manage the signers list: the operators whose signatures nodes obey. The fleet's root key signs it."""
+    """Manage the signers list: the operators whose signatures nodes accept. The fleet's root key signs it."""
 
 
 @verb("list", examples=["ccmctl signers list", "ccmctl signers list --json"], options=[keys_option()])
@@ -92,7 +92,7 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     Let nodes accept unsigned requests and documents, and `ccmctl` accept unsigned events, for a limited time.
 
     Use it while some agents or controllers of a fleet cannot sign yet. Run `ccmctl signers publish` afterwards. With --end,
-    `ccmctl` also makes no decision on presence, facts and registrations that a node did not sign.
+    `ccmctl` also does not rely on presence, facts and registrations that a node did not sign.
     """
     if (time is None) != end:
         raise UsageError("specify a duration such as 30d, or --end")
@@ -105,20 +105,24 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     examples=["ccmctl signers max-age 3d", "ccmctl signers max-age --end"],
     options=[
         click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
-        click.Option(["--end"], is_flag=True, help="Nodes rely on the newest list that they have, forever."),
+        click.Option(
+            ["--end"], is_flag=True, help="Remove the limit: nodes rely on their newest list forever."
+        ),
         keys_option(),
     ],
 )
 def _max_age(application: Application, time: int | None, end: bool, keys: str) -> Exit:
     """
-    Limit how long nodes rely on the signers list after an administrator last confirmed it. Then they obey plans only.
+    Limit how long nodes rely on the signers list after an administrator last confirmed it. After that, they obey plans only.
 
-    Every `ccmctl` of an administrator confirms it in passing. Run `ccmctl signers publish` afterwards.
+    The `ccmctl` commands of administrators confirm it automatically. Run `ccmctl signers publish` afterwards.
     """
     if (time is None) != end:
         raise UsageError("specify a duration such as 3d, or --end")
     if time is not None and time < LEAST_MAX_AGE_S:
-        raise UsageError("a maximum age is an hour or more: `ccmctl` renews the timestamp only now and then")
+        raise UsageError(
+            "the maximum age must be at least 1h, because `ccmctl` renews the timestamp only occasionally"
+        )
     listed = signers_in(application, keys).limit_age(time or 0)
     return _show_updated(
         application, listed, without_limit="nodes rely on the newest list that they have, forever"
@@ -138,9 +142,9 @@ def _max_age(application: Application, time: int | None, end: bool, keys: str) -
 )
 def _renew(application: Application, force: bool) -> Exit:
     """
-    Confirm now that the published signers list is the newest one. Every `ccmctl` of an administrator does so in passing.
+    Confirm now that the published signers list is the newest one. The `ccmctl` of administrators also does so automatically.
 
-    It fails if the broker has older timestamps or lower numbers of documents than before. After you have checked the stored
+    It fails if the broker has older timestamps or lower document numbers than before. After you have checked the stored
     documents, --force makes a new snapshot from them. Nodes without state then accept them, even if newer ones existed.
     """
 
@@ -149,8 +153,8 @@ def _renew(application: Application, force: bool) -> Exit:
         state = await renew(broker.fleet, broker.connection, is_forced=True, begins_anew=force)
         if state == RenewalState.NOT_ALLOWED:
             raise UsageError(
-                "there is nothing to confirm: the signers list has no maximum age (`ccmctl signers max-age`), or it does not "
-                "allow your key to sign timestamps, as it does for administrators"
+                "nothing to confirm: the signers list has no maximum age (`ccmctl signers max-age`), or your "
+                "key may not sign timestamps, as only administrators can"
             )
         application.terminal.record(MadeLine, name="timestamp", kind="timestamp", action="updated")
         application.terminal.show("signers list: confirmed\n")
@@ -183,7 +187,7 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
         newest = read_signers(there.body.encode(), there.signature, trust.root, now_ms=now_ms)
         if newest.number > listed.number:
             raise ProtocolError(
-                f"signers list {newest.number} is published, and the one here is {listed.number}: "
+                f"signers list {newest.number} is published, but the one here is {listed.number}; "
                 "copy trust.json from the folder where the newest one was created"
             )
         if newest.number == listed.number:
@@ -201,7 +205,7 @@ async def _renew_published(broker: Broker, revision: int = 0) -> None:
     try:
         await renew(broker.fleet, broker.connection, at_least=revision)
     except ProtocolError as err:
-        broker.fleet.warn(f"the signers list is published, and not confirmed: {err.message}")
+        broker.fleet.warn(f"the signers list is published, but not confirmed: {err.message}")
 
 
 def _show_updated(application: Application, listed: SignersList, *, without_limit: str) -> Exit:

@@ -50,7 +50,7 @@ _ROLE = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
     ],
 )
 def token(application: Application) -> None:
-    """Create, list and revoke tokens with which nodes join the fleet."""
+    """Create, list and revoke tokens that nodes use to join the fleet."""
 
 
 @verb(
@@ -80,7 +80,7 @@ def token(application: Application) -> None:
             ["--name", "pattern"],
             metavar="PATTERN",
             default="*",
-            help="Only nodes with such names, for example 'web*'. [all names]",
+            help="Only nodes whose names match, such as 'web*'. [all names]",
         ),
         click.Option(
             ["--network"],
@@ -94,7 +94,7 @@ def token(application: Application) -> None:
         click.Option(
             ["--ephemeral"],
             type=Duration(),
-            help="Nodes that are away for so long leave. [they stay]",
+            help="Remove nodes that have been away for this long. [never]",
         ),
         keys_option(),
     ],
@@ -111,7 +111,7 @@ def _create(
     keys: str,
 ) -> Exit:
     """
-    Create a join token, and print the line that a node runs. The token is secret until it expires.
+    Create a join token, and print the command that a node runs. The token is secret until it expires.
 
     `ccmctl join serve` must run while nodes join.
     """
@@ -155,7 +155,7 @@ def _make(
     """Create a token, and return it with its public key. Blocking."""
     if fleet.trust is None:
         raise InputError(
-            "these credentials name no root key, so a node could not verify its fleet; use credentials of "
+            "these credentials contain no root key, so a node could not verify its fleet; use credentials of "
             "`ccmctl operator add`"
         )
     joining = JoinKeys(folder)
@@ -184,7 +184,7 @@ def _show_created(application: Application, name: str, made: JoinToken, expires:
     terminal.note(f"{name}: valid until {clock(_time(expires))}")
     if any(_is_loopback(server) for server in made.servers):
         terminal.note(
-            "the token has a broker address that only this host can reach; name the broker's address with --server"
+            "the token has a broker address that only this host can reach; specify the broker's address with --server"
         )
 
 
@@ -237,11 +237,11 @@ def _list(application: Application) -> Exit:
     options=[click.Argument(["name"], metavar="TOKEN")],
 )
 def _revoke(application: Application, name: str) -> Exit:
-    """Revoke a join token. Nodes that have joined with it stay."""
+    """Revoke a join token. Nodes that have joined with it remain in the fleet."""
 
     async def work(fleet: Fleet) -> Exit:
         if not TOKEN_ID.fullmatch(name):
-            raise UsageError(f"{name[:40]}: not the id of a token; see `ccmctl token list`")
+            raise UsageError(f"{name[:40]}: not a token ID; see `ccmctl token list`")
         await JoinRecords(fleet).revoke_token(name)
         application.terminal.record(MadeLine, name=name, kind="token", action="revoked")
         application.terminal.show(f"{name}: revoked\n")

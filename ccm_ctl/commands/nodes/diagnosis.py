@@ -68,7 +68,9 @@ def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
     run = evidence.status.run
     if not is_id(run) or reason.run == run:
         return reason
-    kill = Next(f"ccmctl run stop {short_id(run)} --kill", "to end what it runs now, with its command")
+    kill = Next(
+        f"ccmctl run stop {short_id(run)} --kill", "to end its current run, including the running command"
+    )
     return msgspec.structs.replace(reason, next=(*reason.next, kill))
 
 
@@ -125,7 +127,7 @@ def _never_seen(evidence: Evidence, _now: datetime) -> Reason:
     node = evidence.node
     why = "facts are assigned to it" if node.assigned else "its record was removed"
     return Reason(
-        sentence=f"{node.name} was never seen: {why}, and no agent of that name has written its record.",
+        sentence=f"{node.name} was never seen: {why}, but no agent of that name has written its record.",
         next=(
             Next(f"systemctl status {UNIT}", "is the agent installed and running?", node.name),
             Next(f"ccmctl node add {node.name} > {node.name}.creds", "credentials, if it has none"),
@@ -141,12 +143,12 @@ def _offline(evidence: Evidence, now: datetime) -> Reason:
         words = f"its agent was stopped at {clock(goodbye.timestamp)} ({ago(goodbye.timestamp, now)})"
     else:
         heard = f"{clock(evidence.heard_of)} ({ago(evidence.heard_of, now)})" if evidence.heard_of else ""
-        since = f"last heartbeat at {heard}" if heard else "it is not known since when"
-        words = f"{since}, without a goodbye: the machine, its network or its agent is down"
+        since = f"last heartbeat at {heard}" if heard else "the time of its last heartbeat is unknown"
+        words = f"{since}, and it did not sign off: the machine, its network or its agent is down"
     return Reason(
         sentence=f"{node.name} is off: {words}.",
         next=(
-            Next(f"systemctl status {UNIT}; journalctl -u {UNIT} -n 50", "whether it runs", node.name),
+            Next(f"systemctl status {UNIT}; journalctl -u {UNIT} -n 50", "is it running?", node.name),
             Next(f"ccmctl node rm {node.name}", "if it is gone for good"),
         ),
     )
@@ -155,10 +157,10 @@ def _offline(evidence: Evidence, now: datetime) -> Reason:
 def _duplicate(evidence: Evidence, _now: datetime) -> Reason:
     name = evidence.node.name
     return Reason(
-        sentence=f"{name} is the identity of two agents, so both refuse all work until one of them is gone.",
+        sentence=f"{name} is the identity of two agents, so both refuse all work until one of them is stopped.",
         next=(
             Next(f"systemctl disable --now {UNIT}", "then give it its own identity", "the wrong machine"),
-            Next(f"ccmctl why {name}", "a moment later"),
+            Next(f"ccmctl why {name}", "to check again a moment later"),
         ),
     )
 
@@ -170,8 +172,10 @@ def _clock(evidence: Evidence, _now: datetime) -> Reason:
             f"{name} has a wrong clock, so it refuses signed requests and documents: {one_line(why)}"
         ),
         next=(
-            Next("timedatectl set-ntp true", "to set the clock; the agent then continues by itself", name),
-            Next("ccmctl doctor", "which other clocks are wrong"),
+            Next(
+                "timedatectl set-ntp true", "to set the clock; the agent then continues automatically", name
+            ),
+            Next("ccmctl doctor", "to list other wrong clocks"),
         ),
     )
 
@@ -206,9 +210,9 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         why = f"{failed[0].resource}{more} failed in {what}: {_first(failed[0].error)}"
     else:
-        said = reason or (summary.reason if summary else "") or "its reason is no longer in the stream"
+        said = reason or (summary.reason if summary else "") or "the reason is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
-    looking = Next(f"ccmctl events --no-follow -n {name} -r {short_id(run)}", "all that it did in that run")
+    looking = Next(f"ccmctl events --no-follow -n {name} -r {short_id(run)}", "its events of that run")
     # a suggested shell command must not contain untrusted text from a node
     is_run = is_id(run)
     return Reason(
@@ -227,15 +231,15 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
         cause = "request"  # even if the start of the run is no longer in the stream
     elif start is None and not any(judged.run == run for judged in evidence.judged.values()):
         # the cause is unknown, and `run-now` does not run schedules
-        return (Next(f"ccmctl history {evidence.node.name}", "what it did before and after"),)
+        return (Next(f"ccmctl history {evidence.node.name}", "its events before and after"),)
     if cause == "request":
         # agents do not repeat requests; `run-now` only applies assignments and configured manifests
-        again = "what was requested; send it again when the cause is fixed"
+        again = "the request; send it again when the cause is fixed"
         return (Next(f"ccmctl run show {short_id(run)}", again),) if is_id(run) else ()
     if cause == "schedule":
-        return (Next("ccmctl schedule list", "when it runs next"),)
+        return (Next("ccmctl schedule list", "the time of its next run"),)
     name = evidence.node.name
-    return (Next(f"ccmctl run-now -t node={name}", "to try again at once when the cause is fixed"),)
+    return (Next(f"ccmctl run-now -t node={name}", "to try again when the cause is fixed"),)
 
 
 def _outdated(evidence: Evidence, _now: datetime) -> Reason:
@@ -245,7 +249,7 @@ def _outdated(evidence: Evidence, _now: datetime) -> Reason:
         sentence=one_line(ended(f"{name} obeys plans only: {record.plans_only}")),
         next=(
             Next("ccmctl signers renew", "to confirm the signers list, as an administrator"),
-            Next("ccmctl doctor", "whether the broker has the newest list"),
+            Next("ccmctl doctor", "does the broker have the newest list?"),
         ),
     )
 
@@ -255,13 +259,13 @@ def _refused(evidence: Evidence, _now: datetime) -> Reason:
     found = next((item for item in evidence.judged.items() if item[1].has_failed), None)
     if found is not None:
         what = f"the assignment {found[0]}: {found[1].reason or 'no reason was given'}"
-        following = Next(f"ccmctl assignment status {found[0]}", "whether other nodes refuse it too")
+        following = Next(f"ccmctl assignment status {found[0]}", "do other nodes refuse it, too?")
     elif record is not None and record.conflict:
         what = f"what is assigned to it: {record.conflict}"
         following = Next("ccmctl assignment list", "all assignments")
     elif evidence.status.refused_facts:
         why = evidence.status.refused_facts
-        what = f"its assigned facts, and keeps the earlier ones: {why}"
+        what = f"its assigned facts and keeps the earlier ones: {why}"
         following = Next(f"ccmctl facts history {name}", "who wrote them")
     else:
         what = f"requests: {evidence.told['refused'].message}"
@@ -304,15 +308,15 @@ def _silent(evidence: Evidence, now: datetime) -> Reason:
     name, heard = evidence.node.name, condition.last_heartbeat(evidence.node)
     last = f"its last heartbeat was {ago(heard, now)}" if heard is not None else "its heartbeats arrive"
     words = (
-        f"{last}, and its agent does not answer: it hangs, or the machine is overloaded or down"
+        f"{last}, but its agent does not answer: it hangs, or the machine is overloaded or down"
         if evidence.asked == SILENT
         else f"{last}, so it missed one: its agent, its network or the machine may be down"
     )
     return Reason(
         sentence=f"{name} is silent: {words}.",
         next=(
-            Next(f"ccmctl ping -t node={name}", "whether it answers now"),
-            Next(f"journalctl -u {UNIT} -n 50", "what it is at", name),
+            Next(f"ccmctl ping -t node={name}", "does it answer now?"),
+            Next(f"journalctl -u {UNIT} -n 50", "its latest log lines", name),
         ),
     )
 
@@ -323,7 +327,7 @@ def _disk(evidence: Evidence, _now: datetime) -> Reason:
     name = evidence.node.name
     return Reason(
         sentence=one_line(
-            f"{name} cannot write its state: {trouble} Events wait in memory, where a restart loses them, and runs cannot be "
+            f"{name} cannot write its state: {trouble} Events wait in memory and are lost at a restart, and runs cannot be "
             "undone."
         ),
         next=(Next("df -h /var/lib/choria/ccm", "free space on the disk of the agent's state", name),),
@@ -336,18 +340,18 @@ def _running(evidence: Evidence, now: datetime) -> Reason:
     words = format_current_run(run, status)
     return Reason(
         sentence=one_line(
-            f"{name} waits with {blocked} until this run ends: {words}."
+            f"{name} cannot start {blocked} until this run ends: {words}."
             if blocked
             else f"{name} is busy: {words}."
         ),
         next=(
-            Next(f"ccmctl events -n {name} -r {short_id(run)}", "to look on"),
+            Next(f"ccmctl events -n {name} -r {short_id(run)}", "to watch it"),
             *(
                 ()
                 if status.stopping
                 else (Next(f"ccmctl run stop {short_id(run)}", "to end it after its current resource"),)
             ),
-            Next(f"ccmctl run stop {short_id(run)} --kill", "to end the command of that resource, too"),
+            Next(f"ccmctl run stop {short_id(run)} --kill", "to end that resource's command, too"),
         )
         if is_id(run)
         else (),
@@ -374,7 +378,7 @@ def format_current_run(run: str, status: Status) -> str:
     if status.stopping:
         words += f"; {status.stopping} stopped it, and it ends after this resource"
     for lock, holder in status.waits_for.items():
-        words += f"; it waits for the {lock} lock, which {holder} has"
+        words += f"; it waits for the {lock} lock, which {holder} holds"
     return words
 
 
@@ -383,12 +387,13 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason:
     node, revision = evidence.node.name, evidence.standing[name].revision
     when = f"; it tries {_when(judged.next_time, now)}" if judged.next_time else ""
     is_late = judged.state == NodeState.EXPIRED
-    did = "did not begin in time" if is_late else "waits"
-    why = judged.reason or "its turn comes"
+    what = f"the assignment {name}, revision {revision}"
+    did = f"did not start {what} in time" if is_late else f"waits to apply {what}"
+    why = judged.reason or "it has not started"
     return Reason(
-        sentence=one_line(f"{node} {did} with the assignment {name}, revision {revision}: {why}{when}."),
+        sentence=one_line(f"{node} {did}: {why}{when}."),
         next=(
-            Next(f"ccmctl run-now -t node={node}", "not to wait"),
+            Next(f"ccmctl run-now -t node={node}", "to start it now"),
             Next(f"ccmctl assignment status {name}", "the state of the other nodes"),
         ),
     )
@@ -405,8 +410,8 @@ def _refresh_pending(evidence: Evidence, _now: datetime) -> Reason:
             f"{name} has not refreshed {pending[0]}{more}: an earlier run ended before it did."
         ),
         next=(
-            Next(f"ccmctl run-now -t node={name}", "to refresh what its assignments and manifests declare"),
-            Next(f"ccmctl apply MANIFEST -t node={name}", "to refresh what a request declared"),
+            Next(f"ccmctl run-now -t node={name}", "if its assignments or manifests declare the resource"),
+            Next(f"ccmctl apply MANIFEST -t node={name}", "if a request declared the resource"),
         ),
     )
 
@@ -418,7 +423,7 @@ def _undelivered(evidence: Evidence, _now: datetime) -> Reason:
         sentence=one_line(
             f"{evidence.node.name} cannot report its results ({count} in its spool): {status.trouble}."
         ),
-        next=(Next("ccmctl init", "are the streams there, and has the broker room?"),),
+        next=(Next("ccmctl init", "do the streams exist, and does the broker have free space?"),),
     )
 
 
@@ -429,8 +434,8 @@ def _drifted(evidence: Evidence, now: datetime) -> Reason:
         (Next(f"ccmctl run diff {judged.run} -n {node}", "what would change"),) if is_id(judged.run) else ()
     )
     return Reason(
-        sentence=f"{node} has drifted{lasting(judged.since, now)}: the assignment {name} only plans, and would change it.",
-        next=(*looking, Next(f"ccmctl assignment status {name}", "how the other nodes are")),
+        sentence=f"{node} has drifted{lasting(judged.since, now)}: the assignment {name} would change it, but only plans.",
+        next=(*looking, Next(f"ccmctl assignment status {name}", "the state of the other nodes")),
         run=judged.run,
     )
 

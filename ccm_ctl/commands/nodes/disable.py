@@ -43,7 +43,7 @@ def disable(application: Application, given: DisableOptions) -> Exit:
     """
     Pause changes on nodes: they do not converge, and they refuse applies. Health checks continue.
 
-    A run that is under way finishes. Offline nodes are not reached. Requires credentials with `--maintain`.
+    A run in progress finishes. Offline nodes are not affected. Requires credentials with `--maintain`.
 
     Exit codes: 0 all nodes are disabled; 2 a node refused; 3 a node was offline or did not answer.
     """

@@ -21,7 +21,7 @@ def enable(application: Application, given: MaintenanceOptions) -> Exit:
     """
     Let disabled nodes make changes again. They converge within seconds to minutes.
 
-    Offline nodes are not reached. Requires credentials with `--maintain`.
+    Offline nodes are not affected. Requires credentials with `--maintain`.
 
     Exit codes: 0 all nodes are enabled; 2 a node refused; 3 a node was offline or did not answer.
     """

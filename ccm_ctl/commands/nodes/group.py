@@ -38,8 +38,8 @@ def group(application: Application) -> None:
     """
     Save selectors under a name, for --targets @NAME.
 
-    A group is replaced by its selectors when a command runs. Assignments and schedules keep these selectors, so a later change of
-    the group does not change them.
+    A command replaces a group with its selectors. Assignments and schedules store these selectors, so a later change of the
+    group does not affect them.
     """
 
 
@@ -69,7 +69,7 @@ def _list(application: Application) -> Exit:
             Column("WHEN", spare=2),
         ]
         application.terminal.table(
-            columns, rows, "no group yet; `ccmctl group set NAME -t SELECTOR` makes one\n"
+            columns, rows, "no groups yet; `ccmctl group set NAME -t SELECTOR` creates one\n"
         )
         return Exit.OK
 
@@ -99,7 +99,7 @@ def _set(application: Application, name: str, targets: tuple[str, ...], message:
     """
     Save a group, and show how many nodes it selects now. Replaces the group of this name.
 
-    It needs credentials with `--admin`, because a group chooses the nodes of other operators' commands.
+    Requires credentials with `--admin`, because a group selects the nodes of other operators' commands.
     """
     _check_name(name)
 
@@ -125,7 +125,7 @@ def _set(application: Application, name: str, targets: tuple[str, ...], message:
 
 @verb("rm", examples=["ccmctl group rm canary"], options=[click.Argument(["name"], metavar="NAME")])
 def _rm(application: Application, name: str) -> Exit:
-    """Remove a group. Assignments and schedules that were made with it stay as they are."""
+    """Remove a group. Assignments and schedules that were made with it do not change."""
     _check_name(name)
 
     async def work(fleet: Fleet) -> Exit:
@@ -138,7 +138,7 @@ def _rm(application: Application, name: str) -> Exit:
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r}: is not the name of a group; use letters, digits, `-` and `_`")
+        raise UsageError(f"{name!r}: not a valid name for a group; use letters, digits, `-` and `_`")
 
 
 for _command in (_list, _set, _rm):

@@ -42,7 +42,7 @@ def history(
     application: Application, node: str, since: GivenTime, until: GivenTime | None, everything: bool
 ) -> Exit:
     """
-    Show what happened to a node, oldest first: its sessions, what each changed, and who or what started it.
+    Show the history of a node, oldest first: its sessions, their changes, and who or what started them.
 
     It is read from the stream of events. Sessions that changed nothing are counted, not shown.
     """
@@ -61,7 +61,7 @@ def history(
             else:
                 _show(terminal, node, entry)
         if not past.entries:
-            terminal.show("nothing in this time\n")
+            terminal.show("no events in this period\n")
         if quiet:
             terminal.note(f"{plural(quiet, 'session')} changed nothing; --all shows them")
         if past.left_out:

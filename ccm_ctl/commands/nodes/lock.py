@@ -51,7 +51,7 @@ class UnlockOptions(Options, frozen=True, kw_only=True):
         if self.node and not self.nodes.targets:
             return TargetSpec(targets=(f"node={self.node}",), where=self.nodes.where)
         if self.nodes.spec().is_empty:
-            raise UsageError("no node named: write its name, or select nodes with --targets")
+            raise UsageError("no nodes selected; name a node, or use --targets")
         return self.nodes.spec(node=self.node)
 
 
@@ -81,17 +81,17 @@ class LockOptions(UnlockOptions, frozen=True, kw_only=True):
         click.Option(
             ["--for", "for_s"], type=Duration(), metavar="TIME", help="End of the lock, such as 8h or 2d; at most 30d."
         ),
-        click.Option(["--why"], default="", metavar="TEXT", help="The reason, which operators and the nodes' events show."),
+        click.Option(["--why"], default="", metavar="TEXT", help="The reason, shown to operators and in the nodes' events."),
         yes_option(),
     ],
 )  # fmt: skip
 @takes(LockOptions)
 def lock(application: Application, given: LockOptions) -> Exit:
     """
-    Keep resources of a node from being changed for a time. Runs and assignments skip them; health checks continue.
+    Pause changes to resources of a node for a limited time. Runs and assignments skip them; health checks continue.
 
-    Without --resource the whole node is disabled for that time, as with `ccmctl disable`. A lock ends by itself, by the node's
-    clock. Offline nodes are not reached. Requires credentials with `--maintain`.
+    Without --resource, the whole node is disabled for that time, as with `ccmctl disable`. A lock expires automatically, by
+    the node's clock. Offline nodes are not affected. Requires credentials with `--maintain`.
 
     Exit codes: 0 locked; 2 the node refused; 3 the node was offline or did not answer.
     """
@@ -101,7 +101,7 @@ def lock(application: Application, given: LockOptions) -> Exit:
     check_references(resource)
     spec = given.spec()
     if not for_s or not given.why.strip():
-        raise UsageError("a lock needs --for and --why: until when, and what for")
+        raise UsageError("a lock requires --for (a duration) and --why (a reason)")
     if for_s > LONGEST_LOCK_S:
         raise UsageError(f"--for: a lock can last at most {format_duration(LONGEST_LOCK_S)}")
 
@@ -134,7 +134,7 @@ def check_references(resources: tuple[str, ...]) -> None:
     """
     for one in resources:
         if parse_reference(one) is None:
-            raise UsageError(f"--resource {one}: is not a resource; write type#name, such as service#nginx")
+            raise UsageError(f"--resource {one}: not a resource; write type#name, such as service#nginx")
 
 
 def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
@@ -148,7 +148,7 @@ def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
         inventory,
         resolved,
         lambda record: record.resource_locks,
-        "the agent is too old for locks of resources; upgrade it, or lock the whole node",
+        "the agent is too old to lock single resources; upgrade it, or lock the whole node",
     )
 
 

@@ -38,7 +38,7 @@ def _options(what: str) -> list[click.Parameter]:
     return [
         click.Argument(["names"], metavar="NODE...", nargs=-1, required=True),
         yes_option(),
-        click.Option(["--force"], is_flag=True, help=f"{what} nodes whose agent is running, too."),
+        click.Option(["--force"], is_flag=True, help=f"{what} nodes even if their agents are running."),
     ]
 
 
@@ -51,8 +51,8 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
     """
     Remove decommissioned nodes: their records, assigned facts, and assignments that target only them.
 
-    An agent that still runs registers its node again, with nothing assigned. Credentials stay valid until `node
-    revoke`.
+    A running agent registers its node again, without assignments. Credentials remain valid until
+    `ccmctl node revoke`.
     """
 
     certified = still_certified(application, keys, names)
@@ -133,7 +133,7 @@ def _refuse_present(held: Sequence[Holding], done: str, *, force: bool) -> None:
         else:
             way = "stop its agent first, or pass --force"
         raise UsageError(
-            f"{one.node.name}: its agent is running, so the node would come back when it is {done}; {way}"
+            f"{one.node.name}: its agent is running, so the node would return after it is {done}; {way}"
         )
 
 
@@ -166,7 +166,7 @@ def _format_removal(one: Holding, now: datetime, *, whole: bool) -> str:
 
 def _comes_back(node: Node) -> str:
     return (
-        "; its agent is running and writes its record again with the next heartbeat"
+        "; its agent is running, and writes the record again with the next heartbeat"
         if node.is_present
         else ""
     )

@@ -59,9 +59,9 @@ class RunNowOptions(MaintenanceOptions, frozen=True, kw_only=True):
 @takes(RunNowOptions)
 def run_now(application: Application, given: RunNowOptions) -> Exit:
     """
-    Have nodes converge now on their assignments and on the manifests of their configuration, and wait for the result.
+    Converge nodes now on their assignments and on the manifests in their configuration, and wait for the results.
 
-    Offline nodes converge when they are back. Disabled nodes refuse. Requires credentials with `--maintain`.
+    Offline nodes converge when they return. Disabled nodes refuse. Requires credentials with `--maintain`.
 
     Exit codes: 0 all nodes succeeded; 2 a node failed, refused or was stopped; 3 a node was offline, lost or did not answer.
     """

@@ -43,9 +43,9 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
     Show the state of each resource of a node, now or at a past time, and the run that changed it last.
 
     It is derived from the stream of events, which has an event for each resource that changed, failed, was skipped or refreshed.
-    Resources that are only known to be stable are counted.
+    Stable resources without an event are only counted.
 
-    Exit codes: 0 something is known; 1 the command could not run; 3 nothing is known of that time.
+    Exit codes: 0 a state is known; 1 the command could not run; 3 no state is known for that time.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -64,10 +64,8 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
             _show(terminal, node, name, manifest, now)
         begins = clock(past.begins) if past.begins else ""
         if not states:
-            terminal.show(f"nothing is known of {node} at {clock(moment)}\n")
-        terminal.note(
-            f"known from {begins} on: the stream of events begins there" if begins else "no event is stored"
-        )
+            terminal.show(f"no state is known for {node} at {clock(moment)}\n")
+        terminal.note(f"events are stored since {begins}" if begins else "no event is stored")
         return Exit.OK if states else Exit.MISSING
 
     return application.run(work)
@@ -86,7 +84,7 @@ def _show(terminal: Terminal, node: str, name: str, manifest: PastManifest, now:
     terminal.table(columns, rows)
     if manifest.silent:
         terminal.show(
-            f"{plural(manifest.silent, 'resource')} without an event: not changed since the stream begins\n"
+            f"{plural(manifest.silent, 'resource')} without an event: unchanged since the stream began\n"
         )
     terminal.show("\n")
 

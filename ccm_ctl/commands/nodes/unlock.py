@@ -32,18 +32,18 @@ from ccm_ctl.fleet.ports import Fleet
             metavar="TYPE#NAME",
             help="Unlock this resource. May be repeated. [all, and the node is enabled]",
         ),
-        click.Option(["--why"], default="", metavar="TEXT", help="The reason, which the nodes' events show."),
+        click.Option(["--why"], default="", metavar="TEXT", help="The reason, shown in the nodes' events."),
         yes_option(),
     ],
 )
 @takes(UnlockOptions)
 def unlock(application: Application, given: UnlockOptions) -> Exit:
     """
-    Let nodes change locked resources again. They are applied at the next convergence; `ccmctl run-now` has a node converge now.
+    Let nodes change locked resources again. They do so at the next convergence, or now with `ccmctl run-now`.
 
-    Without --resource all locks end, and disabled nodes are enabled. Requires credentials with `--maintain`.
+    Without --resource, all locks end, and disabled nodes are enabled. Requires credentials with `--maintain`.
 
-    Exit codes: 0 nothing of it is locked now; 2 a node refused; 3 a node was offline or did not answer.
+    Exit codes: 0 the resources are not locked now; 2 a node refused; 3 a node was offline or did not answer.
     """
     resource, why = given.resource, given.why
     check_references(resource)

@@ -82,7 +82,7 @@ def why(application: Application, name: str) -> Exit:
     """
     Explain the state of a node: the reason, the details, and the commands to run next.
 
-    Asks the agent if it is connected, and reads everything else from the broker. Exits with 0 for any reason found.
+    Asks the agent if it is connected, and reads everything else from the broker. The exit code is 0 for every state.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -152,9 +152,9 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     if evidence.node.unverified:
         yield Fact("unverified", one_line(evidence.node.unverified_note), "bad")
     for failed in reason.failed[1 : FAILED_SHOWN + 1]:
-        yield Fact("failed, too", f"{failed.resource}: {next(iter(failed.error), '')}", "bad")
+        yield Fact("also failed", f"{failed.resource}: {next(iter(failed.error), '')}", "bad")
     if (rest := len(reason.failed) - FAILED_SHOWN - 1) > 0:
-        yield Fact("failed, too", f"{rest} more")
+        yield Fact("also failed", f"{rest} more")
     if is_duplicate(evidence):
         for twin in evidence.twins:
             yield Fact("one agent", f"machine {twin.machine}, started {twin.started}", "bad")
@@ -216,7 +216,7 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
         data = f", data {judged.data_revision}" if judged.data_revision else ""
         words += f"; it has {other}bundle {judged.digest[:DIGEST_SHOWN]}{data}"
     if standing.following is not None:
-        words += f"; the rollout {short_id(standing.following.assignment.rollout)} has not brought it the next revision"
+        words += f"; the rollout {short_id(standing.following.assignment.rollout)} has not reached it yet"
     if judged.next_time:
         words += f"; next attempt {format_due(judged.next_time, now)}"
     return words
@@ -297,26 +297,26 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
         return
     words = f"last heartbeat {ago(presence.time, now)}" if presence.time else "heartbeats arrive"
     if evidence.asked == ANSWERED:
-        words += ", its agent answers"
+        words += "; its agent answers"
     elif evidence.asked == DENIED:
         words += "; you have no permission to query its agent"
     yield Fact("present", words)
     if status.run and reason.state not in ("running", "waiting"):
-        yield Fact("at work", format_current_run(status.run, status), "change")
+        yield Fact("running", format_current_run(status.run, status), "change")
     if status.waiting:
         names = ", ".join(one.name or one.run for one in status.waiting)
         yield Fact("queue", f"{plural(len(status.waiting), 'run')}: {names}")
     if status.spool.events or status.trouble:
         count, volume = plural(status.spool.events, "event"), size(status.spool.bytes)
         trouble = f": {status.trouble}" if status.trouble else ""
-        yield Fact("to tell", f"{count} in its spool ({volume}){trouble}")
+        yield Fact("unsent", f"{count} in its spool ({volume}){trouble}")
     if status.policy is not None:
         rules, digest = plural(status.policy.rules, "rule"), status.policy.digest[:DIGEST_SHOWN]
-        trouble = f"cannot be used, so it runs nothing: {status.policy.trouble}"
+        trouble = f"cannot be used, so the agent runs nothing: {status.policy.trouble}"
         yield Fact(
             "policy",
             trouble if status.policy.trouble else f"{rules}, digest {digest}",
             "bad" if status.policy.trouble else "",
         )
     if status.refused_facts:
-        yield Fact("facts", f"refused, and keeps the earlier ones: {status.refused_facts}", "bad")
+        yield Fact("facts", f"refused, so the earlier ones still apply: {status.refused_facts}", "bad")

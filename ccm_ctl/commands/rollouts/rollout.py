@@ -91,7 +91,7 @@ def _list(application: Application) -> Exit:
     examples=["ccmctl rollout serve", "ccmctl --creds /etc/choria/ccm/rollout.creds rollout serve"],
     options=[
         click.Option(
-            ["--once"], is_flag=True, help="Start what is due, and exit when no rollout waits for a driver."
+            ["--once"], is_flag=True, help="Start due rollouts, and exit when no rollout waits for a driver."
         ),
         click.Option(
             ["--notify", "rules"],
@@ -105,13 +105,13 @@ def _list(application: Application) -> Exit:
             metavar="FILE",
             default="",
             type=click.Path(),
-            help="File that remembers what was reported. [notify.json in the state directory]",
+            help="File that records the notifications that were sent. [notify.json in the state directory]",
         ),
         click.Option(
             ["--seal-secrets", "sealing"],
             metavar="DIR",
             default="",
-            help="Folder with `sealing.seed`: also seal secrets to nodes that come to match, as `secret sync` does.",
+            help="Folder with `sealing.seed`. Also seals secrets to nodes that newly match, as `secret sync` does.",
         ),
     ],
 )
@@ -119,7 +119,7 @@ def _serve(application: Application, once: bool, rules: str, state: str, sealing
     """
     Drive detached rollouts, start scheduled ones, and deliver notifications until interrupted.
 
-    Several servers may run: each rollout has one driver, and another server continues when that one is gone. Requests are sent
+    Several servers may run: each rollout has one driver, and another server continues if that one stops. Requests are sent
     with the credentials of this server, so nodes apply the policy for its operator.
     """
     application.goes_on_for_ever = True
@@ -168,7 +168,7 @@ async def settle_secrets(application: Application, fleet: Fleet) -> None:
         try:
             done = await rotation.settle(one.head.name)
         except CcmError as err:
-            application.terminal.note(f"{one.head.name}: the old value is not removed: {err}")
+            application.terminal.note(f"{one.head.name}: the old value was not removed: {err}")
             continue
         if done.purged:
             application.terminal.note(f"{done.name}: no node uses a value before revision {done.revision}")
@@ -182,13 +182,13 @@ async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningK
         secrets = FleetSecrets(fleet)
         names = await secrets.names()
     except CcmError as err:
-        application.terminal.note(f"no secret is sealed: {err}")
+        application.terminal.note(f"no secrets were sealed: {err}")
         return
     for name in names:
         try:
             done = await secrets.sync(name, sealing)
         except CcmError as err:
-            application.terminal.note(f"{name} is not sealed: {err}")
+            application.terminal.note(f"{name}: not sealed: {err}")
             continue
         if done.sealed or done.removed:
             application.terminal.note(
@@ -208,7 +208,7 @@ async def _check_trust(application: Application, fleet: Fleet) -> None:
         raise SignatureError(f"{fleet.operator}: {newest.doubt}")
     if newest.doubt:
         application.terminal.warn(
-            f"this server drives nothing until the signers list is confirmed: {newest.doubt}"
+            f"this server does not drive rollouts until the signers list is confirmed: {newest.doubt}"
         )
 
 
@@ -223,7 +223,7 @@ async def _announce(application: Application, fleet: Fleet) -> None:
             except BusError as err:
                 if str(err) != said:
                     said = str(err)
-                    application.terminal.note(f"other commands do not see this server: {err}")
+                    application.terminal.note(f"this server is not shown by other commands: {err}")
             await asyncio.sleep(ANNOUNCE_S)
     finally:
         with contextlib.suppress(BusError):
@@ -307,10 +307,10 @@ def _driver(state: RolloutState, fleet: Fleet) -> str:
     lease = held(state, now := fleet.clock.now())
     if lease is not None:
         silent_s = int(silence_s(lease, now))
-        silent = f"; no sign of life for {silent_s}s" if silent_s else ""
+        silent = f"; no heartbeat for {silent_s}s" if silent_s else ""
         return f"{lease.operator} on {lease.host}{silent}"
     is_waiting_for_server = state.is_detached and state.phase is not Phase.PAUSED
-    return "waits for a server" if is_waiting_for_server else "none; ccmctl run resume continues"
+    return "waits for a server" if is_waiting_for_server else "none; ccmctl run resume continues it"
 
 
 rollout.add_command(_list)

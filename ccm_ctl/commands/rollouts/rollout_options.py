@@ -103,7 +103,7 @@ class RolloutFlags(Options, frozen=True, kw_only=True):
         if not self.rollout:
             return RolloutDefinition(options=written)
         if written.is_rollout:
-            raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
+            raise UsageError("--rollout: the file defines waves and limits; omit the other rollout options")
         return RolloutDefinition(file=_read_file(Path(self.rollout)))
 
     def _written(self) -> RolloutOptions:
@@ -140,12 +140,12 @@ def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> l
             "--batch",
             default="",
             metavar="SIZE[,SIZE…]",
-            help="Run on N nodes or P% of them at the same time. Several sizes are waves, such as 1,10%,50%.",
+            help="Run on N nodes or P% of them at a time. Several sizes, such as 1,10%,50%, define waves.",
         ),
         option(
             "--canary", type=click.IntRange(1), metavar="N", help="Run on N nodes first, then on the others."
         ),
-        option("--bake", type=Duration(), help="Wait this long after each wave but the last."),
+        option("--bake", type=Duration(), help="Wait this long after each wave except the last."),
         option(
             "--gate",
             default="",
@@ -170,13 +170,13 @@ def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> l
             option(
                 "--start-within",
                 type=Duration(),
-                help="Skip a start that no rollout server has begun after this time. [1h]",
+                help="Skip a start if no rollout server has begun it within this time. [1h]",
             )
         )
         return options
     options.append(option("--at", "start_at", type=TimeOption(), help="Do not begin before this time."))
     if can_detach:
-        text = "Let a rollout server (ccmctl rollout serve) drive it, and return at once."
+        text = "Let a rollout server (ccmctl rollout serve) drive it, and return immediately."
         options += [alongside_option(section=ROLLOUT), option("--detach", is_flag=True, help=text)]
     return options
 

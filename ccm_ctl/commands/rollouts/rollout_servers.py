@@ -26,7 +26,7 @@ async def tell_servers(application: Application, fleet: Fleet, does: str) -> lis
         application.terminal.note(f"{plural(len(servers), 'rollout server')}: {names}")
     else:
         application.terminal.warn(
-            f"no rollout server runs, so nothing {does} this; `ccmctl rollout serve` is one "
+            f"no rollout server is running, so nothing {does} this; start one with `ccmctl rollout serve` "
             "(deploy/systemd/ccm-rollout.service)"
         )
     return [f"{server.operator}@{server.host}" for server in servers]

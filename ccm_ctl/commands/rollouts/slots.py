@@ -68,8 +68,7 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
     Free a slot that a node keeps after a failure.
 
     First make sure that the node is healthy, or that another node may change at the same time. The
-    node is not stopped. Requires credentials with
-    `--apply all`.
+    node is not stopped. Requires credentials with `--apply all`.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -86,7 +85,7 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
         return Exit.OK
 
     if "." in name or not name or not node:
-        raise UsageError("write the name of a slot and of a node, such as pg-restart db1")
+        raise UsageError("not valid names; specify a slot and a node, such as pg-restart db1")
     return application.run(work)
 
 

@@ -127,7 +127,7 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
             ["--plan"],
             type=click.Path(),
             metavar="FILE",
-            help="Apply a saved plan, on its nodes. A node that has changed since the plan changes nothing.",
+            help="Apply a saved plan to its nodes. A node whose plan would now differ changes nothing.",
         ),
         click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
         *manifest_options(),
@@ -139,8 +139,8 @@ def apply(application: Application, given: ApplyRunOptions) -> Exit:
     """
     Apply a manifest to nodes and show the result of each node.
 
-    FILE is a manifest. DIR contains a manifest.yaml and the files that it uses. The directory is packed, without what
-    .ccmignore lists, and nodes verify its digest.
+    FILE is a manifest. DIR contains a manifest.yaml and the files that it uses. The directory is packed without the files
+    that .ccmignore lists, and nodes verify its digest.
 
     Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed, refused or was stopped; 3 a node was
     offline, unreachable, lost or expired.
@@ -181,7 +181,7 @@ def _apply_plan(application: Application, given: ApplyRunOptions, file: str) -> 
         "--skip-tags": part.skip_tags,
     }
     if also := [name for name, value in others.items() if value]:
-        raise UsageError(f"--plan already names the manifest and the nodes; leave out {', '.join(also)}")
+        raise UsageError(f"--plan already defines the manifest and the nodes; omit {', '.join(also)}")
 
     body = read_plan(file)
 

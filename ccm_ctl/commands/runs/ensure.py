@@ -147,7 +147,7 @@ class EnsureRunOptions(Options, frozen=True, kw_only=True):
             ["--unchecked"],
             is_flag=True,
             help="Send the resource even if the check finds errors, such as types or properties of newer agents. "
-            "Agents refuse what they cannot apply.",
+            "Agents refuse resources that they cannot apply.",
         ),
     ],
 )
@@ -156,7 +156,7 @@ def ensure(application: Application, given: EnsureRunOptions) -> Exit:
     """
     Manage a single resource on nodes.
 
-    `ccmctl ensure TYPE --help` lists the values of ENSURE and the properties of a type. Properties are written
+    `ccmctl ensure TYPE --help` lists the values of ENSURE and the properties of a type. Write properties as
     --KEY VALUE, KEY=VALUE or --prop KEY=VALUE.
     """
     type_name, start = given.type_name, given.start
@@ -233,5 +233,5 @@ def _add_pair(found: dict[str, Any], type_name: str, word: str, *, unchecked: bo
     try:
         decoded = msgspec.json.decode(value)
     except msgspec.DecodeError as err:
-        raise UsageError(f"{key}: what follows := is not JSON: {err}") from err
+        raise UsageError(f"{key}: the value after := is not JSON: {err}") from err
     properties.add(found, type_name, key, decoded, unchecked=unchecked)

@@ -123,8 +123,8 @@ def exec(application: Application, given: ExecRunOptions) -> Exit:
     Run a command on nodes, and show its output.
 
     Nodes with the same exit code and output are shown together. Each node runs the command once, as root, in `/`, without
-    input. The run keeps exit codes and up to 64 KiB of each output. All operators can read them, and the command: do not write
-    passwords into it. Requires credentials with `--exec`; a rollout also needs `--apply`.
+    input. The run stores exit codes and up to 64 KiB of each output. All operators can read these and the command, so do not
+    put passwords in it. Requires credentials with `--exec`; a rollout also needs `--apply`.
 
     Exit codes: 0 the command succeeded on all nodes; 1 nothing was sent; 2 it failed on a node, or a node refused; 3 a node was
     offline, unreachable, lost or expired.

@@ -227,15 +227,15 @@ def _sentences(report: ImpactReport) -> Iterator[str]:
         if report.run and not one.is_known:
             by_reason.setdefault(one.reason, []).append(one.node)
     for reason, nodes in by_reason.items():
-        yield f"counted as changed, because the plan is not known ({one_line(reason)}): {_named(nodes)}"
+        yield f"treated as changed, because the plan is unknown ({one_line(reason)}): {_named(nodes)}"
     if report.offline:
-        yield f"offline and in no wave: {_named(report.offline)}"
+        yield f"offline, so not in a wave: {_named(report.offline)}"
     if report.unplaced:
         some = ", ".join(report.unplaced[:_ADDRESSES_SHOWN])
         more = ", …" if len(report.unplaced) > _ADDRESSES_SHOWN else ""
-        yield f"instances counted as not lost, because no node reports their address: {some}{more}"
+        yield f"instances treated as not lost, because no node reports their address: {some}{more}"
     for run in report.others[:_RESOURCES_SHOWN]:
-        yield f"another rollout is open, and its nodes come on top: {short_id(one_line(run))}"
+        yield f"another rollout is open, and its nodes are not included: {short_id(one_line(run))}"
 
 
 def _about_resources(report: ImpactReport) -> Iterator[str]:

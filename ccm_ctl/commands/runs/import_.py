@@ -113,10 +113,12 @@ def import_(application: Application, given: ImportOptions) -> Exit:
     """
     Write a site with the resources of nodes.
 
-    Resources of all nodes are in the layer common, those explained by a fact in layers such as role=web, others in layers of
-    nodes. A plan sends the site to these nodes and shows changes. Review it before an apply: nodes reported it.
+    Resources of all nodes are written to the layer common, those explained by a fact to layers such as role=web, and the
+    others to layers of nodes. A plan then shows what the site would change on these nodes. Review the site before an apply,
+    because its content comes from the nodes.
 
-    Secrets, template syntax and resources that a node's policy forbids are omitted and listed. Files need the right to apply.
+    Secrets, template syntax and resources that a node's policy forbids are omitted and listed. Importing files requires the
+    right to apply.
 
     Exit codes: 0 the site changes nothing; 1 it could not run; 2 it changes a node, or a node refused; 3 a node did not answer.
     """

@@ -35,7 +35,7 @@ def force_option() -> click.Option:
         ["--force"],
         is_flag=True,
         help="Send the manifest even if the check finds errors, such as types of newer agents. "
-        "Agents refuse what they cannot apply.",
+        "Agents refuse resources that they cannot apply.",
     )
 
 
@@ -81,7 +81,7 @@ def check_content(content: Content, path: str | Path, *, force: bool) -> list[Fi
 
     if is_tinycm(content.source, content.document):
         raise ManifestError(
-            f"{content.source}: is a TinyCM manifest, which agents do not take; apply it on the host with `ccm apply`"
+            f"{content.source}: a TinyCM manifest, which agents do not accept; apply it on the host with `ccm apply`"
         )
     directory = str(Path(content.source).absolute().parent)
     document = ManifestDocument(

@@ -67,7 +67,7 @@ async def warn_of_open(
 
 def _format_rollout(one: ConcurrentRollout) -> str:
     where = rollout_line(one.state).removeprefix("rollout: ")
-    return f"{fold_names(one.nodes)}: {_title(one.record)} is a rollout that is open on {_these(one.nodes)}, too: {where}"
+    return f"{fold_names(one.nodes)}: {_title(one.record)} is an open rollout on {_these(one.nodes)}, too: {where}"
 
 
 def _title(record: RunRecord) -> str:

@@ -44,7 +44,7 @@ class PlanRunOptions(ManifestRunOptions, frozen=True, kw_only=True):
             ["--out"],
             type=click.Path(),
             metavar="FILE",
-            help="Save the plan; `ccmctl apply --plan FILE` applies exactly that, within 24 hours.",
+            help="Save the plan; `ccmctl apply --plan FILE` applies exactly this plan, within 24 hours.",
         ),
         *impact_options(),
     ],
@@ -54,10 +54,10 @@ def plan(application: Application, given: PlanRunOptions) -> Exit:
     """
     Show what a manifest would change on nodes, line by line.
 
-    Nothing is changed. It is `ccmctl apply --noop --diff`; nodes with equal diffs share a block.
+    Nothing is changed. The command is the same as `ccmctl apply --noop --diff`. Nodes with equal diffs share a block.
 
-    With --impact it also shows which registered services would lose how many of their healthy instances at the same time. The
-    rollout options say how the change would be rolled out; the plan itself runs on all nodes.
+    With --impact, it also shows how many healthy instances each registered service would lose at the same time. The rollout
+    options define how the change would be rolled out; the plan itself runs on all nodes.
     """
     _check_impact(given)
     if given.out:
@@ -65,7 +65,7 @@ def plan(application: Application, given: PlanRunOptions) -> Exit:
     path, source = given.path, given.source
     content = read_checked(application, path, source.manifest, given.name, force=source.force)
     if given.selected.selection() is not None and given.out:
-        raise UsageError("--out saves plans of whole manifests; leave out --only, --tags and --skip-tags")
+        raise UsageError("--out saves only plans of whole manifests; omit --only, --tags and --skip-tags")
 
     async def work(fleet: Fleet) -> Exit:
         impact = PlanImpact(application, fleet, content, given.rollout) if given.impact else None
@@ -82,8 +82,8 @@ def _check_impact(given: PlanRunOptions) -> None:
     if given.stored and not given.impact:
         raise UsageError("--stored requires --impact")
     if given.stored and given.out:
-        raise UsageError("--stored runs no plan, so there is nothing to save; leave out --out")
+        raise UsageError("--stored does not run a plan, so there is nothing to save; omit --out")
     if given.rollout.is_rollout and not given.impact:
         raise UsageError(
-            "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services"
+            "a plan runs on all nodes at the same time; add --impact to see the effect of these rollout options on services"
         )

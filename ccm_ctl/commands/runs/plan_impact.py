@@ -28,7 +28,7 @@ from ccm_ctl.fleet.runs.run import Run
 IMPACT = "Impact"
 """The help section of `--impact` and related options."""
 
-STORED = "no node was asked"
+STORED = "no plan was run"
 """The reason why the plan of a node is unknown if only stored data is used."""
 
 
@@ -45,7 +45,7 @@ def impact_options() -> list[click.Parameter]:
             ["--stored"],
             section=IMPACT,
             is_flag=True,
-            help="With --impact: run no plan, so that no permission to plan is needed. Every present node is treated as changed.",
+            help="With --impact: treat every present node as changed. No plan is run, so no permission to plan is required.",
         ),
         *rollout_options(can_detach=False),
     ]

@@ -194,7 +194,7 @@ def _read(name: str, kind: str, text: str) -> object:
             raise UsageError(f"{name}: not a pair; write it as KEY=VALUE")
         return {pair[0]: pair[1].strip()}
     if not kind:
-        raise UsageError(f"{name}: takes more than a text; write it as {name}:=JSON")
+        raise UsageError(f"{name}: not a text value; write it as {name}:=JSON")
     return text
 
 

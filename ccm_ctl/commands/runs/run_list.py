@@ -82,7 +82,7 @@ STATES = (
             default=20,
             show_default=True,
             metavar="N",
-            help="Show at most this many.",
+            help="Show at most N runs.",
         ),
         click.Option(
             ["--no-fold"],
@@ -109,8 +109,8 @@ def list_command(
     List runs of operators, schedules and assignments, newest first.
 
     Runs of one assignment share a row with the newest run of each node. Runs that no operator started are read from the stream
-    of events: those of the last day, or since --since. A run that only one node reports is that node's word; such runs leave at
-    least half of the rows to others, and share the rest by node. A record that its operator did not sign is marked "unverified".
+    of events: those of the last day, or since --since. Runs that only one node reports may be invented, so half of the rows are
+    reserved for other runs, and these nodes share the rest. A record that its operator did not sign is marked "unverified".
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -131,7 +131,7 @@ def list_command(
         )
         listed = await list_runs(fleet, wanted, limit)
         is_filtered = wanted != RunFilter(folds=wanted.folds)
-        _show(application.terminal, listed, "no such run\n" if is_filtered else "no run yet\n", now)
+        _show(application.terminal, listed, "no runs match\n" if is_filtered else "no runs yet\n", now)
         _tell_limits(application.terminal, listed, wanted)
         return Exit.OK
 
@@ -163,7 +163,7 @@ def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> N
     if listed.is_cut:
         further = "" if wanted.since else "; --since reads further back"
         terminal.note(
-            f"runs of schedules and assignments: complete since {clock(listed.read_since)}, for there are many events{further}"
+            f"runs of schedules and assignments: complete since {clock(listed.read_since)}, because of many events{further}"
         )
     elif wanted.since and listed.begins and listed.begins > wanted.since:
         terminal.note(
@@ -194,7 +194,7 @@ def _row(one: ListedRun, run: str, now: datetime, *, has_messages: bool) -> list
     return [
         f"{run} +{one.others}" if one.others else run,
         ago(record.time, now),
-        starter + (f" (says {one.reported_by})" if one.reported_by else ""),
+        starter + (f" (reported by {one.reported_by})" if one.reported_by else ""),
         records.title_of(record),
         str(record.nodes),
         format_outcome(record.action, one.state, one.closed_by, one.rollout) + unverified,

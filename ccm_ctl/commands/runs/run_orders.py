@@ -23,9 +23,11 @@ from ccm_ctl.fleet.runs.run_request import send_stop
 _RUN = click.Argument(["run"], metavar="RUN")
 _WHY = click.Option(["--why"], default="", metavar="TEXT", help="Record the reason.")
 _NO_WAIT = click.Option(
-    ["--no-wait"], is_flag=True, help="Fail at once if a driver that may be dead still has its lease."
+    ["--no-wait"], is_flag=True, help="Fail immediately if a driver that may be dead still has its lease."
 )
-_DETACH = click.Option(["--detach"], is_flag=True, help="Let a rollout server drive it, and return at once.")
+_DETACH = click.Option(
+    ["--detach"], is_flag=True, help="Let a rollout server drive it, and return immediately."
+)
 
 
 @verb("pause", examples=["ccmctl run pause last --why 'error rate is up'"], options=[_RUN, _WHY])
@@ -50,11 +52,11 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     """
     End a rollout: no further node starts, and nodes that have started skip their remaining resources.
 
-    Waits until the nodes have ended, at most 10 s for those in a resource, so that `ccmctl run retry` works next.
+    Waits until the nodes have ended, at most 10 s for those in a resource. Then `ccmctl run retry` works.
 
     This cannot be undone; `ccmctl run pause` can. A node that had accepted the run and is cut off from the broker may still
-    start it; repeat the abort when it is back. Of an assignment, nodes that have started keep the new revision and converge on
-    it, until `ccmctl rollback NAME` returns them.
+    start it; repeat the abort when it is back. If an assignment is rolled out, nodes that have started keep the new revision and
+    converge on it until `ccmctl rollback NAME` restores the previous one.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -65,7 +67,7 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
             name = shlex.quote(record.name)
             application.terminal.note(
                 f"nodes that have started keep the new revision of {record.name}\n"
-                f"  return them:  ccmctl rollback {name}   (ccmctl unassign {name} if it was the first revision)"
+                f"  restore:  ccmctl rollback {name}   (ccmctl unassign {name} if it was the first revision)"
             )
         return Exit.OK
 
@@ -112,8 +114,8 @@ def resume_run(application: Application, run: str, detach: bool, no_wait: bool, 
     """
     Continue a rollout that is paused, or whose driver is gone.
 
-    Nodes that failed so far no longer count toward the limits. If no other process drives the rollout, this command does. It
-    waits until the lease of a dead driver has run out, at most 20 s.
+    The limits ignore nodes that failed so far. If no other process drives the rollout, this command does. It waits until the
+    lease of a dead driver has expired, at most 20 s.
     """
     return _continue(
         application, run, is_promoted=False, detach=detach, waits=not no_wait, alongside=alongside
@@ -125,7 +127,7 @@ def promote_run(application: Application, run: str, detach: bool, no_wait: bool,
     """
     Continue a rollout, and skip the wait and the gate after the current wave.
 
-    If no other process drives the rollout, this command does. It waits until the lease of a dead driver has run out.
+    If no other process drives the rollout, this command does. It waits until the lease of a dead driver has expired.
     """
     return _continue(
         application, run, is_promoted=True, detach=detach, waits=not no_wait, alongside=alongside
@@ -202,9 +204,7 @@ async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, 
     def tell(lease: Lease, left_s: int) -> None:
         sentence = f"{lease.operator} on {lease.host} has the lease of this rollout"
         if not told:
-            terminal.note(
-                f"{sentence}; waiting until it has run out, in {left_s} s (--no-wait does not wait)"
-            )
+            terminal.note(f"{sentence}; waiting until it expires, in {left_s} s (--no-wait does not wait)")
         told.append(sentence)
         terminal.live(f"{sentence} for {left_s} s")
 

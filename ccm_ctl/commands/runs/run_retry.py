@@ -51,7 +51,7 @@ class RetryOptions(Options, frozen=True, kw_only=True):
     examples=[
         "ccmctl run retry last                           # all nodes on which it did not succeed",
         "ccmctl run retry 2zFX --only failed,unreachable",
-        "ccmctl run retry 2zFX --only skipped            # nodes of an aborted rollout that were never asked",
+        "ccmctl run retry 2zFX --only skipped            # nodes that an aborted rollout did not reach",
         "ccmctl run retry 2zFX motd.yaml                 # a run of a single file: name it again",
     ],
     options=[
@@ -81,10 +81,10 @@ def retry(application: Application, given: RetryOptions) -> Exit:
     Repeat a run on the nodes on which it did not succeed.
 
     The nodes get exactly the same manifest. A directory is stored with its run. A single file is not stored, because it may
-    contain passwords, so name it again as FILE. A run of a schedule is repeated as long as its schedule is stored unchanged.
+    contain passwords, so name it again as FILE. A run of a schedule can be repeated while its schedule is unchanged.
 
-    The retry of a rollout is a rollout with the same waves, gates and limits, or with those given here. Nodes that an abort
-    protected (`skipped`) are asked only with `--only skipped`.
+    The retry of a rollout is a rollout with the same waves, gates and limits, or with those given here. Nodes that an
+    abort skipped are included only with `--only skipped`.
 
     `last` is your own newest run; name a run of another operator by its ID. In a fleet with signatures, the operator who started
     the run must have signed its record, and must still be allowed to send the same request to the same nodes. If not, start a new
@@ -147,14 +147,14 @@ def _warnings(
     skipped = sum(state is NodeState.SKIPPED for state in ends.values())
     told = []
     if failed:
-        told.append(f"it is the manifest that failed on {plural(failed, 'node')}")
+        told.append(f"this manifest failed on {plural(failed, 'node')}")
     if skipped:
-        asks = "asked now" if NodeState.SKIPPED in wanted else "not asked now either, --only skipped does"
+        asks = "included now" if NodeState.SKIPPED in wanted else "not included now; use --only skipped"
         told.append(
-            f"{plural(skipped, 'node')} of the rollout {'was' if skipped == 1 else 'were'} never asked, {asks}"
+            f"{plural(skipped, 'node')} {'was' if skipped == 1 else 'were'} not reached by the rollout; {asks}"
         )
     if waves is not None:
-        told.append(f"a rollout in {plural(len(waves[0].waves), 'wave')}, as the run that it repeats")
+        told.append(f"a rollout in {plural(len(waves[0].waves), 'wave')}, like the run that it repeats")
     run = short_id(recorded.record.run)
     return [f"run {run}: {one}" for one in told]
 

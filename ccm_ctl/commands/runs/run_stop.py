@@ -43,8 +43,8 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
     """
     Stop a run. Nodes finish the current resource and skip the rest.
 
-    `last` is your own newest run; name a run of another operator by its ID. `last` asks first, and so does a paused rollout: to
-    stop a rollout is to abort it. `ccmctl run watch` shows how the nodes stop.
+    `last` is your own newest run; name a run of another operator by its ID. Stopping a rollout
+    aborts it. For `last` and for a paused rollout, you are asked to confirm. `ccmctl run watch` shows the progress.
 
     Exit codes: 0 the nodes stop, or the run has ended; 1 it could not be stopped; 2 a node refuses to stop; 3 a node did not
     answer.
@@ -124,9 +124,9 @@ def _show(
     )
     words = f"{_title(recorded)}: {plural(stopping, 'node')} stopping"
     before = len(ended) - len(unreached)
-    lines = [f"{words}, {before} had ended before" if before else words]
+    lines = [f"{words}, {before} already ended" if before else words]
     if unreached:
-        lines.append(f"the request had not reached {fold_names(unreached)}, and is refused there now")
+        lines.append(f"the request had not reached {fold_names(unreached)}, and will be refused there")
     lines += [f"{name} refuses to stop: {reason}" for name, reason in refused.items()]
     if silent:
         lines.append(f"no answer: {fold_names(silent)}")

@@ -220,7 +220,7 @@ class RunView:
         ]
         old = {name for name, event in told if event.changed and event.diff is None and event.type != "apply"}
         if old:
-            self._terminal.note(f"no diffs from {fold_names(old)}: the agents there are older")
+            self._terminal.note(f"no diffs from {fold_names(old)}: the agents are too old")
         return diff_blocks(told, self._terminal.style)
 
     def _show_command(self) -> None:
@@ -274,21 +274,15 @@ class RunView:
                 self._terminal.note(sentence)
         if unsigned:
             self._terminal.note(
-                f"not signed: {fold_names(unsigned)}; `ccmctl signers list` shows until when that is allowed"
+                f"not signed: {fold_names(unsigned)}; `ccmctl signers list` shows how long this is allowed"
             )
 
     def _tell_offline(self) -> None:
         """Print the offline nodes, and the command that applies the manifest when they reconnect."""
         offline = [name for name, node in self._run.nodes.items() if node.state is NodeState.OFFLINE]
         if offline and self._offer:
-            who = (
-                "it gets this when it comes back"
-                if len(offline) == 1
-                else "they get this when they come back"
-            )
-            self._terminal.note(
-                f"offline: {fold_names(offline)}; {who}, once it is assigned:\n  {self._offer}"
-            )
+            who = "to apply this when it returns" if len(offline) == 1 else "to apply this when they return"
+            self._terminal.note(f"offline: {fold_names(offline)}; {who}, assign it:\n  {self._offer}")
 
     def _tell_open(self) -> None:
         """Print the nodes that had not ended when the operator stopped watching, and the command that shows their results."""

@@ -144,7 +144,7 @@ def format_busy(nodes: Sequence[str], run: str) -> str:
     """Return a sentence with the nodes that are still running a resource, and the command that stops them."""
     is_are = "is" if len(nodes) == 1 else "are"
     return (
-        f"still at work: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
+        f"still running: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
         f"  end its command now:  ccmctl run stop {short_id(run)} --kill"
     )
 
@@ -204,7 +204,7 @@ def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutSta
     if recorded.note:
         lines.append(recorded.note)
     if record.retry_of:
-        lines.append(f"sends run {short_id(record.retry_of)} again")
+        lines.append(f"repeats run {short_id(record.retry_of)}")
     is_aborted = rollout is not None and rollout.phase is Phase.ABORTED
     if state.stopped_by and not is_aborted:
         lines.append(f"stopped by {state.stopped_by}")

@@ -188,7 +188,7 @@ def run_options(*, asks: bool = True) -> list[click.Parameter]:
             type=TimeOption(),
             default="1h",
             show_default=True,
-            help="Nodes that have not started by this time will not start. Such as 30m or 2026-12-01T02:00Z.",
+            help="Nodes that have not started by this time, such as 30m or 2026-12-01T02:00Z, will not start.",
         ),
         click.Option(
             ["--timeout"],
@@ -229,7 +229,7 @@ def refuse_older_agents(resolved: TargetSet, what: str) -> None:
     """
     if resolved.older:
         raise UsageError(
-            f"{fold_names(resolved.older)}: the agent is too old for `*`, `?` or values of lists in the targets of {what}; "
+            f"{fold_names(resolved.older)}: the agent is too old for `*`, `?` or list values in the targets of {what}; "
             "upgrade it, or select by other facts"
         )
 

@@ -63,7 +63,7 @@ class UndoOptions(Options, frozen=True, kw_only=True):
     options=[
         run_argument(),
         *[option for option in run_options() if option.name not in ("all", "limit")],
-        click.Option(["--redo"], is_flag=True, help="Undo a run that is an undo: apply its changes again."),
+        click.Option(["--redo"], is_flag=True, help="Undo an undo: apply the undone changes again."),
         click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
         diff_option(),
     ],
@@ -73,11 +73,11 @@ def undo(application: Application, given: UndoOptions) -> Exit:
     """
     Undo what a run changed: content, mode and owner of files, and versions of packages.
 
-    RUN is the ID of a run of an operator, a schedule or an assignment, or the beginning of one. `last` is your own newest run
-    that was not a plan. Each node restores what it kept itself, for a week by default.
+    RUN is the ID of a run of an operator, a schedule or an assignment, or a prefix of it. `last` is your own newest run that
+    was not a plan. Each node restores its own backups, which it keeps for a week by default.
 
-    Without --yes, a plan with diffs is shown first. A resource that has changed since the run is left alone, and what cannot be
-    undone, such as a command, is named. The undo is a run: it can be watched, stopped and retried. With --redo, it can be undone.
+    Without --yes, a plan with diffs is shown first. A resource that has changed since the run is not touched. Changes that cannot
+    be undone, such as commands, are listed. The undo is a run: it can be watched, stopped and retried. --redo undoes it.
 
     Exit codes are those of `ccmctl apply`.
     """
@@ -92,7 +92,7 @@ async def _undo(application: Application, fleet: Fleet, given: UndoOptions) -> E
     start = given.start
     recorded = await find_undoable(fleet, given.run, redo=given.redo)
     if not start.yes and not given.noop and not application.terminal.can_ask:
-        raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
+        raise UsageError("cannot ask for confirmation without a terminal; use --yes, or --noop for the plan")
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
     targets = await resolve_undo(fleet, recorded, start.spec)
     resolved = targets.nodes

@@ -80,7 +80,7 @@ def schedule(application: Application) -> None:
     "add",
     examples=[
         'ccmctl schedule add nightly site/ --cron "0 2 * * *" --tz Europe/Berlin --targets role=web',
-        "ccmctl schedule add weekly site/ --every 168h --targets role=web --catch-up   # nodes that were away, too",
+        "ccmctl schedule add weekly site/ --every 168h --targets role=web --catch-up   # includes nodes that were offline",
         "ccmctl schedule add often site/ --every 1h --targets role=web --yes",
         "ccmctl schedule add once site/ --at 2026-12-01T02:00Z --all",
         "ccmctl schedule add patch site/ --cron @weekly -t role=web --canary 1 --bake 10m --batch 10%  # a rollout",
@@ -129,7 +129,7 @@ def schedule(application: Application) -> None:
 @takes(ScheduleAddOptions)
 def _add(application: Application, given: ScheduleAddOptions) -> Exit:
     """
-    Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets.
+    Schedule a manifest in its current form. Replaces a schedule with the same name and targets.
 
     The broker sends it to all nodes at the same time. With --batch, --canary, --rollout or a limit, it is a rollout, which a
     rollout server (`ccmctl rollout serve`) starts and drives.
@@ -318,7 +318,7 @@ def _list(application: Application) -> Exit:
         for one in await _open(broker).all():
             _print_schedule(application.terminal, one, now)
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
-            when = format_when(one.when, one.zone) or "was due once"
+            when = format_when(one.when, one.zone) or "once, in the past"
             if one.rollout is not None:
                 when += f", rollout with {one_line(str(one.rollout.definition))}"
             if one.request.catch_up:

@@ -70,7 +70,7 @@ def is_scheduled_rollout(given: ScheduleAddOptions) -> bool:
     """
     if not given.rollout.is_rollout:
         if given.rollout.start_within is not None:
-            raise UsageError("--start-within belongs to a rollout; add --batch, --canary or --rollout")
+            raise UsageError("--start-within requires a rollout; add --batch, --canary or --rollout")
         return False
     if given.catch_up:
         raise UsageError(
@@ -134,7 +134,7 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
     stored = await StartsStore(fleet).look(one.name, one.rollout)
     starts = stored.starts
     if stored.unverified:
-        terminal.warn(f"{one.name}: the stored starts do not count, and are not shown: {stored.unverified}")
+        terminal.warn(f"{one.name}: the stored starts are ignored and not shown: {stored.unverified}")
     missed = _missed(fleet, one, starts)
     for start in starts.starts:
         _print_start(terminal, one.name, start)
@@ -161,9 +161,7 @@ def _missed(fleet: Fleet, one: Schedule, starts: ScheduleStarts) -> str:
         return ""
     if fleet.clock.now() - one.last < timedelta(seconds=GRACE_S):
         return ""
-    return (
-        f"the start of {clock(one.last)} waits: no rollout server has begun it; `ccmctl rollout serve` does"
-    )
+    return f"the start of {clock(one.last)} waits for a rollout server; run `ccmctl rollout serve`"
 
 
 def _show_starts(application: Application, starts: ScheduleStarts) -> None:
@@ -177,7 +175,7 @@ def _show_starts(application: Application, starts: ScheduleStarts) -> None:
         for start in starts.starts
     ]
     columns = [Column("DUE"), Column("RUN"), Column("RESULT", fold=True), Column("SERVER", spare=1)]
-    application.terminal.table(columns, rows, "was not started yet\n")
+    application.terminal.table(columns, rows, "not started yet\n")
 
 
 def _print_start(terminal: Terminal, name: str, start: ScheduledStart) -> None:

@@ -38,14 +38,14 @@ PAST = timedelta(days=30)
 )
 def status_command(application: Application, name: str, offline: str) -> Exit:
     """
-    Show how the last run of a schedule ended, and which nodes took no part.
+    Show how the last run of a schedule ended, and which nodes did not take part.
 
-    Nodes that match the schedule now are expected. Of a schedule that is gone, the newest run of the last 30 days is shown, with
-    the nodes that took part. Earlier runs: `ccmctl run list --schedule NAME`. Of a rollout, the last
-    starts are shown, also those that were skipped.
+    All nodes that match the schedule now are expected. For a removed schedule, the newest run of the last 30 days is shown, with
+    the nodes that took part. `ccmctl run list --schedule NAME` lists earlier runs. For a rollout, the last starts are
+    shown, including skipped ones.
 
     Exit codes: 0 all nodes ended well; 1 the command could not run, or the schedule was not due yet; 2 a node failed or refused;
-    3 a node took no part or has not ended, or the last start of a rollout was skipped.
+    3 a node did not take part or has not ended, or the last start of a rollout was skipped.
     """
 
     async def work(fleet: Fleet) -> Exit:

@@ -45,13 +45,13 @@ PORT = 7480
             type=click.IntRange(0, 65535),
             default=PORT,
             show_default=True,
-            help="Listen on this port; 0 takes a free one.",
+            help="Listen on this port; 0 selects a free one.",
         ),
         click.Option(
             ["--host", "names"],
             multiple=True,
             metavar="NAME",
-            help="Also answer to this name. May be repeated.",
+            help="Also accept requests for this host name. May be repeated.",
         ),
         click.Option(["--tls-cert"], metavar="FILE", default="", help="Serve with this certificate."),
         click.Option(["--tls-key"], metavar="FILE", default="", help="Private key of the certificate."),
@@ -59,18 +59,18 @@ PORT = 7480
             ["--tokens"],
             metavar="FILE",
             default="",
-            help="Users who may sign in; a line is NAME, read or act, and a token.",
+            help="File of users who may sign in. A line contains a name, `read` or `act`, and a token.",
         ),
         click.Option(
             ["--oidc"],
             metavar="FILE",
             default="",
-            help="Users sign in with an OpenID Connect provider; FILE names it and the rights of its groups.",
+            help="Let users sign in with an OpenID Connect provider. FILE defines it and the rights of its groups.",
         ),
         click.Option(
             ["--allow-actions"],
             is_flag=True,
-            help="Let users with the right `act` control runs. Without this option, all users can only look.",
+            help="Let users with the right `act` control runs. Without this option, no user can change anything.",
         ),
     ],
 )
@@ -88,18 +88,18 @@ def dashboard(
     """
     Serve a web page with the nodes, assignments, runs and events of the fleet, until interrupted.
 
-    On this host it needs no setup: the printed URL works once, within 15 minutes. On other addresses it needs a
-    certificate, and a file of tokens or an OpenID Connect provider. It shows what your credentials can read, to each
-    user who signs in.
+    On this host, it needs no setup: the printed URL works once, within 15 minutes. On other addresses, it requires a
+    certificate, and a file of tokens or an OpenID Connect provider. Every user who signs in sees all that your
+    credentials can read.
     """
     from ccm_agent.model.formats.safe_urls import is_loopback
 
     is_local = is_loopback(listen)
     if bool(tls_cert) != bool(tls_key):
-        raise UsageError("--tls-cert and --tls-key belong together")
+        raise UsageError("--tls-cert and --tls-key must be used together")
     if not is_local and not (tls_cert and (tokens or oidc)):
         raise UsageError(
-            f"--listen {listen}: other hosts reach it, so it needs --tls-cert, --tls-key and --tokens or --oidc"
+            f"--listen {listen}: other hosts can reach it, so it requires --tls-cert, --tls-key and --tokens or --oidc"
         )
     context = _tls(tls_cert, tls_key) if tls_cert else None
     from ccm_ctl.dashboard.access import read_tokens
@@ -149,7 +149,7 @@ def dashboard(
                 terminal.show(f"{address}/\n")
                 terminal.flush()
             if terminal.is_live:
-                terminal.note("Ctrl-C ends it")
+                terminal.note("press Ctrl-C to stop")
             await asyncio.Event().wait()
         return Exit.OK
 

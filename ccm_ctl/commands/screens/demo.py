@@ -18,8 +18,8 @@ from ccm_ctl.commands.command_tree import verb
         click.Option(
             ["--secure", "is_secure"], is_flag=True, help="Give each node and the operator credentials."
         ),
-        click.Option(["--keep"], is_flag=True, help="Leave everything running, and print how to end it."),
-        click.Option(["--no-wait"], is_flag=True, help="Stop at once. On a terminal, Enter stops the demo."),
+        click.Option(["--keep"], is_flag=True, help="Leave everything running, and print how to stop it."),
+        click.Option(["--no-wait"], is_flag=True, help="Stop at the end, without waiting for Enter."),
     ],
 )
 def demo(application: Application, is_secure: bool, keep: bool, no_wait: bool) -> Exit:

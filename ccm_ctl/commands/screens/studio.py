@@ -40,9 +40,9 @@ PORT = 7481
             type=click.IntRange(0, 65535),
             default=PORT,
             show_default=True,
-            help="Listen on this port of the loopback address; 0 takes a free one.",
+            help="Listen on this port of the loopback address; 0 selects a free one.",
         ),
-        click.Option(["--allow-actions"], is_flag=True, help="Also let the pages act on the fleet."),
+        click.Option(["--allow-actions"], is_flag=True, help="Let the pages also change the fleet."),
     ],
 )
 def studio(application: Application, path: str, port: int, allow_actions: bool) -> Exit:
@@ -50,7 +50,7 @@ def studio(application: Application, path: str, port: int, allow_actions: bool) 
     Write manifests in a browser, with forms, checks and the YAML side by side, until interrupted.
 
     The printed URL works once, within 15 minutes, on this host only. The browser reads and saves YAML files of DIR,
-    or only FILE. The other pages of `ccmctl dashboard` are there too; without a broker it edits, checks and saves.
+    or only FILE. The other pages of `ccmctl dashboard` are included. Without a broker, you can only edit, check and save.
     """
     from ccm_ctl.studio.workspace import Workspace
 
@@ -78,9 +78,9 @@ async def _fleet(application: Application) -> AsyncIterator[tuple[Fleet | None, 
             await fleet.nodes.revision()  # this fails if the broker has no streams
         except CcmError as err:
             fleet = None
-            application.terminal.note(f"no fleet: {err.message}")
+            application.terminal.note(f"no connection to the fleet: {err.message}")
             application.terminal.note(
-                "manifests can be written, checked and saved; start again to reach the fleet"
+                "manifests can be written, checked and saved; start again to connect to the fleet"
             )
         yield fleet, operator
 
@@ -132,5 +132,5 @@ async def _serve(application: Application, fleet: Fleet | None, options: Dashboa
         terminal.secret(f"{address}/studio#token={options.access.new_address_token()}\n")
         terminal.flush()
         if terminal.is_live:
-            terminal.note("Ctrl-C ends it")
+            terminal.note("press Ctrl-C to stop")
         await asyncio.Event().wait()

@@ -29,7 +29,7 @@ def top(application: Application) -> Exit:
     terminal = application.terminal
     if not (terminal.is_live and terminal.out.isatty() and sys.stdin.isatty()):
         raise UsageError(
-            "top draws on a terminal, and this is not one; use `ccmctl node list`, `run list` or `events`, also with --json"
+            "top requires a terminal; use `ccmctl node list`, `run list` or `events`, also with --json"
         )
     application.goes_on_for_ever = True
 
@@ -97,5 +97,5 @@ async def run_page(application: Application, fleet: Fleet, run: str, width: int)
         blocks.append(f"{rollout_line(rollout[0])}\n{wave_lines(rollout[0].plan, style)}")
     results = [build_result(node) for _, node in sorted(state.nodes.items())]
     blocks.append(run_report(results, style, plan=is_plan).rstrip())
-    blocks.append(f"Whether events are genuine, and whole outputs:\n  ccmctl run show {short_id(record.run)}")
+    blocks.append(f"To verify events and see full outputs:\n  ccmctl run show {short_id(record.run)}")
     return "\n\n".join(blocks)

@@ -3,9 +3,9 @@ import { html, useState, ask, go, plural, session, unusable, MessageField, Probl
 import { Undo } from "./undo.js";
 
 const ACTIONS = {
-  pause: ["Pause", "No further node starts. Nodes that have started go on.", ["running", "baking"]],
+  pause: ["Pause", "No further node starts. Nodes that have started continue.", ["running", "baking"]],
   resume: ["Resume", "Nodes that failed so far no longer count.", ["paused"]],
-  promote: ["Promote", "Continues, and skips the wait and the gate after this wave.", ["paused", "baking"]],
+  promote: ["Promote", "Continues without the wait and the gate after this wave.", ["paused", "baking"]],
   abort: ["Abort", "Ends it. Nodes that have started skip their remaining resources. This cannot be undone.", ["running", "baking", "paused"]],
 };
 
@@ -13,7 +13,7 @@ const ACTIONS = {
 function Drives({ rollout, run }) {
   if (rollout.driver) return html`<p>${rollout.driver} drives it.</p>`;
   if (rollout.servers.length) return html`<p>A rollout server will drive it: ${rollout.servers.join(", ")}.</p>`;
-  return html`<p><b>No rollout server runs, so nothing drives it after this.</b> Run <code>ccmctl run resume ${run.slice(0, 8)}</code> instead, which drives it from your terminal, or start a server: <code>ccmctl rollout serve</code>.</p>`;
+  return html`<p><b>No rollout server runs, so nothing would drive it.</b> Run <code>ccmctl run resume ${run.slice(0, 8)}</code> instead, which drives it from your terminal, or start a server: <code>ccmctl rollout serve</code>.</p>`;
 }
 
 function RolloutActions({ run, onDone }) {
@@ -45,7 +45,7 @@ function RolloutActions({ run, onDone }) {
       <p>${ACTIONS[chosen][1]}</p>
       ${["resume", "promote"].includes(chosen) && html`<${Drives} rollout=${run.rollout} run=${run.run} />`}
       ${["pause", "abort"].includes(chosen) && html`<label class="inline">Why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
-      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout${isConcurrent(state) && " all the same"}</button>
+      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout${isConcurrent(state) && " anyway"}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;
@@ -75,14 +75,14 @@ function Retry({ run }) {
       set({ error, isBusy: false });
     }
   };
-  if (!run.is_stored) return html`<p class="quiet">To retry it, name the file again, which is not stored: <code>ccmctl run retry ${run.run} FILE</code></p>`;
+  if (!run.is_stored) return html`<p class="quiet">Its manifest is not stored. To retry, name the file again: <code>ccmctl run retry ${run.run} FILE</code></p>`;
   return html`<div>
     <div class="actions" role="group" aria-label="Actions on the run"><button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Retry …</button></div>
     ${isOpen && html`<form class="actions" onSubmit=${act}>
-      <p>Sends exactly the same request to the nodes that ended so:</p>
+      <p>Sends exactly the same request to the nodes in these states:</p>
       ${found.map((one) => html`<label class="inline" key=${one}><input type="checkbox" checked=${!left.includes(one)} onChange=${(event) => setLeft(event.target.checked ? left.filter((each) => each !== one) : [...left, one])} /> ${run.counts[one]} ${one}</label>`)}
       <${MessageField} value=${message} onInput=${setMessage} />
-      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}${isConcurrent(state) && " all the same"}</button>
+      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}${isConcurrent(state) && " anyway"}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;

@@ -97,7 +97,7 @@ function Header({ address }) {
   const nav = useRef(null);
   useEffect(() => nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [address.pathname]);
   return html`<header>
-    <a class="skip" href="#main">To the content</a>
+    <a class="skip" href="#main">Skip to the content</a>
     <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="22" height="22" /> CCM fleet<//>
     <nav ref=${nav} aria-label="Pages">
       ${shownPages().map(
@@ -108,7 +108,7 @@ function Header({ address }) {
     <span class="spacer"></span>
     <${Connection} />
     <${ThemeButton} />
-    <span class="user" title=${[session.right === "act" ? "may act" : "may look", session.identity].filter(Boolean).join(" · ")}>${session.name}</span>
+    <span class="user" title=${[session.right === "act" ? "may act" : "may view", session.identity].filter(Boolean).join(" · ")}>${session.name}</span>
     <button type="button" class="plain" onClick=${signOut}>Sign out</button>
   </header>`;
 }

@@ -6,7 +6,7 @@ import { EventTable, exportedEvents } from "./events.js";
 const KINDS = ["", "resource", "start", "summary", "agent"];
 // without a choice: what changed or failed, not the starts and stable ends that most events are
 const MEANINGS = { "": "changes and problems", any: "any", bad: "problem", change: "change", good: "ok" };
-const PERIODS = { "": "the last hour", "6h": "6 hours", "1d": "a day", "7d": "a week", "30d": "30 days", all: "all that is kept" };
+const PERIODS = { "": "the last hour", "6h": "6 hours", "1d": "a day", "7d": "a week", "30d": "30 days", all: "all stored events" };
 const HOURS = { "": 1, "6h": 6, "1d": 24, "7d": 168, "30d": 720 };
 const FIELDS = ["text", "node", "kind", "meaning", "where", "period", "until"];
 const SHARED = ["text", "node", "kind", "meaning"];
@@ -58,7 +58,7 @@ function Bounds({ found }) {
   if (found.isLive || !found.events) return null;
   const looked = `${plural(found.read, "stored event")} read`;
   return html`<p class="quiet" role="status">${plural(found.events.length, "event")}; ${looked}. ${
-    found.is_complete ? "This is all of the period." : found.begins ? `Older than ${stamp(found.begins)}: not searched. Choose an earlier end to go on.` : "The period has too many events to read; choose a shorter one, a node, or an earlier end."
+    found.is_complete ? "The whole period was searched." : found.begins ? `Events before ${stamp(found.begins)} were not searched. Choose an earlier end to continue.` : "The period has too many events to read; choose a shorter one, a node, or an earlier end."
   }${found.trouble && ` The expression cannot be evaluated for some events, which are left out: ${found.trouble}`}</p>`;
 }
 

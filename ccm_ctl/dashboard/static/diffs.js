@@ -31,7 +31,7 @@ export function Diff({ diff, isCut = false }) {
     ${diff.command && html`<p><code>${diff.command}</code></p>`}
     ${(diff.files || []).map((file) => html`<${File} file=${file} key=${file.path} />`)}
     ${diff.files_left_out > 0 && html`<p class="quiet">… ${plural(diff.files_left_out, "more file")}</p>`}
-    ${diff.why ? html`<p class="quiet">no diff: ${diff.why}</p>` : isCut && html`<p class="quiet">The event was too large for the whole diff.</p>`}
+    ${diff.why ? html`<p class="quiet">no diff: ${diff.why}</p>` : isCut && html`<p class="quiet">The diff was cut because the event was too large.</p>`}
   </div>`;
 }
 
@@ -70,7 +70,7 @@ export function RunDiffs({ run }) {
     <div class="title"><h2>Diffs</h2><button type="button" onClick=${read} disabled=${shown.isBusy}>${said ? "Read again" : "Show diffs"}</button><span class="spacer"></span>
       ${said?.groups.length > 0 && html`<${Export} name=${`diffs-${run.run.slice(0, 8)}`} table=${() => table(said.groups)} />`}</div>
     <${Problem} error=${shown.error} />
-    ${said && html`<p class="sub" role="status">${said.groups.length ? `${plural(said.groups.length, "different diff")}; equal ones of several nodes are shown once` : said.is_asked ? "No resource changed anything." : "Nodes send diffs only if the request asks for them: ccmctl plan does, and ccmctl apply --diff."}</p>`}
+    ${said && html`<p class="sub" role="status">${said.groups.length ? `${plural(said.groups.length, "distinct diff")}; the same diff on several nodes is shown once` : said.is_asked ? "No resource changed anything." : "Nodes send diffs only if the request asks for them: ccmctl plan does, and ccmctl apply --diff."}</p>`}
     ${said?.groups.map((one, place) => html`<${Group} one=${one} isFirst=${place === 0} key=${place} />`)}
     ${said?.left_out > 0 && html`<p class="quiet">${plural(said.left_out, "other diff")} left out; <code>ccmctl run show ${run.run} --json</code> has all.</p>`}
     ${said?.is_cut && html`<p class="quiet">The run has too many events; later ones are left out.</p>`}

@@ -42,7 +42,7 @@ export function EventList({ brush, nodes }) {
   const events = (nodes ? source.filter((one) => nodes.has(one.node)) : source).slice(0, SHOWN);
   return html`<div class="event-list">
     <div class="title">
-      <p class="sub">${brush ? "Events of the chosen time" : "Newest events"}${nodes ? " of these nodes" : ""}</p>
+      <p class="sub">${brush ? "Events of the selected period" : "Newest events"}${nodes ? " of these nodes" : ""}</p>
       <span class="spacer"></span>
       ${!brush && html`<button type="button" aria-pressed=${Boolean(held)} onClick=${() => setHeld(held ? null : live.events)}>${held ? "Continue" : "Hold"}</button>`}
       <${Export} name="events" table=${() => exportedEvents(events)} />

@@ -37,7 +37,7 @@ function Why({ why }) {
     ${(why.failed || []).map(
       (one) => html`<div class="failure"><p><b>${one.resource}</b></p>${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} /></div>`,
     )}
-    ${why.next?.length > 0 && html`<h3>What to do</h3><ul class="steps">${why.next.map((one) => html`<li><code>${one.command}</code> ${one.where ? `on ${one.where}, ` : ""}${one.purpose}</li>`)}</ul>`}
+    ${why.next?.length > 0 && html`<h3>Next steps</h3><ul class="steps">${why.next.map((one) => html`<li><code>${one.command}</code> ${one.where ? `on ${one.where}, ` : ""}${one.purpose}</li>`)}</ul>`}
     <p class="quiet">Agent: ${why.answered}${why.heard_of && html`; last seen <${Ago} time=${why.heard_of} />`}</p>
   </section>`;
 }
@@ -62,11 +62,11 @@ const columns = ["resource", "origin", "outcome", "time", "changes", "changed", 
 
 function Resources({ resources, name }) {
   const [open, set] = useState("");
-  if (!resources.length) return html`<p class="empty">No event about a resource in the last 30 days. Agents report resources that changed, failed or were skipped.</p>`;
-  return html`<div class="title"><p class="sub">with events of the last 30 days</p><span class="spacer"></span>
+  if (!resources.length) return html`<p class="empty">No resource had an event in the last 30 days. Agents report resources that changed, failed or were skipped.</p>`;
+  return html`<div class="title"><p class="sub">resources with events in the last 30 days</p><span class="spacer"></span>
       <${Export} name=${`resources-${name}`} table=${() => [columns, resources.map((one) => columns.map((column) => (column === "error" ? one.error.join("; ") : one[column])))]} /></div>
     <div class="scroll" tabindex="0" role="region" aria-label="Resources"><table class="cards">
-    <thead><tr><th scope="col">Resource</th><th scope="col">Of</th><th scope="col">Last outcome</th><th scope="col">When</th><th scope="col">Last change</th></tr></thead>
+    <thead><tr><th scope="col">Resource</th><th scope="col">Origin</th><th scope="col">Last outcome</th><th scope="col">When</th><th scope="col">Last change</th></tr></thead>
     <tbody>${resources.map((one) => {
       const key = `${one.origin} ${one.resource}`;
       const more = one.error.length > 0 || one.output || one.noop_message;

@@ -91,6 +91,6 @@ export function FactHistory({ path, name, when }) {
   const found = shown.said?.revisions || [];
   const rows = found.map((one, place) => ({ ...one, changes: place + 1 < found.length ? changes(one.facts, found[place + 1].facts) : flat(one.facts).map(([fact_, value]) => `${fact_}=${value}`) }));
   return html`<${Problem} error=${shown.error} />
-    ${rows.length > 0 && html`<div class="title"><h3>History of assigned facts</h3><p class="sub">gathered facts have no history</p><span class="spacer"></span><${Export} name=${`fact-history-${name}`} table=${() => exported(revisions, rows)} /></div>
+    ${rows.length > 0 && html`<div class="title"><h3>History of assigned facts</h3><p class="sub">only assigned facts have a history</p><span class="spacer"></span><${Export} name=${`fact-history-${name}`} table=${() => exported(revisions, rows)} /></div>
     <${Table} label="History of assigned facts" rows=${rows} columns=${revisions} />`}`;
 }

@@ -47,7 +47,7 @@ function Manifest({ manifest }) {
       <tbody>${manifest.resources.map((one) => html`<tr key=${one.resource}><td class="long">${one.resource}${one.error.map((text) => html`<p class="bad">${text}</p>`)}</td><td>${one.ensure}</td><td><${State} state=${one.outcome} />${one.corrective && html` <span class="change">drift</span>`}</td>
         <td>${stamp(one.time)}</td><td>${one.changed && html`<${Link} to=${runPath(one.changed_run)}>${stamp(one.changed)}<//>`}</td></tr>`)}</tbody>
     </table></div>`}
-    ${manifest.silent > 0 && html`<p class="quiet">${plural(manifest.silent, "resource")} without an event: not changed since the stream of events begins.</p>`}`;
+    ${manifest.silent > 0 && html`<p class="quiet">${plural(manifest.silent, "resource")} without an event: unchanged since the stream of events began.</p>`}`;
 }
 
 function StateAt({ path, at }) {
@@ -56,7 +56,7 @@ function StateAt({ path, at }) {
   return html`<${Problem} error=${error} />
     ${said
       ? html`<div class="title"><p class="lead" role="status">At ${stamp(shownAt * 1000)}</p><span class="spacer"></span>${said.manifests.length > 0 && html`<${Export} name=${`state-${shownAt}`} table=${() => table(said.manifests)} />`}</div>
-        ${said.manifests.length ? said.manifests.map((one) => html`<${Manifest} manifest=${one} key=${one.name} />`) : html`<p class="empty">Nothing is known of this time.</p>`}`
+        ${said.manifests.length ? said.manifests.map((one) => html`<${Manifest} manifest=${one} key=${one.name} />`) : html`<p class="empty">No state is known for this time.</p>`}`
       : !error && html`<p class="quiet" aria-busy="true">Reading …</p>`}`;
 }
 
@@ -94,7 +94,7 @@ export function NodePast({ path, name, when, address }) {
       <button type="button" disabled=${earlier === undefined} onClick=${() => choose(earlier)}>Earlier change</button>
       <button type="button" disabled=${later === undefined} onClick=${() => choose(later)}>Later change</button>
       ${at > 0 && html`<button type="button" onClick=${() => { setMoved(0); choose(0); }}>Now</button>`}
-      <span class="quiet">${said.begins ? html`events are kept since ${stamp(said.begins)}` : "no event is kept"}</span>
+      <span class="quiet">${said.begins ? html`events are stored since ${stamp(said.begins)}` : "no events are stored"}</span>
     </div>
     <${StateAt} path=${path} at=${at} />
     <${Sessions} sessions=${said.sessions} onChoose=${choose} name=${name} />`;

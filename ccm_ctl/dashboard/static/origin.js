@@ -7,7 +7,7 @@ const DATA_URL = "kv://CCM_DATA/";
 const VERDICTS = {
   verified: "signed by the node and verified",
   unsigned: "not signed; the fleet accepts that",
-  provisional: "not proven yet",
+  provisional: "not verified yet",
   gap: "events are missing or were changed",
   forged: "forged",
 };
@@ -22,7 +22,7 @@ function Starter({ said }) {
 function Signature({ said }) {
   if (said.unverified) return html`<b class="bad">unverified: ${said.unverified}</b>`;
   if (said.signer) return `signed by ${said.signer} and verified`;
-  return said.is_on_record ? "not signed; the fleet accepts that" : "no operator sent one";
+  return said.is_on_record ? "not signed; the fleet accepts that" : "not sent by an operator";
 }
 
 function Data({ data }) {

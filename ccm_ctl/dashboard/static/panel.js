@@ -13,7 +13,7 @@ export function NodePanel({ row, onClose }) {
     <div class="title"><h2>${row.node}</h2><${State} state=${row.status} /><span class="spacer"></span><${Link} class="button" to=${nodePath(row.node)}>Open the node<//>
       <button type="button" onClick=${onClose}>Close</button></div>
     ${row.conflict && html`<p class="problem">${row.conflict}</p>`}
-    ${row.late && html`<p class="problem">It missed its heartbeat, so what is shown may be old: its agent, its network or the machine may be down.</p>`}
+    ${row.late && html`<p class="problem">This node missed its heartbeat, so its data may be old: its agent, its network or the machine may be down.</p>`}
     ${row.unverified && html`<p><${Unverified} reason=${row.unverified} /></p>`}
     ${row.disabled && html`<p class="quiet">${row.disabled}</p>`}
     <dl class="pairs">
@@ -24,7 +24,7 @@ export function NodePanel({ row, onClose }) {
         ([name, one]) => html`<dt>${name}</dt><dd><${State} state=${one.state} /> ${one.since && html`<${Ago} time=${one.since} />`} ${one.reason || ""}</dd>`,
       )}
     </dl>
-    <h3>Facts that requests can select</h3>
+    <h3>Facts for selecting nodes</h3>
     <dl class="pairs facts">${Object.entries(row.facts).map(([name, value]) => html`<dt>${name}</dt><dd>${fact(value)}</dd>`)}</dl>
   </section>`;
 }

@@ -56,7 +56,7 @@ export function RunsPage({ address }) {
       <thead><tr><th scope="col">Run</th><th scope="col">When</th><th scope="col">By</th><th scope="col">What</th><th scope="col">Nodes</th><th scope="col">Outcome</th></tr></thead>
       <tbody>${runs.map(
         (run) => html`<tr key=${run.run}>
-          <td><${Link} to=${runPath(run.run)}><code>${short(run.run)}</code><//></td><td><${Ago} time=${run.time} /></td><td>${run.cause === "request" ? run.requester : html`<span class="quiet">${run.cause} </span>${run.origin}${run.reported_by && html`<span class="quiet" title="Only this node reports the run, and nothing else confirms it."> (says ${run.reported_by})</span>`}`}</td>
+          <td><${Link} to=${runPath(run.run)}><code>${short(run.run)}</code><//></td><td><${Ago} time=${run.time} /></td><td>${run.cause === "request" ? run.requester : html`<span class="quiet">${run.cause} </span>${run.origin}${run.reported_by && html`<span class="quiet" title="Only this node reports the run, and nothing else confirms it."> (reported by ${run.reported_by})</span>`}`}</td>
           <td class="long">${what(run)} <span class="quiet">${run.cause === "request" || run.cause === "schedule" ? `for ${whom(run)}` : run.others ? `and ${plural(run.others, "older run")} of other nodes` : ""}</span>${run.message && html`<p class="quiet">${run.message}</p>`}</td><td>${number(run.nodes)}</td>
           <td>${run.state === "done" ? "" : html`<b>${run.state === "stopping" ? "stopping" : "open"}</b> `}<${Tally} counts=${run.counts || {}} run=${run.run} action=${run.action} />${run.stopped_by && ` stopped by ${run.stopped_by}`}${run.unverified && html` <b title=${run.unverified}>unverified</b>`}</td></tr>`,
       )}</tbody></table></div>`}`;

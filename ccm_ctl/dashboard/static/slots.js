@@ -32,5 +32,5 @@ export function SlotsPage() {
     ${!said && !error && html`<p class="empty" aria-busy="true">Reading …</p>`}
     ${said && html`
       <${TableSection} title="Slots" sub=${plural(said.slots.length, "entry").replace("entrys", "entries")} name="slots" rows=${said.slots} columns=${slots} empty="No node holds a slot or waits for one." />
-      <${TableSection} title="Locks" sub="what nodes skip until a time" name="locks" rows=${said.locks} columns=${locks} empty="Nothing is locked." />`}`;
+      <${TableSection} title="Locks" sub="resources that nodes skip for a time" name="locks" rows=${said.locks} columns=${locks} empty="Nothing is locked." />`}`;
 }

@@ -36,10 +36,10 @@ export function AssignmentsPage() {
 // The lines that a revision changed, or that a rollback to it would change. Secrets are masked by the server.
 function RevisionChanges({ path, kind, revision, rows }) {
   const { said, error } = useRead(rows.length && `${path}&${kind}=${revision}`, rows[0]?.time, false);
-  const title = kind === "rollback" ? `What a rollback to revision ${revision} would change` : `Changes of revision ${revision}`;
+  const title = kind === "rollback" ? `Changes by a rollback to revision ${revision}` : `Changes of revision ${revision}`;
   const files = (said?.diff.files || []).map((one) => ({ ...one, path: one.path || "the assignment" }));
   return html`<section aria-label=${title}>
-    <div class="title"><h2>${title}</h2>${said && !said.problem && html`<p class="sub">${said.before ? `compared with revision ${said.before}` : "there is no revision before"}</p>`}</div>
+    <div class="title"><h2>${title}</h2>${said && !said.problem && html`<p class="sub">${said.before ? `compared with revision ${said.before}` : "no earlier revision is stored"}</p>`}</div>
     <${Problem} error=${error || (said?.problem && { message: said.problem })} />
     ${said?.unverified.map((one) => html`<p key=${one}>Revision ${one} is left out:<${Unverified} reason=${rows.find((row) => row.revision === one && row.unverified)?.unverified} /></p>`)}
     ${said && !said.problem && (files.length ? html`<${Diff} diff=${{ ...said.diff, files }} />` : html`<p class="empty">No line is different.</p>`)}
@@ -89,7 +89,7 @@ const changes = [
 // What one revision changed. Secrets are masked by the server.
 function DocumentChanges({ path, revision, name }) {
   const { said, error } = useRead(`${path}?changes=${revision}`);
-  const sub = said && (said.before ? `compared with revision ${said.before}` : "the first revision that is kept");
+  const sub = said && (said.before ? `compared with revision ${said.before}` : "the first stored revision");
   return html`<${Problem} error=${error || (said?.problem && { message: said.problem })} />
     ${said && html`<${TableSection} title=${`Changes of revision ${revision}`} sub=${sub} name=${`changes-${name}-${revision}`} rows=${said.changes} columns=${changes} empty="No value is different.">
       ${said.left_out > 0 && html`<p class="quiet">${plural(said.left_out, "more change")} left out.</p>`}
@@ -125,7 +125,7 @@ export function SchedulesPage() {
 }
 
 // Why the broker says that an entry is no longer there.
-const GONE = { MaxAge: "its node did not renew it: the service is not healthy, or the node is away", Remove: "its node removed it", Purge: "an operator removed it" };
+const GONE = { MaxAge: "its node did not renew it: the service is not healthy, or the node is offline", Remove: "its node removed it", Purge: "an operator removed it" };
 
 export function RegistrationsPage() {
   const { said, error } = useRead("/api/registrations");
@@ -138,7 +138,7 @@ export function RegistrationsPage() {
     ["Address", (row) => row.address],
     ["Port", (row) => row.port ?? ""],
     ["Priority", (row) => row.priority ?? ""],
-    ["Last heard of", (row) => html`<${Ago} time=${row.time} />${!row.is_gone && row.ttl && html` <span class="quiet">lasts ${row.ttl}</span>`}`, (row) => row.time],
+    ["Last renewed", (row) => html`<${Ago} time=${row.time} />${!row.is_gone && row.ttl && html` <span class="quiet">expires after ${row.ttl}</span>`}`, (row) => row.time],
     ["Annotations", (row) => Object.entries(row.annotations || {}).map(([name, value]) => `${name}=${value}`).join(", ")],
   ]} />`;
 }

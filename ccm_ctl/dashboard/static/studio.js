@@ -173,7 +173,7 @@ export default function StudioPage({ address }) {
     <div class="panes">
       <section class="forms" aria-label="Forms">
         ${schema && html`<${Palette} types=${types} onAdd=${add} isLocked=${Boolean(found.problem)} />`}
-        ${found.problem && html`<p class="problem" role="alert">The forms wait for valid YAML: ${found.problem}</p>`}
+        ${found.problem && html`<p class="problem" role="alert">The forms require valid YAML: ${found.problem}</p>`}
         ${found.documents > 1 && html`<p class="hint" role="note">This file has ${found.documents} YAML documents. The forms edit the first and leave the others unchanged.</p>`}
         ${schema && !found.problem && html`
           <h2>Resources</h2>

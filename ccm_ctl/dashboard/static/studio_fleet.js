@@ -87,14 +87,14 @@ function OnNode({ text, name, isBroken, onShow }) {
       <datalist id="studio-nodes">${nodes.slice(0, 2000).map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
       ${choices.length > 0 && html`<span class="pair"><label for="studio-data">Data</label>
       <select id="studio-data" value=${chosen} onChange=${(event) => pick({ urls: event.target.value, name })}>
-        <option value="">of the manifest alone</option>
+        <option value="">only of the manifest</option>
         ${choices.map((one) => html`<option key=${one.urls} value=${one.urls}>${one.label}</option>`)}
       </select></span>`}
       <span class="pair"><label for="studio-expression">Expression</label>
         <input id="studio-expression" value=${expression} placeholder="Facts.role" autocomplete="off" spellcheck=${false} onInput=${(event) => setExpression(event.target.value)} /></span>
     </div>
     <${Problem} error=${problem || error} />
-    ${!node && html`<p class="quiet">Choose a node to see the values of expressions, and the files of the manifest, as they would be there.</p>`}
+    ${!node && html`<p class="quiet">Choose a node to see the values of expressions and the manifest's files on it.</p>`}
     ${chosen && html`<p class="hint">Secrets of these documents are <code>***</code> here.</p>`}
     ${said?.error && html`<p class="problem" role="alert">${said.error}</p>`}
     ${expression.trim() && said?.result && html`<div role="status"><${Value} one=${said.result} /></div>`}
@@ -183,11 +183,11 @@ function Actions({ text, name, hasErrors }) {
       <button type="button" ...${unusable(!isIdle, () => act("/api/studio/bundle", {}, { said: said?.run && { ...said, digest: "" }, planned }))}>Store as a bundle</button>
     </form>
     <p class="hint">A plan changes nothing. Only the text above is sent; <code>ccmctl plan DIR</code> sends a directory.</p>
-    ${hasErrors && html`<p class="quiet">Correct the errors that lint finds first.</p>`}
+    ${hasErrors && html`<p class="quiet">First correct the errors that lint finds.</p>`}
     <${Problem} error=${error} />
     <div role="status">
       ${said?.run && html`<p>The plan of ${plural(said.nodes, "node")} has started${said.offline ? `; ${plural(said.offline, "node")} offline` : ""}. <a href=${runPath(said.run)} target="_blank" rel="noopener">Show it in a new tab</a></p>`}
-      ${said?.digest && html`<p>Stored. <code>ccmctl bundle get ${said.digest} --out DIR</code> gets it back.</p>`}
+      ${said?.digest && html`<p>Stored. <code>ccmctl bundle get ${said.digest} --out DIR</code> extracts it.</p>`}
     </div>
     ${run && planned && html`<${Planned} said=${planned} />`}`;
 }

@@ -128,7 +128,7 @@ export function FreeMapping({ at, schema, form, label, floor }) {
     const { key, value: first } = event.target.elements;
     if (!key.value) return;
     if (pairs.some(([one]) => one === key.value)) {
-      say(`${key.value} is there already`);
+      say(`${key.value} already exists`);
       return;
     }
     const text = first?.value ?? "";

@@ -213,7 +213,7 @@ export function removeIn(text, path, floor = 0) {
   const at = path.slice(0, upto);
   const [, parent] = findPair(doc, at.slice(0, -1));
   const [pair, node] = findPair(doc, at);
-  if (node === undefined) throw new EditError("it is not there");
+  if (node === undefined) throw new EditError("the value does not exist");
   const place = isMap(parent) ? parent.items.indexOf(pair) : at.at(-1);
   const isOnly = parent.items.length === 1;
   const after = parent.flow ? removeFlow(text, parent, place) : removeBlock(text, parent, place, pair, node);
@@ -225,7 +225,7 @@ export function renameKey(text, path, name) {
   const { doc, value: before } = must(text);
   const [pair] = findPair(doc, path);
   if (!isScalar(pair?.key)) throw new EditError("the name cannot be changed here; edit the YAML");
-  if (get(before, [...path.slice(0, -1), name]) !== undefined) throw new EditError(`${name} is there already`);
+  if (get(before, [...path.slice(0, -1), name]) !== undefined) throw new EditError(`${name} already exists`);
   const [begin, end] = pair.key.range;
   const wanted = changed(before, path.slice(0, -1), { pairs: get(before, path.slice(0, -1)).pairs.map(([key, one]) => [key === path.at(-1) ? name : key, one]) });
   return checked(splice(text, begin, end, scalarText(name)), wanted);
@@ -254,7 +254,7 @@ function must(text) {
 
 function checked(text, wanted) {
   const found = read(text);
-  if (found.problem || JSON.stringify(found.value) !== JSON.stringify(wanted)) throw new EditError("this form cannot make the change without others; edit the YAML");
+  if (found.problem || JSON.stringify(found.value) !== JSON.stringify(wanted)) throw new EditError("this form cannot change only this value; edit the YAML");
   return text;
 }
 

@@ -11,7 +11,7 @@ export const mayUndo = (run) => session.right === "act" && run.undoable?.length 
 // The address of the page of a run with the undo open, of one node or of all.
 export const undoPath = (run, node = ALL) => `${runPath(run)}?undo=${encodeURIComponent(node)}`;
 
-const counted = (counts) => Object.entries(counts).filter(([, count]) => count).map(([state, count]) => `${count} ${{ changed: "would change", stable: "would change nothing" }[state] || state}`).join(", ");
+const counted = (counts) => Object.entries(counts).filter(([, count]) => count).map(([state, count]) => `${count} ${{ changed: "would change", stable: "would not change" }[state] || state}`).join(", ");
 const named = (nodes) => nodes.slice(0, 8).join(", ") + (nodes.length > 8 ? ` and ${nodes.length - 8} more` : "");
 
 // What the plan found, read again until all nodes have ended.
@@ -48,7 +48,7 @@ function Rows({ title, rows }) {
 function Found({ said }) {
   const is = said.is_done ? (said.would_change ? "Preview done" : "There is nothing to undo on these nodes now") : "Waiting for nodes";
   return html`<p role="status">${is}: ${counted(said.counts)}.</p>
-    ${said.groups.length + said.without_diff.length > 0 && html`<h3>What comes back</h3>`}
+    ${said.groups.length + said.without_diff.length > 0 && html`<h3>Changes</h3>`}
     ${said.groups.map((one, place) => html`<${Group} one=${one} isFirst=${place < OPEN_GROUPS} key=${place} />`)}
     ${said.left_out > 0 && html`<p class="quiet">${plural(said.left_out, "other diff")} left out; the page of the preview's run has them.</p>`}
     <${Rows} title="Also, without a diff" rows=${said.without_diff} />
@@ -110,7 +110,7 @@ export function Undo({ run, chosen }) {
       ${state.plan.warnings.map((text) => html`<p class="problem" key=${text}>${text}</p>`)}
       <${Problem} error=${error} />
       ${said ? html`<${Found} said=${said} />` : !error && html`<p class="quiet" aria-busy="true">Asking the nodes …</p>`}
-      ${said?.is_done && said.would_change && html`<div class="actions"><${MessageField} value=${message} onInput=${setMessage} /><button type="button" class="danger" ...${unusable(state.isBusy, undo)}>${verb} on ${plural(state.plan.nodes, "node")}${isConcurrent && " all the same"}</button></div>`}
+      ${said?.is_done && said.would_change && html`<div class="actions"><${MessageField} value=${message} onInput=${setMessage} /><button type="button" class="danger" ...${unusable(state.isBusy, undo)}>${verb} on ${plural(state.plan.nodes, "node")}${isConcurrent && " anyway"}</button></div>`}
     </section>`}
     <${Problem} error=${state.error} />
   </div>`;

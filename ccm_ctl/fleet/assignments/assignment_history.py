@@ -85,7 +85,7 @@ class Past(Struct, frozen=True, kw_only=True):
                     f"{self.name}: {one.unverified}; choose an earlier revision with --to, or assign it from its files"
                 )
         if not self.stood:
-            raise SignatureError(f"{self.name}: no revision of it is verified; assign it from its files")
+            raise SignatureError(f"{self.name}: no revision is verified; assign it from its files")
 
     def pick(self, revision: int | None) -> Standing:
         """
@@ -121,7 +121,9 @@ class Past(Struct, frozen=True, kw_only=True):
         for one in reversed(before):
             if not is_same(one.assignment, now):
                 return one
-        raise NotFoundError(f"{self.name}: no other verified revision before {self.current.revision} is kept")
+        raise NotFoundError(
+            f"{self.name}: no different verified revision before {self.current.revision} is stored"
+        )
 
     def _refuse_unverified(self, revision: int) -> None:
         for one in self.revisions:
@@ -143,7 +145,7 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
         near = did_you_mean(name, (one.name for one in known.standing))
         raise NotFoundError(
             f"{name}: there is no such assignment{near or f'; see `{LISTING}`'}"
-            f"{'' if near else ','} --scope names a removed one"
+            f"{' For' if near else '; for'} a removed one, add --scope"
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)
     history = await read_history(fleet, fleet.assignments, ASSIGNMENTS, key, "assignment", LISTING)
@@ -160,7 +162,7 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
     ]
     past = Past(name=name, revisions=revisions)
     if not any(one.standing for one in revisions):
-        raise NotFoundError(f"{name}: no revision of it is kept")
+        raise NotFoundError(f"{name}: no revision is stored")
     return past
 
 
@@ -177,7 +179,9 @@ async def verify_newest(fleet: Fleet, standing: Standing) -> Verified[None]:
     proof = standing.verified()
     history = await read_history(fleet, fleet.assignments, ASSIGNMENTS, standing.key, "assignment", LISTING)
     if history[-1].revision != standing.written:
-        raise RevisionError(f"{standing.name}: another operator has assigned it meanwhile; look at it first")
+        raise RevisionError(
+            f"{standing.name}: another operator has changed it in the meantime; check it first"
+        )
     history[-1].verified(f"`ccmctl rollback {standing.name}` or `assign` from its files replaces it")
     return proof
 

@@ -370,8 +370,8 @@ async def remove_key(fleet: Fleet, key: str, message: str = "") -> None:
 
 def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:
     return BusDeniedError(
-        f"{name}: the broker does not let {fleet.operator} change assignments for {format_scope(scope)}; "
-        "`ccmctl operator add --apply` shows where an operator may, and the first `fact=value` of --targets decides"
+        f"{name}: {fleet.operator} may not change assignments for {format_scope(scope)}; "
+        "the first `fact=value` of --targets determines this scope, and `ccmctl operator add --apply` grants it"
     )
 
 

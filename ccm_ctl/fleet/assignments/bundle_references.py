@@ -97,7 +97,7 @@ def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:
     prefix = word.lower()
     if not _PREFIX.fullmatch(prefix):
         raise UsageError(
-            f"{word}: not a digest; write at least {_LEAST} hexadecimal digits of one that `ccmctl bundle list` shows"
+            f"{word}: not a digest; write at least {_LEAST} hexadecimal digits of a digest from `ccmctl bundle list`"
         )
     found = [one for one in bundles if one.name.startswith(prefix)]
     if not found:
@@ -185,8 +185,8 @@ async def find_unused(fleet: Fleet, older_than_s: float) -> list[StoredObject]:
         more = len(references.unreadable) - 1
         others = f" (and {more} more)" if more else ""
         raise ProtocolError(
-            f"{references.unreadable[0]}{others}: cannot be read, and may need any bundle, so no bundle is removed; "
-            "remove what cannot be read first"
+            f"{references.unreadable[0]}{others}: cannot be read and may need any bundle, so no bundle is removed; "
+            "remove the unreadable entries first"
         )
     return [
         one

@@ -292,7 +292,7 @@ def _current(
             return DISABLED, "; ".join([_format_disabled(record), *left])
         if told.state in COMPLIANT_STATES:
             return WAITING, "; ".join(left)
-        return told.state, told.reason or "its turn comes"
+        return told.state, told.reason or "not its turn yet"
     reason = told.reason or (record.conflict if record else "")
     return str(told.state), "; ".join(part for part in (reason, *left, _format_absence(away)) if part)
 
@@ -302,7 +302,7 @@ def _format_unreported(told: AssignmentState, standing: Standing) -> str:
     assignment = standing.assignment
     if assignment.data_revision or not assignment.data or told.data_revisions:
         return ""
-    return "its agent is too old to report which data it has"
+    return "its agent is too old to report its data revisions"
 
 
 def _format_pending(told: AssignmentState) -> list[str]:
@@ -323,7 +323,7 @@ def _behind(
     if told is not None and told.key == standing.key:
         count = told.count or told.revision
         # the count restarts at 1 on a recreated broker
-        has = f"knows of {'an earlier ' if count == standing.revision else ''}revision {count}"
+        has = f"last reported {'an earlier ' if count == standing.revision else ''}revision {count}"
     deadline = standing.assignment.deadline
     if record is None:
         state, reason = OFFLINE, "never seen"
@@ -346,7 +346,7 @@ def _format_absence(away: AbsentSince | None) -> str:
     if away.since is None:
         return "offline"
     return (
-        f"offline since {_clock(away.since)}" if away.is_exact else f"offline, was there {_clock(away.since)}"
+        f"offline since {_clock(away.since)}" if away.is_exact else f"offline, last seen {_clock(away.since)}"
     )
 
 

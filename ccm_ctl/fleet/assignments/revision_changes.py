@@ -159,7 +159,7 @@ async def _read_stored(fleet: Fleet, bundle: Bundle) -> Inside:
     inside = await read_inside(fleet, bundle)
     if not inside.files:
         raise NotFoundError(
-            f"the lines cannot be compared: the bundle {short(bundle.digest)} is no longer stored, or not readable"
+            f"the files cannot be compared: the bundle {short(bundle.digest)} is no longer stored, or is unreadable"
         )
     return inside
 

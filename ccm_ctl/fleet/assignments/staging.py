@@ -76,8 +76,8 @@ async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None
         following = assignment.next if assignment is not None else None
         if following is None or following.number != stage.number:
             raise RunError(
-                f"{stage.key}: was assigned again or removed during the rollout, so its end changes nothing; "
-                f"`ccmctl run abort {short_id(run)}` ends it"
+                f"{stage.key}: was assigned again or removed during the rollout, which therefore cannot complete; "
+                f"end it with `ccmctl run abort {short_id(run)}`"
             )
         return msgspec.to_builtins(following)
 
@@ -108,8 +108,8 @@ async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_abort
         )
     if not may_be_aborted:
         raise UsageError(
-            f"{standing.name}: some nodes keep revision {standing.revision} of the aborted rollout {short_id(run)}; "
-            f"`ccmctl rollback {standing.name}` returns them first, or assign without waves"
+            f"{standing.name}: some nodes still have revision {standing.revision} of the aborted rollout {short_id(run)}; "
+            f"run `ccmctl rollback {standing.name}` first, or assign without waves"
         )
 
 

@@ -52,7 +52,7 @@ The limit for numbers. Not every JSON parser represents higher numbers exactly. 
 WAY_OUT = "write it again from your own files or arguments: `data put`, `facts set --replace`, `assign` or `group set`"
 """The advice for a document that is not verified. New content is never computed from such a document."""
 
-LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
+LOST_TEXT = "# lost: CCM_NODE_DATA does not contain it; store it again with `ccmctl data put`\n"
 """Shown for a node's own document if its text is missing."""
 
 
@@ -108,7 +108,8 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
         if isinstance(self.proof, Verified):
             return self.proof
         raise SignatureError(
-            f"{self.key}: revision {self.revision} is not verified: {self.unverified or 'it was not judged'}; {way_out}"
+            f"{self.key}: revision {self.revision} is not verified: {self.unverified or 'its signature was not checked'}; "
+            f"{way_out}"
         )
 
 
@@ -195,7 +196,7 @@ class Documents:
             old = kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
             if revision is not None and old.revision != revision:
                 raise RevisionError(
-                    f"{key}: revision {old.revision} is the newest, not {revision}; look at it first"
+                    f"{key}: the newest revision is {old.revision}, not {revision}; check it first"
                 )
             bases = base or self._base_of(key, kept, gap)
             body = change(old.body)
@@ -286,7 +287,7 @@ class Documents:
         number = max(last + 1, await self._moment())
         if number >= NUMBER_LIMIT:
             raise ProtocolError(
-                f"{before[-1].key}: the stored number leaves no room for a higher one, so ccmctl did not write the document; "
+                f"{before[-1].key}: the stored number cannot be increased, so ccmctl did not write the document; "
                 "purge the key with the nats tool, and remove documents.json from the state folder of nodes that then refuse it"
             )
         return number, count + 1

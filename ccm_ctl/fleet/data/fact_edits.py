@@ -61,8 +61,8 @@ def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict
     changed = _copied(facts or {})
     for path in paths:
         if not _remove(changed, _parts(path)):
-            hint = did_you_mean(path, fact_paths(changed)) or f"; `{LISTING}` shows what is"
-            raise InputError(f"{path}: is not assigned{hint}")
+            hint = did_you_mean(path, fact_paths(changed)) or f"; see `{LISTING}`"
+            raise InputError(f"{path}: not assigned{hint}")
     return changed
 
 

@@ -138,7 +138,7 @@ async def _read_node_facts(fleet: Fleet, node: str) -> dict[str, Any]:
 async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
     """Return the current version of a document in CCM_DATA."""
     if not url.startswith(PREFIX) or url == PREFIX:
-        raise InputError(f"{url}: cannot be read from here; write {PREFIX}KEY, or a file")
+        raise InputError(f"{url}: cannot be read from here; use {PREFIX}KEY or a file")
     document = await Documents(fleet, fleet.data, BUCKET).read(url.removeprefix(PREFIX))
     if not isinstance(document.body, str):
         raise NotFoundError(f"{url}: there is no such document; see `ccmctl data list`")

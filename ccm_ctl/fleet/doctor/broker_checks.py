@@ -65,7 +65,7 @@ def _tls(server: ServerInfo) -> CheckResult:
         return ok("broker.tls", "The connection uses TLS.")
     if server.is_loopback:
         return ok("broker.tls", "The connection has no TLS and does not leave this host.")
-    sentence = "The connection has no TLS: the network can read and change what it carries."
+    sentence = "The connection has no TLS: others on the network can read and change the traffic."
     return problem("broker.tls", sentence, f"{SECURE} --server-name HOST")
 
 
@@ -83,7 +83,7 @@ def _version(server: ServerInfo) -> CheckResult:
         sentence = f"nats-server {has} is too old: version {_dotted(READS_VERSION)} or newer is required."
         return problem("broker.version", sentence)
     if server.version < SCHEDULES_VERSION:
-        sentence = f"nats-server {has} has no schedules: they need version {_dotted(SCHEDULES_VERSION)}."
+        sentence = f"nats-server {has} does not support schedules: version {_dotted(SCHEDULES_VERSION)} or newer is required."
         return warning("broker.version", sentence)
     return ok("broker.version", f"nats-server {has} is supported.")
 
@@ -136,9 +136,7 @@ def judge_accounts(keys: Keys, context: DoctorContext) -> CheckResult:
     moving = keys.moving
     if moving is not None:
         until = datetime.fromtimestamp(moving.until, context.now.tzinfo)
-        sentence = (
-            f"The move to separate accounts has not ended; old credentials work until {until:%Y-%m-%d}."
-        )
+        sentence = f"The migration to separate accounts is not complete; old credentials work until {until:%Y-%m-%d}."
         return warning("broker.accounts", sentence, migrate)
     return ok("broker.accounts", "Streams, operators and nodes have separate accounts.")
 
@@ -151,7 +149,7 @@ async def _configured_accounts(context: DoctorContext) -> CheckResult:
         return unknown(
             "broker.accounts", "the accounts are in the server's configuration, which cannot be read here"
         )
-    sentence = "The broker has no accounts: all users share the one that holds the streams."
+    sentence = "The broker has no accounts: all users share the account of the streams."
     return problem("broker.accounts", sentence, SECURE)
 
 
@@ -164,7 +162,7 @@ async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
         return [_outdated(keys, context)]
     wanted = await asyncio.to_thread(keys.account_tokens)
     if not wanted:
-        raise MissingError(f"{keys.configuration} names no accounts")
+        raise MissingError(f"{keys.configuration} defines no accounts")
     subjects = {key: account_subject(key) for key in wanted}
     answers: list[bytes] = []
     async with system_connection(context.settings, keys, list(subjects.values())) as connection:
@@ -182,7 +180,9 @@ def _is_outdated(keys: Keys) -> bool:
 
 
 def _outdated(keys: Keys, context: DoctorContext) -> CheckResult:
-    sentence = f"An earlier version wrote {keys.configuration}: it lacks settings that this version needs."
+    sentence = (
+        f"{keys.configuration} was written by an earlier version and lacks settings that this version needs."
+    )
     return problem("broker.configuration", sentence, f"{SECURE}{context.keys_option}")
 
 

@@ -75,8 +75,8 @@ def _expiry(text: str, context: DoctorContext) -> CheckResult:
 
 def _trust(text: str, path: Path, context: DoctorContext) -> CheckResult:
     if trust_in_credentials(text, str(path)) is not None:
-        return ok("credentials.trust", "Your credentials name the fleet's root key.")
-    sentence = "Your credentials name no root key: events from nodes cannot be verified."
+        return ok("credentials.trust", "Your credentials contain the fleet's root key.")
+    sentence = "Your credentials contain no root key: events from nodes cannot be verified."
     return problem("credentials.trust", sentence, _renewal(context))
 
 
@@ -126,7 +126,7 @@ def _seeds(readable: Sequence[Path]) -> CheckResult:
 def _root(context: DoctorContext) -> CheckResult:
     path = context.keys.folder / "root.seed"
     if not path.exists():
-        return ok("keys.root", "The root key is kept apart from the other keys.")
+        return ok("keys.root", "The root key is not stored with the other keys.")
     sentence = (
         "The root key is in the same folder as the daily keys. Keep it offline, "
         "and copy it back only for `operator add`, `operator revoke` and `node add`."

@@ -87,15 +87,15 @@ def _unreadable(nodes: Sequence[Node]) -> CheckResult:
     found = [node.name for node in nodes if node.record is None and (node.is_present or not node.assigned)]
     if not found:
         return ok("nodes.records", "The record of every node can be read.")
-    sentence = f"The record cannot be read on {_share(found, nodes)}, so nothing is known of them."
+    sentence = f"The state is unknown on {_share(found, nodes)}, because the record cannot be read."
     return problem("nodes.records", sentence, f"ccmctl why {found[0]}", found)
 
 
 def _signatures(records: Records) -> CheckResult:
     found = [name for name, record in records.items() if not record.signatures]
     if not found:
-        return ok("nodes.signatures", "Every node demands signatures.")
-    sentence = f"Unsigned operation on {_share(found, records)}: any client that can publish on the broker commands them."
+        return ok("nodes.signatures", "Every node requires signatures.")
+    sentence = f"Unsigned operation on {_share(found, records)}: any client that can publish on the broker can command them."
     fix = f"ccmctl node add {found[0]} > {found[0]}.creds   # then set nats.creds in its agent.yaml"
     return problem("nodes.signatures", sentence, fix, found)
 
@@ -103,7 +103,7 @@ def _signatures(records: Records) -> CheckResult:
 def _unsigned(records: Records) -> CheckResult:
     found = [name for name, record in records.items() if record.signatures and record.unsigned]
     if not found:
-        return ok("nodes.unsigned", "No node that demands signatures accepts unsigned data or objects.")
+        return ok("nodes.unsigned", "No node that requires signatures accepts unsigned data or objects.")
     sentence = (
         f"Unsigned hiera data or objects are accepted on {_share(found, records)}. "
         "Remove `stamped_data: false` and `unsigned_objects: true` from their agent.yaml, and restart the agents."
@@ -116,8 +116,8 @@ def _outdated(records: Records) -> CheckResult:
     if not found:
         return ok("nodes.outdated", "No node reports that its signers list is too old.")
     sentence = (
-        f"Plans only on {_share(found, records)}: no administrator has confirmed the signers list there "
-        "for longer than its maximum age. "
+        f"Only plans are accepted on {_share(found, records)}: the signers list there was not confirmed within "
+        "its maximum age. "
         "If the published list is confirmed, the broker withholds it from these nodes."
     )
     return problem("nodes.outdated", sentence, "ccmctl signers renew", found)
@@ -172,8 +172,8 @@ def _disk(records: Records) -> CheckResult:
     if not found:
         return ok("nodes.disk", "No node reports that it cannot write its state to disk.")
     sentence = (
-        f"The state cannot be written to disk on {_share(found, records)}: events wait in memory, where a restart loses them, "
-        "and runs cannot be undone."
+        f"The state cannot be written to disk on {_share(found, records)}: events are kept only in memory, so a restart loses "
+        "them, and runs cannot be undone."
     )
     return problem("nodes.disk", sentence, "df -h /var/lib/choria/ccm   # on each node", found)
 
@@ -183,7 +183,7 @@ def _policy(records: Records) -> CheckResult:
     if not found:
         return ok("nodes.policy", "No node reports a missing policy.")
     sentence = (
-        f"No policy.yaml on {_share(found, records)}: the operators' roles alone decide what runs there. "
+        f"No policy.yaml on {_share(found, records)}: only the operators' roles limit what runs there. "
         "A policy limits what stolen operator credentials can do."
     )
     return warning("nodes.policy", sentence, names=found)

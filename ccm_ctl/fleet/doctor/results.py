@@ -103,7 +103,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
         """
         if not self.keys.exist():
             raise MissingError(
-                f"this needs the fleet's keys, and there are none in {self.keys.folder}; name their folder with --keys"
+                f"this check needs the fleet's keys, and {self.keys.folder} contains none; name their folder with --keys"
             )
         signers = self.keys.signers
         if self.trust is not None and signers.exist() and signers.trust().root != self.trust.root:

@@ -40,9 +40,11 @@ async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
 
 def _stale(stale: dict[str, list[str]]) -> CheckResult:
     if not stale:
-        return ok(STALE, "No node knows a secret that is not for it any longer.")
+        return ok(STALE, "No node knows a secret that it may no longer use.")
     name, nodes = next(iter(stale.items()))
-    sentence = f"Secrets to replace: {len(stale)}, such as {name}, which {nodes[0]} knows and must not."
+    sentence = (
+        f"Secrets to replace: {len(stale)}, such as {name}, which {nodes[0]} knows but may no longer use."
+    )
     return warning(STALE, sentence, f"ccmctl secret rotate {name}", _nodes(stale))
 
 
@@ -50,9 +52,7 @@ def _sealed(missing: dict[str, list[str]]) -> CheckResult:
     if not missing:
         return ok(SEALED, "Each secret is sealed to all of its nodes.")
     name, nodes = next(iter(missing.items()))
-    sentence = (
-        f"Secrets that are not sealed to all of their nodes: {len(missing)}, such as {name} to {nodes[0]}."
-    )
+    sentence = f"Secrets that are not sealed to all of their nodes: {len(missing)}, such as {name} (not sealed to {nodes[0]})."
     return warning(SEALED, sentence, "ccmctl secret sync", _nodes(missing))
 
 

@@ -49,7 +49,7 @@ async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
         return [problem("signers.list", sentence, "ccmctl init --security")]
     if trust is None:
         raise MissingError(
-            "the root key is unknown: your credentials name none, and the fleet's keys are not here"
+            "the root key is unknown: your credentials contain none, and the fleet's keys are not here"
         )
     there = await published(context.trust_bucket)
     if there is None:
@@ -90,7 +90,7 @@ def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckRes
     if newest.number == own.number:
         return ok("signers.published", "The nodes have the newest signers list.")
     if newest.number > own.number:
-        sentence = "A newer signers list is published than the one in this folder; copy trust.json from where it was made."
+        sentence = "The published signers list is newer than the one in this folder; copy trust.json from where it was made."
         return warning("signers.published", sentence)
     sentence = "The published signers list is older than the one in this folder: nodes do not have the latest changes."
     return problem("signers.published", sentence, fix)
@@ -121,11 +121,11 @@ def judge_timestamp(newest: SignersList, confirmed: Timestamp | None, now_ms: in
     age_s = (now_ms - moment) / 1000
     if age_s > newest.max_age_s:
         sentence = (
-            f"{said}, and its maximum age is {format_duration(newest.max_age_s)}: nodes obey plans only."
+            f"{said}, and its maximum age is {format_duration(newest.max_age_s)}: nodes accept only plans."
         )
         return problem("signers.timestamp", sentence, RENEW)
     if age_s > newest.max_age_s * 3 / 4:
-        sentence = f"{said}; nodes obey plans only when that is {format_duration(newest.max_age_s)} ago."
+        sentence = f"{said}; {format_duration(newest.max_age_s)} after that, nodes accept only plans."
         return warning("signers.timestamp", sentence, RENEW)
     return ok("signers.timestamp", f"{said}, which is recent enough.")
 
@@ -133,7 +133,7 @@ def judge_timestamp(newest: SignersList, confirmed: Timestamp | None, now_ms: in
 def judge_unsigned(newest: SignersList, context: DoctorContext) -> CheckResult:
     """Check whether nodes currently accept unsigned messages."""
     if not newest.allows_unsigned(context.now_ms):
-        return ok("signers.unsigned", "Nodes accept nothing that is not signed.")
+        return ok("signers.unsigned", "Nodes accept nothing unsigned.")
     until = datetime.fromtimestamp(newest.allow_unsigned_until / 1000, UTC)
     sentence = f"Nodes accept unsigned requests and documents until {format_moment(until)}."
     option = context.keys_option
@@ -156,9 +156,9 @@ def judge_own_key(newest: SignersList, key: str, context: DoctorContext) -> Chec
     """Check whether nodes accept the key in the operator's credentials."""
     found = newest.by_key(key, context.now_ms)
     if found is not None:
-        return ok("credentials.signer", f"Nodes obey requests that you sign, as {found.name}.")
+        return ok("credentials.signer", f"Nodes accept requests that you sign as {found.name}.")
     sentence = (
-        "The signers list does not name your key, or its entry has expired: nodes refuse what you sign."
+        "The signers list does not contain your key, or its entry has expired: nodes refuse your requests."
     )
     return problem("credentials.signer", sentence, f"{PUBLISH}{context.keys_option}")
 

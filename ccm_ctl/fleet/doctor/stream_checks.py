@@ -85,18 +85,16 @@ def judge_copies(infos: Mapping[str, Mapping[str, Any]], init: str) -> CheckResu
         init: The command that creates the replicas.
     """
     if not infos:
-        return unknown(COPIES, "no stream answers")
+        return unknown(COPIES, "no stream could be read")
     servers = sorted({server for info in infos.values() for server in _behind(info)})
     single = [name for name, info in sorted(infos.items()) if info["config"].get("num_replicas", 1) < 2]
     if servers:
-        sentence = (
-            f"Copies of streams are not up to date on {listed(servers)}: the server is down, or catching up."
-        )
+        sentence = f"Replicas are not up to date on {listed(servers)}: the server is down or catching up."
         return warning(COPIES, sentence, f"systemctl status nats-server   # on {servers[0]}", servers)
     if single:
-        sentence = f"A single copy in this cluster, which is lost with its server: {listed(single)}."
+        sentence = f"Only one replica in this cluster, which is lost with its server: {listed(single)}."
         return warning(COPIES, sentence, init, single)
-    return ok(COPIES, "Every stream has several copies, and all are up to date.")
+    return ok(COPIES, "Every stream has several replicas, and all are up to date.")
 
 
 def _behind(info: Mapping[str, Any]) -> list[str]:
@@ -124,17 +122,15 @@ def judge_stream(wanted: WantedStream, info: Mapping[str, Any], init: str) -> Ch
     altered = [one for one in found if not _is_choice(name, one) and not one.is_kept]
     if altered:
         return problem(
-            id_, f"{name} has other settings than `ccmctl init` makes: {_format_differences(altered)}.", init
+            id_, f"{name} differs from the settings of `ccmctl init`: {_format_differences(altered)}.", init
         )
     if raised := [one for one in found if one.is_kept and not _is_choice(name, one)]:
-        sentence = f"{name} has higher limits than `ccmctl init` makes, which it does not lower: {_format_differences(raised)}."
+        sentence = f"{name} has higher limits than `ccmctl init` sets, and it does not lower them: {_format_differences(raised)}."
         return warning(id_, sentence, f"nats stream edit {wanted.config['name']}")
     if lowered := [one for one in found if not one.is_kept]:
-        sentence = (
-            f"{name} keeps less than by default: {_format_differences(lowered)}. The command restores it."
-        )
+        sentence = f"{name} has lower limits than the default: {_format_differences(lowered)}. The command restores them."
         return warning(id_, sentence, init)
-    return ok(id_, f"{name} has the settings that `ccmctl init` makes.")
+    return ok(id_, f"{name} has the settings of `ccmctl init`.")
 
 
 def _is_choice(name: str, difference: Difference) -> bool:

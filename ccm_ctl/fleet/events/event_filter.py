@@ -73,7 +73,7 @@ class EventFilter:
 
     def __init__(self, text: str) -> None:
         if len(text) > LENGTH_LIMIT:
-            raise UsageError(f"a condition of {len(text)} characters: the limit is {LENGTH_LIMIT}")
+            raise UsageError(f"the condition has {len(text)} characters; at most {LENGTH_LIMIT} are allowed")
         try:
             self._program: Program = compile_expression(
                 text, ExpressionNames(dict.fromkeys(_DEFAULTS, "any")), is_condition=True

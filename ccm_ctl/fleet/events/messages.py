@@ -51,7 +51,7 @@ def decode_agent_message(message: StoredEvent) -> AgentMessage:
     if kind is None and address.protocol.startswith(f"{PROTOCOL}.agent."):
         kind = AgentEvent
     if kind is None:
-        raise ProtocolError(f"{message.subject}: {address.protocol} is not an event that this version knows")
+        raise ProtocolError(f"{message.subject}: this version does not support the event {address.protocol}")
     try:
         said = decode_foreign(message.body, kind)
     except msgspec.MsgspecError as err:

@@ -94,11 +94,11 @@ def accept_resources(
     """
     count = len(found.resources) + len(found.left_out)
     if count > RESOURCES_LIMIT:
-        raise InputError(f"it reports {count} resources, and at most {RESOURCES_LIMIT} are accepted")
+        raise InputError(f"it reports {count} resources; at most {RESOURCES_LIMIT} are accepted")
     sizes = [each.size_bytes for one in found.resources for each in one.contents]
     if len(sizes) > RESOURCES_LIMIT or sum(sizes) > HOST_BYTES:
         raise InputError(
-            f"it reports {len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB, and at most {HOST_BYTES >> 20} MiB are accepted"
+            f"it reports {len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB; at most {HOST_BYTES >> 20} MiB are accepted"
         )
     kinds = {one.partition(":")[0] for one in types}
     keys = {one.properties.get("signed_by") for one in found.resources if one.type == "repository"}
@@ -121,7 +121,7 @@ def accept_resources(
         is_twice = (one.type, one.name) in accepted
         reason = "is reported twice" if is_twice else _refusal(one, check) or _misplaced(one, types, keys)
         if not reason and one.contents and _is_below_file(places[one.type, one.name], files):
-            reason = "is within another one"
+            reason = "is inside a reported file"
         if reason:
             left_out.append(
                 LeftOutResource(
@@ -140,7 +140,7 @@ def shown(text: str, limit: int) -> str:
 
 def _refusal(one: FoundResource, check: Check) -> str:
     if not one.name or len(one.name) > NAME_LIMIT or not one.name.isprintable() or one.name == "defaults":
-        return "has a name that no manifest can have"
+        return "has a name that manifests do not allow"
     if forbidden := sorted(_FORBIDDEN & one.properties.keys()):
         return f"has `{forbidden[0]}`, which is not imported"
     if not _is_plain(one.properties):
@@ -169,7 +169,7 @@ def _why_no_contents(one: FoundResource) -> str:
         return _why_no_tree(one)
     has_one = one.type == "systemd_unit" or (one.type == "file" and one.properties.get("ensure") == "present")
     if paths != [""] * has_one or any(not each.sha256 for each in one.contents):
-        return "has not the contents of its type"
+        return "has the wrong contents for its type"
     return "" if not paths else _why_no_path(one.name.removeprefix("/"))
 
 
@@ -177,15 +177,15 @@ def _why_no_tree(one: FoundResource) -> str:
     paths = [each.path for each in one.contents]
     files = {each.path for each in one.contents if each.sha256}
     if len(set(paths)) < len(paths) or any(_is_below_file(path, files) for path in paths):
-        return "has entries that exclude each other"
+        return "has conflicting entries"
     return next(filter(None, map(_why_no_path, [one.name.removeprefix("/"), *paths])), "")
 
 
 def _why_no_path(path: str) -> str:
     if not is_inside(path) or holds_template(path):
-        return "has a path that no manifest can have"
+        return "has a path that manifests do not allow"
     if sent := _NEVER_SENT.intersection(path.split("/")):
-        return f"is in or called {min(sent)}, which a manifest cannot have"
+        return f"has {min(sent)} in its path, which manifests do not allow"
     return ""
 
 

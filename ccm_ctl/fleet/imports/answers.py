@@ -99,7 +99,7 @@ class ImportAnswers:
         if parts is None:
             return
         if said.state == AnswerState.REFUSED:
-            self._end(node, ImportAnswer(state="refused", reason=said.reason or "it gave no reason"))
+            self._end(node, ImportAnswer(state="refused", reason=said.reason or "no reason given"))
         elif said.state == AnswerState.DONE:
             self._take(node, parts, said, now)
         elif said.state == AnswerState.ACCEPTED and not parts.accepted:
@@ -124,7 +124,7 @@ class ImportAnswers:
             elif silent_s >= (LOOK_S if parts.accepted else ACCEPT_S) or now - self._began >= ALL_S:
                 state = "forged" if parts.forged else "silent"
                 waited_s = max(silent_s, now - self._began if parts.texts else 0)
-                reason = parts.forged or f"no {'whole ' if parts.texts else ''}answer in {waited_s:.0f}s"
+                reason = parts.forged or f"no {'complete ' if parts.texts else ''}answer in {waited_s:.0f}s"
                 self._end(node, ImportAnswer(state=state, reason=reason))
         return again
 
@@ -211,7 +211,7 @@ async def ask_resources(
         is_final = heard.said.state != AnswerState.ACCEPTED
         if is_final and authors is not None and not authors.accepts(heard.node, message):
             reason = authors.check(heard.node, message).reason or "it is not signed"
-            answers.distrust(heard.node, f"its answer is not proven: {reason}")
+            answers.distrust(heard.node, f"its answer is not verified: {reason}")
             return
         answers.heard(heard.node, heard.said, loop.time())
 

@@ -68,7 +68,7 @@ def check_size(sizes: Sequence[int]) -> None:
     if sum(sizes) > SITE_BYTES or len(sizes) > SITE_FILES:
         raise InputError(
             f"{len(sizes)} files with {(sum(sizes) >> 20) + 1} MiB are too many for a site: at most {SITE_FILES} files with "
-            f"{SITE_BYTES >> 20} MiB; name smaller directories, or fewer nodes"
+            f"{SITE_BYTES >> 20} MiB; select smaller directories or fewer nodes"
         )
 
 
@@ -152,7 +152,7 @@ def _take(fetched: FetchedContents, digest: str, size: int, answer: ImportAnswer
     if content is None:
         fetched.missing[digest] = f"its content was not sent: {answer.reason or 'it has changed'}"
     elif len(content) != size or hashlib.sha256(content).hexdigest() != digest:
-        fetched.missing[digest] = "its content is not the one with the reported digest"
+        fetched.missing[digest] = "its content does not match the reported digest"
     else:
         fetched.found[digest] = content
         fetched.missing.pop(digest, None)

@@ -136,7 +136,7 @@ def lay_out(site: FactoredImport, facts: NodeFacts) -> tuple[list[SiteLayer], di
     if nameless := [name for name in facts.nameless if name in site.by_node]:
         more = f" and {len(nameless) - NAMED} more" if len(nameless) > NAMED else ""
         raise InputError(
-            f"no fact tells these nodes apart, so they cannot have layers: {', '.join(nameless[:NAMED])}{more}; leave them out, "
+            f"no fact distinguishes these nodes, so they have no layers: {', '.join(nameless[:NAMED])}{more}; leave them out, "
             f"or assign a fact to each node of the import, as in `ccmctl facts set {nameless[0]} name={nameless[0]}`"
         )
     names: dict[str, str] = {}

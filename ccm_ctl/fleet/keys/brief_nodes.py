@@ -52,7 +52,7 @@ class BriefNodeWatch:
             try:
                 await self.scan()
             except CcmError as err:
-                log.warning("nodes that are away are not removed now", extra={"reason": str(err)})
+                log.warning("offline nodes were not removed", extra={"reason": str(err)})
             await self._fleet.clock.sleep(SCAN_S)
 
     async def scan(self) -> None:

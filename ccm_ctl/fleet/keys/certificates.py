@@ -113,8 +113,8 @@ class Certificates:
         path = self.folder / "ca.key"
         if not path.exists():
             raise NotFoundError(
-                f"{path}: the authority's key is not here, and only it makes certificates; "
-                "name the folder that holds it with --keys"
+                f"{path}: not found; certificates are signed with the authority's key; "
+                "name its folder with --keys"
             )
         if path.stat().st_mode & 0o077:
             raise InputError(
@@ -131,7 +131,7 @@ class Certificates:
 
     def _server_configuration(self) -> str:
         return (
-            "# Made by `ccmctl init --security`. Agents and operators know the servers by ca.pem.\n"
+            "# Made by `ccmctl init --security`. Agents and operators verify the servers with ca.pem.\n"
             "# On a server that keeps these files elsewhere: change the paths. server.key is secret.\n"
             "tls {\n"
             f"  cert_file: {_quoted(self.folder.absolute() / 'server.pem')}\n"
@@ -152,7 +152,7 @@ def checked_name(name: str) -> str:
         return str(ipaddress.ip_address(name))
     labels = name.removeprefix("*.").removesuffix(".").split(".")
     if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) and len(label) < 64 for label in labels):
-        raise UsageError(f"{name}: not a host's name or address; write nats1.example.net or 192.0.2.7")
+        raise UsageError(f"{name}: not a host name or address; write nats1.example.net or 192.0.2.7")
     return name.removesuffix(".").lower()
 
 

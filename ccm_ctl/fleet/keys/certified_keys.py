@@ -52,7 +52,7 @@ class CertifiedKeys:
         for selector in selectors:
             if negated := next((term for term in selector.terms if term.is_negated), None):
                 raise UsageError(
-                    f"{negated}: a secret is for nodes with a fact, not for those without it; assign a fact to them"
+                    f"{negated}: a secret cannot be for nodes that lack a fact; assign a fact to its nodes"
                 )
         return selectors
 

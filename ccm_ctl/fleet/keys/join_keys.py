@@ -4,7 +4,7 @@ The keys of the join service, in the folder with the fleet's keys.
     certifier.seed       certifies keys of nodes and signs the answers to joining nodes; secret
     certifier.json       the root key's time-limited permission for the certifying key; not secret
     node_signer.seed     signs the JWTs of nodes for the broker (`keys`)
-    join.seed            the account of join tokens (`keys`); creates tokens
+    join.seed            the key of the account for join tokens (`keys`); signs the tokens
 
 The service needs `certifier.seed`, `certifier.json`, `node_signer.seed`, `nats-security.conf` and `trust.json`. The keys of the
 accounts and the root key stay offline.
@@ -182,7 +182,7 @@ class JoinKeys:
             )
         certifier, permission = SigningKey(self._keys.seed(CERTIFIER)), self._permission()
         if permission.key != certifier.public_key:
-            raise InputError(f"{self._path}: it is for another key than {CERTIFIER}.seed; copy both again")
+            raise InputError(f"{self._path}: does not match {CERTIFIER}.seed; copy both again")
         return Issuer(root, self._keys.seed("node_signer"), account, certifier, permission)
 
     def _permission(self) -> CertifierPermission:

@@ -111,5 +111,5 @@ def away_outcome(node: BriefNode) -> JoinOutcome:
         key=node.key,
         is_leaving=True,
         code="join.away",
-        message="it was away for longer than its token allows",
+        message="it was offline for longer than its token allows",
     )

@@ -132,7 +132,9 @@ class JoinService:
         now_ms = self._now_ms()
         if len(body) > REQUEST_LIMIT_BYTES or self._refusals.is_spent(subject, now_ms):
             self._refusals.count(subject, now_ms)
-            dropped = JoinError("its sender was refused too often, or it is too large", code="join.dropped")
+            dropped = JoinError(
+                "the request is too large, or its sender was refused too often", code="join.dropped"
+            )
             self._report_refusal(outcome_of(subject, body, None, dropped))
             return None
         request: JoinRequest | None = None
@@ -299,14 +301,14 @@ class JoinService:
             )
         if not fnmatch.fnmatchcase(request.name, record.name):
             raise JoinError(
-                f"{request.name}: the token is for names like {record.name}; use `ccm join --name`",
+                f"{request.name}: the token requires a name like {record.name}; use `ccm join --name`",
                 code="join.name",
             )
         assert token.proof is not None
         author = trusted.signers.by_key(token.proof.key, self._now_ms()) if trusted.signers else None
         if record.role and author is not None and not author.facts:
             raise JoinError(
-                f"the token assigns a role, and its author {token.author} may not assign facts",
+                f"the token assigns a role, but its author {token.author} may not assign facts",
                 code="join.token_rights",
             )
         # without it, concurrent workers would have to repeat their writes of the same document

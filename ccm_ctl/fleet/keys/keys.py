@@ -309,7 +309,7 @@ class Keys:
     def _require_own_name(self, kind: str, name: str) -> None:
         others = [user for user in self.users() if user.name == name and user.kind not in (kind, "")]
         if others:
-            raise UsageError(f"{name}: is the name of {_a(others[0].kind)} already; {_a(kind)} needs another")
+            raise UsageError(f"{name}: already the name of {_a(others[0].kind)}; choose another name")
 
     def note_joined(self, name: str, key: str) -> None:
         """Record a node that joined with a token, if it is not recorded yet, so that its key can be revoked."""
@@ -357,7 +357,7 @@ class Keys:
         self._authority()
         found = [user for user in self._valid().values() if (user.kind, user.name) == (kind, name)]
         if not found:
-            raise NotFoundError(f"{name}: no {kind} was given credentials under that name from {self.folder}")
+            raise NotFoundError(f"{name}: no {kind} of that name has credentials from {self.folder}")
         for user in found:
             self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
         self.configure()
@@ -415,8 +415,8 @@ class Keys:
         write_whole(self.folder / CONFIGURATION, text.encode(), mode=PUBLIC)
 
     def _authority(self) -> Authority:
-        self._add_account(Account.AUDIT, "its stream could not be read any more")
-        self._add_account(Account.JOIN, "all join tokens would be void")
+        self._add_account(Account.AUDIT, "its stream would become unreadable")
+        self._add_account(Account.JOIN, "all join tokens would become invalid")
         self._add_node_signer()
         return Authority(**{name: self.seed(name) for name in _KINDS})
 
@@ -432,8 +432,8 @@ class Keys:
             return
         if self.configuration.exists() and account in map(name_in_jwt, self.account_tokens().values()):
             raise InputError(
-                f"{path}: not found, and {self.configuration} has its account already; with another key, {effect}; "
-                "copy it from where it was created"
+                f"{path}: not found, but {self.configuration} already has its account; with another key, {effect}; "
+                "copy the file from where it was created"
             )
         self.write_seed(account, new_account())
 
@@ -452,7 +452,7 @@ class Keys:
             and account_in_configuration(self._configuration_text(), Account.NODES)[1]
         ):
             raise InputError(
-                f"{path}: not found, and {self.configuration} names its key already; copy it from where it was created"
+                f"{path}: not found, but {self.configuration} already contains its key; copy it from where it was created"
             )
         self.write_seed(_NODE_SIGNER, new_account())
 

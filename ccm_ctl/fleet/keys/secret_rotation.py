@@ -137,7 +137,9 @@ class SecretRotation(FleetSecrets):
         """
         _, head = await self._head(name)
         if head.newest is None or head.newest.revision != revision:
-            raise RunError(f"{name}: another revision was stored after {revision}, so this rotation is over")
+            raise RunError(
+                f"{name}: another revision was stored after {revision}, so this rotation has ended"
+            )
         wraps = await self._read_wraps(f"wrap.*.{name}")
         for document, wrap in wraps:
             following = wrap.next
@@ -210,7 +212,7 @@ class SecretRotation(FleetSecrets):
             use = uses[one.node]
             reason = one.problem or use.doubt
             if not reason and one.revision != stored.revision:
-                reason = f"has not taken revision {stored.revision}"
+                reason = f"cannot open revision {stored.revision} yet"
             if not reason and use.revision not in (0, stored.revision):
                 reason = f"uses revision {use.revision}"
             if reason:
@@ -223,7 +225,7 @@ class SecretRotation(FleetSecrets):
         doubt = await self._node_keys.doubt_record(node)
         secrets = node.record.secrets if node.record is not None else None
         if not doubt and secrets is None:
-            doubt = "its agent is too old to say what it uses"
+            doubt = "its agent is too old to report what it uses"
         use = secrets.get(name) if secrets is not None and not doubt else None
         return NodeUse(
             revision=use.revision if use is not None else 0,

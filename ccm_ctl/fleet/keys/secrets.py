@@ -64,7 +64,7 @@ SEALED_AT_ONCE = 32
 
 WAY_OUT = "store it again with `ccmctl secret put`"
 
-NOT_SEALED = "it is not sealed to it"
+NOT_SEALED = "the secret is not sealed to it"
 
 Body = TypeVar("Body", SealedKey, SecretHead, SealingKeys)
 
@@ -360,13 +360,13 @@ class FleetSecrets:
         document = await self._documents.read_newest(SEALING_KEY)
         if document.body is None:
             raise NotFoundError(
-                "this fleet has no sealing key, with which a secret is sealed to later nodes; make one with `ccmctl secret init`"
+                "this fleet has no sealing key, which is needed to seal secrets to later nodes; run `ccmctl secret init`"
             )
         # if the broker could publish a false key, that key would open every new secret
         document.verified("run `ccmctl secret init` as an operator with --admin")
         keys = _body(document, SealingKeys).keys
         if not keys or not all(map(is_public_key, keys)):
-            raise ProtocolError(f"{SECRETS}/{SEALING_KEY}: it names no keys; run `ccmctl secret init`")
+            raise ProtocolError(f"{SECRETS}/{SEALING_KEY}: it contains no keys; run `ccmctl secret init`")
         return keys
 
     async def _seal(

@@ -78,7 +78,7 @@ class Signers:
             trust = decode_foreign(self._path.read_bytes(), Trust)
         except FileNotFoundError as err:
             raise NotFoundError(
-                f"{self._path}: there is no signers list; `ccmctl init --security` makes one"
+                f"{self._path}: there is no signers list; `ccmctl init --security` creates one"
             ) from err
         except (OSError, msgspec.MsgspecError) as err:
             raise InputError(f"{self._path}: the signers list cannot be read: {err}") from err
@@ -165,7 +165,7 @@ class Signers:
         key = SigningKey(self._root())
         if self.exist() and self.trust().root != key.public_key:
             raise InputError(
-                f"{self._path}: another root key than the root.seed beside it signed the list; nodes would refuse a new one"
+                f"{self._path}: the list was not signed with the root.seed next to it, so nodes would refuse a new list"
             )
         return key
 

@@ -84,7 +84,7 @@ async def read_newest(
         least = max(least, own.number)
     if newest.number < least:
         raise ProtocolError(
-            f"the broker has signers list {newest.number}, and list {least} was seen before; was the broker restored from a "
+            f"the broker has signers list {newest.number}, but list {least} was seen before; was the broker restored from a "
             "backup? `ccmctl signers publish` publishes the newest one, from the folder with the fleet's keys"
         )
     return newest

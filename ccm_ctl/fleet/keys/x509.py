@@ -25,7 +25,7 @@ from ccm_agent.model.errors import InputError
 _INTEGER, _BITS, _OCTETS, _OID, _UTF8, _SEQUENCE, _SET = 0x02, 0x03, 0x04, 0x06, 0x0C, 0x30, 0x31
 _UTC_TIME, _LONG_TIME, _BOOLEAN = 0x17, 0x18, 0x01
 _DNS_NAME, _IP_ADDRESS, _KEY_ID, _VERSION, _EXTENSIONS = 0x82, 0x87, 0x80, 0xA0, 0xA3
-"""Tags of DER (X.690), and of the alternatives in certificates."""
+"""DER tags (X.690), including the context-specific tags in certificates."""
 
 # no possessive group: in Python 3.11.2 (Debian 12), it matches too little
 _PEM = re.compile(r"-----BEGIN ([A-Z ]{1,64})-----\s([^-]*)-----END \1-----")
@@ -120,7 +120,7 @@ def read_certificate(text: str, source: str) -> Certificate:
         ends = _read_time(*list(_parts(fields[4][1]))[1])
         names = tuple(_read_names(fields[-1][1]))
     except (ValueError, IndexError, StopIteration) as err:
-        raise InputError(f"{source}: not a certificate of ours, or damaged") from err
+        raise InputError(f"{source}: damaged, or not a certificate made by ccmctl") from err
     return Certificate(names=names, ends=ends)
 
 
@@ -251,4 +251,4 @@ def _from_pem(text: str, kind: str, source: str) -> bytes:
                 return base64.b64decode("".join(found[2].split()), validate=True)
             except ValueError:
                 break
-    raise InputError(f"{source}: holds no {kind.lower()}, or a damaged one")
+    raise InputError(f"{source}: contains no {kind.lower()}, or it is damaged")

@@ -290,7 +290,7 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
     if not found and too_costly is not None:
         raise too_costly
     if not found:
-        raise NoTargetError(f"--where {text}: is true on none of the {len(nodes)} nodes it was tried on")
+        raise NoTargetError(f"--where {text}: not true for any of the {len(nodes)} nodes that were checked")
     return found
 
 

@@ -90,7 +90,7 @@ def check_targets(targets: Sequence[str]) -> list[Selector]:
     selectors = parse_targets(targets)
     for selector in selectors:
         if nested := next((term for term in selector.terms if term.is_group), None):
-            raise UsageError(f"{nested}: a group cannot contain another one; write its selectors")
+            raise UsageError(f"{nested}: a group cannot contain another group; write its selectors instead")
     return selectors
 
 
@@ -140,7 +140,7 @@ async def expand_groups(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]
         for text in _combine(written, selector, groups)
     ]
     if len(found) > EXPANDED_LIMIT:
-        raise UsageError(f"the groups become more than {EXPANDED_LIMIT} selectors; use a fact instead")
+        raise UsageError(f"the groups expand to more than {EXPANDED_LIMIT} selectors; use a fact instead")
     return tuple(found)
 
 

@@ -205,7 +205,7 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
 
 
 def _take_assigned(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
-    """Decode assigned facts. Empty facts do not make a node expected."""
+    """Decode assigned facts. Empty facts are ignored, so a node that has only those is not in the inventory."""
     document = decode_document(entry)
     if is_node(entry.key) and isinstance(document.body, dict) and document.body:
         node = nodes.setdefault(entry.key, Node(name=entry.key))

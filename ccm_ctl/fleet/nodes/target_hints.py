@@ -25,7 +25,7 @@ def explain_no_match(text: str, selector: Selector, inventory: Inventory) -> str
     for term in selector.terms:
         count = sum(term.matches(node.name, node.facts) for node in everybody)
         parts.append(f"{term} matches {count}")
-    return f"{text}: no node matches all of it ({', '.join(parts)})"
+    return f"{text}: no node matches all terms ({', '.join(parts)})"
 
 
 def _near_term(term: Any, inventory: Inventory) -> str:
@@ -35,7 +35,7 @@ def _near_term(term: Any, inventory: Inventory) -> str:
     known = _known_keys(inventory)
     if key not in known:
         if key in inventory.nodes:
-            return f"; there is a node of that name: node={key}"
+            return f"; there is a node with that name: node={key}"
         near = nearest(key, known)
         return f": no node has a fact {key}" + (f", did you mean {near}?" if near else "")
     found = {

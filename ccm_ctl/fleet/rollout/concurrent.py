@@ -109,7 +109,7 @@ async def refuse_concurrent(fleet: Fleet, nodes: Collection[str], *, besides: st
         if one.is_in_progress:
             record = one.record
             raise ConcurrentRolloutError(
-                f"{name_few(one.nodes)}: run {short_id(record.run)} ({record.action} {record.name} by {record.requester}) "
-                f"is a rollout that is in progress on "
-                f"{'this node' if len(one.nodes) == 1 else 'these nodes'}, too; two rollouts do not keep each other's limits"
+                f"{name_few(one.nodes)}: another rollout, run {short_id(record.run)} ({record.action} {record.name} by "
+                f"{record.requester}), is in progress on {'this node' if len(one.nodes) == 1 else 'these nodes'}; "
+                "two rollouts do not keep each other's limits"
             )

@@ -39,7 +39,7 @@ def parse_gate(text: str) -> Program:
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
     if len(text) > LENGTH_LIMIT:
-        raise UsageError(f"a gate of {len(text)} characters: the limit is {LENGTH_LIMIT}")
+        raise UsageError(f"the gate has {len(text)} characters; at most {LENGTH_LIMIT} are allowed")
     variables = dict.fromkeys((*COUNTED.values(), "total", "ended"), "integer") | {"health": "map"}
     try:
         return compile_expression(
@@ -66,7 +66,7 @@ def check_gate(text: str) -> None:
     except ExpressionError:
         return
     raise UsageError(
-        f"--gate {text}: it names no result, so it is always the same; compare one, such as `failed == 0`"
+        f"--gate {text}: uses no result, so it is always the same; compare a result, such as `failed == 0`"
     )
 
 

@@ -52,7 +52,7 @@ def check_can_hand_over(fleet: Fleet, action: str) -> None:
     what = _SIGNED_ACTIONS.get(action)
     if what is not None and (fleet.trust is None or fleet.signatory is None):
         raise UsageError(
-            f"rollout servers {what} only for operators who sign, and this fleet does not use signatures; "
+            f"rollout servers {what} only for operators who sign, but this fleet does not use signatures; "
             "drive it from a terminal, without --detach"
         )
 
@@ -126,7 +126,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
 def _lacking_right(signer: Signer, record: RunRecord, server: str) -> str:
     """Return why a server may not send the request of a record for an operator. "": the server may send it."""
     reason = refuse_request(signer, record, server)
-    return f"{signer.name} handed it over, and {reason}" if reason else ""
+    return f"{signer.name} handed it over, but {reason}" if reason else ""
 
 
 async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunRecord) -> None:
@@ -147,7 +147,7 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
         may_stop = all(ender.may_request(RUN_STOP, scope) for scope in scopes_of_record(record))
         if may_stop or ender.name == fleet.operator:
             raise RunError(
-                f"{short_id(record.run)}: {ender.name} has stopped it, or has seen it end; start a new rollout"
+                f"{short_id(record.run)}: {ender.name} has stopped it or recorded its end; start a new rollout"
             )
 
 

@@ -68,7 +68,7 @@ class RolloutJudge:
 
         def refusal(signer: Signer, _claims: Any) -> str:
             reason = self.refuse_driver(signer)
-            return f"{signer.name} signed it, and {reason}" if reason else ""
+            return f"{signer.name} signed it, but {reason}" if reason else ""
 
         subject = key_subject(RUNS, entry.key)
         return self._verifier.read(

@@ -58,7 +58,7 @@ def check_lease(state: RolloutState, now: datetime) -> None:
         return
     raise RunError(
         f"{short_id(state.run)}: {lease.operator} drives this rollout on {lease.host}; watch it with "
-        f"`ccmctl run watch {short_id(state.run)}`, or take over when the lease has run out, in {_left_s(lease, now)} s"
+        f"`ccmctl run watch {short_id(state.run)}`, or take over when the lease expires, in {_left_s(lease, now)} s"
     )
 
 

@@ -170,8 +170,8 @@ def _sizes(options: RolloutOptions, total: int) -> tuple[list[tuple[int, int]], 
         rest -= nodes
         if len(sizes) > WAVES_LIMIT:
             raise UsageError(
-                f"--batch {options.batch}: that is more than {WAVES_LIMIT} waves; write a larger last size, "
-                f"or a single size, which has no waves"
+                f"--batch {options.batch}: makes more than {WAVES_LIMIT} waves; write a larger last size, "
+                f"or a single size, which makes no waves"
             )
     return sizes, canaries
 

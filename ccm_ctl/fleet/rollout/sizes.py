@@ -37,5 +37,5 @@ def parse_wave_size(text: str, option: str = "size") -> Size:
     """
     size = parse_size(text, option)
     if not (size.count or size.percent):
-        raise UsageError(f"{option} {text}: no node would ever run; the smallest is 1")
+        raise UsageError(f"{option} {text}: no node would ever run; the minimum is 1")
     return size

@@ -152,7 +152,7 @@ class RolloutStarter:
                 launch, reason = None, str(err)
         if launch is None:
             await self._decide(one, stored, self._start(one, reason=reason), signed)
-            self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is skipped: {reason}")
+            self._note(f"schedule {one.name}: the start due {format_moment(one.due)} is skipped: {reason}")
         else:
             await self._claim(one, stored, launch, state)
             self._decided[one.name] = one.due
@@ -171,13 +171,13 @@ class RolloutStarter:
         if (now - begun.created).total_seconds() < CLAIMED_WITHIN_S:
             return  # another server is about to claim it
         there = await RolloutStore(self._fleet).look(begun.run) is not None
-        lost = f"run {short_id(begun.run)} of {begun.by} is on record, and its rollout is not stored"
+        lost = f"run {short_id(begun.run)} of {begun.by} is on record, but its rollout is not stored"
         start = ScheduledStart(
             due=one.due, run=begun.run if there else "", reason="" if there else lost, by=begun.by
         )
         await self._decide(one, stored, start, signed)
         self._note(
-            f"schedule {one.name}: the start of {format_moment(one.due)} is not begun again: "
+            f"schedule {one.name}: the start due {format_moment(one.due)} is not repeated: "
             f"{begun.by} has begun it as run {short_id(begun.run)}"
         )
 
@@ -269,7 +269,9 @@ class RolloutStarter:
         except BusError:
             await History(self._fleet).forget(state.run)
             raise
-        self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is run {short_id(state.run)}")
+        self._note(
+            f"schedule {one.name}: the start due {format_moment(one.due)} is run {short_id(state.run)}"
+        )
         await self._store_claimed(claimed, revision, base)
 
     async def _hand_over(self, stored: StoredStarts) -> None:
@@ -330,6 +332,6 @@ def _check_time(details: Mapping[str, str], one: DueRollout, taken: Sequence[dat
             continue  # the schedule had other times then
         if (slot - last).total_seconds() < pause_s:
             raise SignatureError(
-                f"it was due at {format_moment(one.due)}; this time of {when!r} was taken already"
+                f"it was due at {format_moment(one.due)}; a start for this time of {when!r} is already stored"
             )
     return slot

@@ -171,7 +171,7 @@ def _judge(
 
     def refusal(signer: Signer, _claims: object) -> str:
         reason = refuse_server(signer, rollout) if rollout is not None else ""
-        return f"{signer.name} signed it, and {reason}" if reason else ""
+        return f"{signer.name} signed it, but {reason}" if reason else ""
 
     subject = key_subject(RUNS, entry.key)
     judged = verifier.read(starts, SignatureKind.RECORD, subject, entry.value, entry.signature, refusal)

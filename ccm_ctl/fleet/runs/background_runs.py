@@ -58,7 +58,7 @@ class BackgroundRuns:
         """
         retried = launch.record.retry_of
         if retried and retried in self._retried.values():
-            raise RunError(f"{retried}: a retry of it is in progress")
+            raise RunError(f"{retried}: a retry is already in progress")
         if len(self._retried) >= self._at_once:
             raise RunError(
                 f"{self._at_once} runs that were started here are in progress; wait for one to end"

@@ -98,7 +98,7 @@ async def describe_last(fleet: Fleet, schedule: Schedule) -> Recorded:
         RunError: The schedule was not due yet.
     """
     if not schedule.last_run:
-        raise RunError(f"{schedule.name}: was not due yet; `ccmctl schedule list` shows when it is")
+        raise RunError(f"{schedule.name}: has not been due yet; `ccmctl schedule list` shows when it is")
     found = await read_run(fleet, schedule.last_run)
     return await describe(fleet, found or StreamRun(run=schedule.last_run, sessions={}), schedule)
 
@@ -126,7 +126,7 @@ async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = N
         expected = await match_now(fleet, schedule)
         note = f"nodes without a session are those that match `{schedule.name}` now"
     elif cause == SCHEDULE:
-        note = "only nodes with a session are known: the schedule was stored again since, or removed"
+        note = "only nodes with a session are known: the schedule has since been replaced or removed"
     absent = [node for node in expected if node not in found.sessions]
     refusals = await _read_refusals(fleet, found.run, absent, found.time)
     ends = {node: _explain_absence(refusals.get(node), is_present=expected[node]) for node in absent}
@@ -168,13 +168,13 @@ async def find_request(fleet: Fleet, recorded: Recorded) -> Verified[ManifestReq
     run = recorded.record.run
     if recorded.cause != SCHEDULE:
         raise RunError(
-            f"{short_id(run)}: no request started it, so none can be sent again; to converge now, use `ccmctl run-now`"
+            f"{short_id(run)}: it was not started by a request, so it cannot be retried; to converge now, use `ccmctl run-now`"
         )
     stored = (one for one in await read_schedules(fleet) if one.name == recorded.origin)
     schedule = next(stored, None)
     if schedule is None or recorded.record.time is None or not is_from(schedule, recorded.record.time):
         raise RunError(
-            f"{short_id(run)}: the schedule {recorded.origin} was stored again since, or removed, so its request is not known"
+            f"{short_id(run)}: the schedule {recorded.origin} has since been replaced or removed, so its request is unknown"
         )
     now = fleet.clock.now()
     judged = schedule if schedule.proof is not None else (await open_reader(fleet)).judged(schedule)

@@ -223,8 +223,8 @@ class History:
             )
         if word == NEWEST and runs:
             raise UnknownRunError(
-                f"`{NEWEST}` is the newest run of {self._fleet.operator}, who has none on record; "
-                "`ccmctl run list` shows the ids of others' runs"
+                f"`{NEWEST}`: {self._fleet.operator} has no run on record; "
+                "`ccmctl run list` shows the runs of others"
             )
         if word == NEWEST:
             raise UnknownRunError("no run is on record here yet; `ccmctl apply` and `ccmctl plan` start one")

@@ -56,8 +56,8 @@ def refuse_too_many(resolved: TargetSet) -> None:
     """
     if resolved.older and sum(map(len, resolved.targets)) > TARGETS_LIMIT // 2:
         raise UsageError(
-            f"{len(resolved.nodes)} nodes are too many to be named one by one, which {resolved.older[0]} and other older "
-            "agents need; upgrade them, or select without `*`, `?` and values of lists"
+            f"{len(resolved.nodes)} nodes are too many to list by name, as {resolved.older[0]} and other older agents "
+            "require; upgrade them, or select without `*`, `?` and values of lists"
         )
 
 

@@ -182,7 +182,7 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
         now = asyncio.get_running_loop().time()
         for node in run.expected:
             if not node.state.is_final:
-                run.ended(node.node, NodeState.LOST, "its end is unknown", "", now)
+                run.ended(node.node, NodeState.LOST, "its result is unknown", "", now)
     if not run.is_ended:
         return False
     try:

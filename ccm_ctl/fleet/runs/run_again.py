@@ -103,7 +103,9 @@ async def prepare_retry(
         request = await _request(fleet, recorded, path)
     else:
         if path is not None:
-            raise UsageError(f"{path}: no operator sent {short_id(recorded.record.run)}; leave out FILE")
+            raise UsageError(
+                f"{path}: {short_id(recorded.record.run)} was not sent by an operator; leave out FILE"
+            )
         found = await find_request(fleet, recorded)
         request, base = found.value, found
     request = replace(request, deadline=deadline, message=message)
@@ -233,8 +235,8 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[
     skipped = sum(state is NodeState.SKIPPED for state in ends.values())
     if not left and skipped:
         raise RunError(
-            f"{short_id(run)}: no node ended in that state; {skipped} of its nodes were never asked, because it was aborted: "
-            f"`ccmctl run retry {short_id(run)} --only skipped` asks them"
+            f"{short_id(run)}: no node ended in that state; {skipped} of its nodes were skipped because it was aborted: "
+            f"`ccmctl run retry {short_id(run)} --only skipped` retries them"
         )
     if not left:
         raise RunError(
@@ -248,9 +250,7 @@ async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> Manife
     record = recorded.record
     if record.request.get("undo"):
         if path is not None:
-            raise UsageError(
-                f"{path}: {short_id(record.run)} undoes a run, without a manifest; leave out FILE"
-            )
+            raise UsageError(f"{path}: {short_id(record.run)} is an undo and has no manifest; leave out FILE")
         return build_request(fleet, recorded)
     part = record.request.get("part")
     if (part if isinstance(part, dict) else record.request).get("bundle"):

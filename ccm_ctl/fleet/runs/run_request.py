@@ -59,7 +59,7 @@ def check_message(text: str, name: str = "message") -> str:
         UsageError: The text is too long.
     """
     if len(text) > MESSAGE_LIMIT:
-        raise UsageError(f"{name}: {len(text)} characters; at most {MESSAGE_LIMIT} are kept")
+        raise UsageError(f"{name}: {len(text)} characters; at most {MESSAGE_LIMIT} are allowed")
     return text.strip()
 
 
@@ -153,7 +153,7 @@ def check_record(state: RolloutState, record: RunRecord, nodes: Sequence[str]) -
     """
     if state.record_digest not in ("", digest_record(record, nodes)):
         raise RunError(
-            f"{short_id(state.run)}: its record is not the one that it was started with; "
+            f"{short_id(state.run)}: its record was replaced after the start; "
             f"`ccmctl run abort {short_id(state.run)}` ends it"
         )
 

@@ -182,7 +182,7 @@ def new_rollout(
     check_record(state, recorded.record, recorded.nodes)
     if unknown := set(state.returned) - set(recorded.nodes):
         raise RunError(
-            f"{short_id(state.run)}: its rollout names {min(unknown)}, which is not in its record; "
+            f"{short_id(state.run)}: its rollout contains {min(unknown)}, which is not in its record; "
             f"`ccmctl run abort {short_id(state.run)}` ends it"
         )
     record, order = recorded.record, recorded.nodes[: state.plan.total]

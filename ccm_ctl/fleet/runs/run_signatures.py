@@ -113,7 +113,7 @@ def require_author(
     if isinstance(judged, Unverified):
         raise RunError(
             f"{short_id(record.run)}: its record is unverified: {judged.reason}; "
-            "it is not the base of anything that you sign; start a new run"
+            "ccmctl signs nothing that is based on it; start a new run"
         )
     if not judged.key:
         return None
@@ -124,7 +124,7 @@ def require_author(
         )
     if reason := refusal(author):
         raise RunError(
-            f"{short_id(record.run)}: {author.name} wrote its record, and {reason}, so it is not sent again; "
+            f"{short_id(record.run)}: {author.name} wrote its record, but {reason}, so it is not sent again; "
             "start a new run from your own files"
         )
     return author
@@ -142,7 +142,7 @@ def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
     """
     protocol = str(record.request.get("protocol", ""))
     if protocol not in _PROTOCOLS:
-        return "names no request"
+        return "specifies no request"
     if reason := refuse_protocol(signer, record, protocol):
         return reason
     if sender not in ("", signer.name) and protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
@@ -157,7 +157,7 @@ def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
     try:
         may_assign = signer.may_assign(parse_assignment_key(str(stage.get("key", "")))[0])
     except ProtocolError as err:
-        return f"names no assignment: {err.message}"
+        return f"specifies no assignment: {err.message}"
     return "" if may_assign else f"may not assign {stage['key']}"
 
 
@@ -165,7 +165,7 @@ def refuse_protocol(signer: Signer, record: RunRecord, protocol: str) -> str:
     """Return why an operator may not send a request of this protocol to the scopes of a record. "": it is allowed."""
     scopes = scopes_of_record(record)
     if not scopes:
-        return "names no scope"
+        return "specifies no scope"
     denied = next((scope for scope in scopes if not signer.may_request(protocol, scope)), None)
     return f"may not {action_of(record)} on {denied}" if denied is not None else ""
 

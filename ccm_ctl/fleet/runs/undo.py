@@ -207,7 +207,7 @@ def undo_targets(
     left = nodes if chosen is None else [name for name in nodes if name in chosen.nodes]
     if not left:
         raise UsageError(
-            f"{short_id(record.run)}: it changed nothing on the selected nodes, perhaps on {name_few(nodes)}"
+            f"{short_id(record.run)}: it changed nothing on the selected nodes; it may have changed {name_few(nodes)}"
         )
     known = {name: inventory.nodes[name] for name in left if name in inventory.nodes}
     older = [name for name, node in known.items() if node.record is not None and not node.record.undo]

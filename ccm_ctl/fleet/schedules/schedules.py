@@ -140,7 +140,7 @@ class Schedules:
         if server is not None and server.version < SCHEDULES_VERSION:
             has, wants = (".".join(map(str, version)) for version in (server.version, SCHEDULES_VERSION))
             raise BusSetupError(
-                f"nats-server {has}: has no schedules of this kind; they need {wants} or newer"
+                f"nats-server {has}: does not support schedules of this kind; {wants} or newer is required"
             )
         self._connection = connection
         self._fleet = fleet
@@ -210,7 +210,7 @@ class Schedules:
         others = [one for one in alike if one.subject != subject]
         if len(others) >= SCHEDULES_LIMIT:
             raise UsageError(
-                f"{name}: there are {len(others)} schedules for {format_scope(scope)} already; remove one first"
+                f"{name}: there are already {len(others)} schedules for {format_scope(scope)}; remove one first"
             )
         is_shared = not before.has_own_subject if before else all(one.has_own_subject for one in others)
         return SchedulePlacement(
@@ -272,7 +272,7 @@ class Schedules:
         others = [one for one in rollouts if one.subject != subject]
         if len(others) >= SCHEDULES_LIMIT:
             raise UsageError(
-                f"{name}: there are {len(others)} schedules of rollouts already; remove one first"
+                f"{name}: there are already {len(others)} schedules of rollouts; remove one first"
             )
         return not any(one.when for one in rollouts if one.subject == subject)
 
@@ -321,7 +321,7 @@ class Schedules:
             if one.when and one.name == name and one.subject != subject:
                 what = "of a rollout " if one.rollout is not None else ""
                 raise UsageError(
-                    f"{name}: there is a schedule {what}of that name for {format_scope(one.scope)}; "
+                    f"{name}: there is already a schedule {what}with that name for {format_scope(one.scope)}; "
                     f"`ccmctl schedule rm {name}` removes it"
                 )
         return known

@@ -90,7 +90,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         if isinstance(self.proof, Verified):
             return self.proof
         raise SignatureError(
-            f"{self.name}: the schedule is not verified: {self.unverified or 'it was not judged'}; "
+            f"{self.name}: the schedule is not verified: {self.unverified or 'its signature was not checked'}; "
             f"`ccmctl schedule add {self.name}` stores it again from its files"
         )
 

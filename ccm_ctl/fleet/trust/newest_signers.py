@@ -39,8 +39,7 @@ The time for verifying lists. Lists do not expire, and a list that was just sign
 """
 
 NO_TRUST = (
-    "these credentials have no trust block, and the signers list has their key, so nothing can be verified before it is "
-    "signed with them; "
+    "these credentials have no trust block but their key is in the signers list, so ccmctl cannot verify what it would sign; "
     "an administrator issues new ones: `ccmctl operator add`"
 )
 """The reason why data that were read with such credentials are not verified."""
@@ -130,14 +129,14 @@ async def _doubt(fleet: Fleet, trust: Trust, signers: SignersList) -> str:
     if age_ms <= signers.max_age_s * 1000:
         return ""
     return (
-        f"the signers list is {format_duration(age_ms // 1000)} old; no administrator has confirmed it within "
-        f"{format_duration(signers.max_age_s)}, as `ccmctl signers renew` does"
+        f"the signers list is {format_duration(age_ms // 1000)} old and was not confirmed within "
+        f"{format_duration(signers.max_age_s)}; an administrator confirms it with `ccmctl signers renew`"
     )
 
 
 def _withheld(newest: int, number: int) -> str:
     return (
-        f"signers list {newest} exists, and the broker delivers list {number}; was it restored from a backup? "
+        f"signers list {newest} exists, but the broker delivers list {number}; was it restored from a backup? "
         "`ccmctl signers publish` publishes the newest list, from the folder with the fleet's keys"
     )
 

@@ -143,7 +143,7 @@ def warn_of_length(fleet: Fleet, count: int) -> None:
     """Warn if the number of nodes is so high that `mark_unverified` does not verify their signatures."""
     if fleet.trust is not None and count > LIST_VERIFIED:
         fleet.warn(
-            f"more than {LIST_VERIFIED:,} nodes: ccmctl did not verify their signatures, only that they are there; "
+            f"more than {LIST_VERIFIED:,} nodes: ccmctl checked only that signatures exist, not that they are valid; "
             "`ccmctl node list --targets` verifies the nodes that it selects"
         )
 

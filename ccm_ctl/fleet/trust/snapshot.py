@@ -124,7 +124,7 @@ def _check_none_lower(numbers: Mapping[str, int], known: Mapping[str, int]) -> N
     lower = sorted(name for name, number in known.items() if numbers.get(name, 0) < number)
     if lower:
         raise ProtocolError(
-            f"the broker has lower numbers of {len(lower)} documents than the snapshot that was signed here before, "
+            f"the broker has lower numbers for {len(lower)} documents than the last snapshot signed here, "
             f"such as {lower[0]}: {numbers.get(lower[0], 0)} instead of {known[lower[0]]}; {WAY_OUT}"
         )
 

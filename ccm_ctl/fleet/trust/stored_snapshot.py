@@ -62,7 +62,7 @@ async def find_timestamp(fleet: Fleet, signers: SignersList) -> Timestamp | None
             return None
         there = f"the timestamp of {_moment(found.issued)}" if found is not None else "no timestamp"
         raise ProtocolError(
-            f"the broker has {there}, and the one of {_moment(known.timestamp)} was seen before; {WAY_OUT}"
+            f"the broker has {there}, but a newer one, of {_moment(known.timestamp)}, was seen before; {WAY_OUT}"
         )
     if fleet.seen is not None and entry is not None and found.issued > known.timestamp:
         await asyncio.to_thread(fleet.seen.note_timestamp, root, found.issued, digest_of(entry.value))
@@ -139,7 +139,7 @@ class StoredSnapshot:
         if newest >= least:
             return ""
         there = f"number {newest} is the newest stored one" if newest else "no revision is stored"
-        return f"the snapshot of the fleet names number {least}, and {there}; the broker withholds or lost newer revisions"
+        return f"the fleet's snapshot lists number {least}, but {there}; the broker withholds or lost newer revisions"
 
     async def _least_number(self, bucket: DocumentBucket, signers: SignersList, name: str) -> int:
         if self._known is None:

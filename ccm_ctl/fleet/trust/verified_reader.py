@@ -74,7 +74,7 @@ class VerifiedReader:
 
         def refusal(signer: Signer, claims: Claims) -> str:
             if not signer.may_write(bucket, entry.key):
-                return f"{signer.name} signed it, and may not write there"
+                return f"{signer.name} signed it, but may not write there"
             return self._fault(bucket, entry, claims)
 
         kind = SignatureKind.DOCUMENT if entry.value else SignatureKind.DELETION
@@ -116,7 +116,7 @@ class VerifiedReader:
 
         def refusal(signer: Signer, claims: Claims) -> str:
             if not signer.schedules:
-                return f"{signer.name} signed it, and may not add schedules"
+                return f"{signer.name} signed it, but may not add schedules"
             signed = claims.details
             when, zone = times or (signed.get("when", ""), signed.get("zone", ""))
             is_same = signed == schedule_details(name, when, zone)
@@ -141,7 +141,7 @@ class VerifiedReader:
             due.body,
             due.signature,
             lambda signer, _: (
-                "" if signer.schedules else f"{signer.name} signed it, and may not add schedules"
+                "" if signer.schedules else f"{signer.name} signed it, but may not add schedules"
             ),
         )
 

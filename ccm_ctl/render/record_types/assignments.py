@@ -78,7 +78,7 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment"):
     commit_dirty: Annotated[Flag, Meta(description="The bundle differs from that commit.")] = None
     data: Annotated[Texts, Meta(description="Hiera documents.")] = None
     data_revision: Annotated[
-        Count, Meta(description="Revision of the data that is pinned; 0 if none is.")
+        Count, Meta(description="The pinned revision of the data; 0 if the data is not pinned.")
     ] = None
     mode: Annotated[Text, Meta(description="`apply` or `plan`.")] = None
     interval_s: Annotated[float | None, Meta(description="Its own interval, in seconds.")] = None
@@ -88,10 +88,12 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment"):
     time: WrittenAt = None
     message: Message = None
     rolled_back_from: Annotated[Count, Meta(description="The revision that a rollback replaced.")] = None
-    rollout: Annotated[Text, Meta(description="The run that brought, or brings, its newest revision.")] = None
-    next_digest: Annotated[Text, Meta(description="SHA-256 of the bundle that a rollout brings.")] = None
+    rollout: Annotated[
+        Text, Meta(description="The run that rolled out, or rolls out, its newest revision.")
+    ] = None
+    next_digest: Annotated[Text, Meta(description="SHA-256 of the bundle that is being rolled out.")] = None
     rollout_phase: Annotated[
-        Text, Meta(description="Phase of the rollout that brings `next_digest`, in `assignment status`.")
+        Text, Meta(description="Phase of the rollout of `next_digest`, in `assignment status`.")
     ] = None
     rollout_reason: Annotated[Text, Meta(description="Why that rollout is paused or aborted.")] = None
     rollout_nodes: Annotated[Count, Meta(description="Number of nodes of that rollout.")] = None

@@ -15,12 +15,12 @@ class ServiceWaveFields(Struct, frozen=True, kw_only=True):
     wave: Annotated[int, Meta(description="Number of the wave, from 0.")]
     name: Annotated[str, Meta(description="Name of the wave; empty without waves.")]
     instances: Annotated[int, Meta(description="Healthy instances on nodes of the wave that would change.")]
-    at_once: Annotated[int, Meta(description="The most of them on nodes that are in progress together.")]
+    at_once: Annotated[
+        int, Meta(description="The largest number of them on nodes that run at the same time.")
+    ]
     failed: Annotated[
         int,
-        Meta(
-            description="The most further instances on nodes that may have failed without stopping the rollout."
-        ),
+        Meta(description="The largest number of others on nodes that can fail without stopping the rollout."),
     ]
     left: Annotated[int, Meta(description="Healthy instances that remain in this worst case.")]
     preferred_left: Annotated[int, Meta(description="The instances among them with the best priority.")]
@@ -33,17 +33,15 @@ class ImpactLine(Line, frozen=True, kw_only=True, tag="impact"):
     protocol: Annotated[str, Meta(description="Its protocol.")]
     service: Annotated[str, Meta(description="Its name.")]
     instances: Annotated[
-        int, Meta(description="All instances, also expired ones that the broker still names.")
+        int, Meta(description="All instances, including expired ones that the broker still lists.")
     ]
     healthy: Annotated[
-        int, Meta(description="Instances that are registered now, and not only on nodes that are offline.")
+        int, Meta(description="Instances that are registered now, by at least one node that is not offline.")
     ]
     preferred: Annotated[int, Meta(description="Healthy instances with the best priority.")]
     unplaced: Annotated[
         Count,
-        Meta(
-            description="Healthy instances at addresses that no node reports; they are treated as not lost."
-        ),
+        Meta(description="Healthy instances at addresses that no node reports; they are assumed to remain."),
     ] = None
     nodes: Annotated[
         list[str], Meta(description="Nodes that would change and have healthy instances, at most 1,000.")
@@ -62,7 +60,7 @@ class ImpactWaveFields(Struct, frozen=True, kw_only=True):
     at_once: Annotated[int, Meta(description="Number of its nodes that run at the same time.")]
     may_have_failed: Annotated[
         int,
-        Meta(description="Number of failed or lost nodes by then that does not stop the rollout."),
+        Meta(description="Number of nodes that can fail or be lost by then without stopping the rollout."),
     ]
 
 
@@ -70,7 +68,7 @@ class ImpactResourceFields(Struct, frozen=True, kw_only=True):
     """A resource that would change."""
 
     resource: Annotated[str, Meta(description="`type#name`.")]
-    nodes: Annotated[int, Meta(description="On how many nodes.")]
+    nodes: Annotated[int, Meta(description="Number of nodes.")]
     refresh: Annotated[bool, Meta(description="Whether it would be refreshed because of a subscription.")]
     slot: Annotated[str | None, Meta(description="The slot that it needs.")]
 
@@ -96,7 +94,7 @@ class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary"):
     )
     changing: Annotated[int, Meta(description="Number of nodes that would change.")]
     unchanged: Annotated[int, Meta(description="Number of nodes that would not.")]
-    waves: Annotated[list[ImpactWaveFields], Meta(description="The waves; one without a rollout.")]
+    waves: Annotated[list[ImpactWaveFields], Meta(description="The waves; a single one without a rollout.")]
     assumed: Annotated[
         dict[str, str],
         Meta(description="Nodes that are treated as changed because their plan is unknown, with the reason."),

@@ -37,7 +37,7 @@ Reason = Annotated[Text, Meta(description="The reason.")]
 ReasonCode = Annotated[Text, Meta(description="Error code of the reason.")]
 Removed = Annotated[Flag, Meta(description="Whether it was removed.")]
 Targets = Annotated[Texts, Meta(description="Selectors; a node that matches any of them is targeted.")]
-Where = Annotated[Text, Meta(description="The expression that nodes must fulfill, too.")]
+Where = Annotated[Text, Meta(description="The expression that must also be true for a node.")]
 
 
 class Line(Struct, frozen=True, kw_only=True, tag_field="record", omit_defaults=True):

@@ -50,7 +50,7 @@ class NodeFields(Line, frozen=True, kw_only=True):
         ),
     ] = None
     heard: Annotated[
-        Time, Meta(description="Its last heartbeat, or when it was last there if it is offline.")
+        Time, Meta(description="Its last heartbeat, or when it was last online if it is offline.")
     ] = None
     late: Annotated[Flag, Meta(description="Whether it missed a heartbeat, so that the data may be old.")] = (
         None
@@ -70,9 +70,7 @@ class NodeFields(Line, frozen=True, kw_only=True):
     signatures: Annotated[Flag, Meta(description="The node obeys only signed requests and documents.")] = None
     plans_only: Annotated[
         Text,
-        Meta(
-            description="Why the node accepts only plans: no administrator has confirmed its signers list for too long."
-        ),
+        Meta(description="Why the node accepts only plans: its signers list was not confirmed for too long."),
     ] = None
     disk: Annotated[Text, Meta(description="Why it cannot write its state to disk.")] = None
     wrong_clock: Annotated[
@@ -117,7 +115,7 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply"):
         str,
         Meta(
             description="`accepted` or `refused`; `silent`, `unreachable` or `offline` without an answer; `disabled`, `enabled`, "
-            "`locked`, `unlocked`, `not locked`; for `run-now` the worst state of what the node converges on."
+            "`locked`, `unlocked`, `not locked`; for `run-now` the worst state among the node's assignments."
         ),
     ]
     seconds: Annotated[float | None, Meta(description="Time until the answer.")] = None
@@ -160,7 +158,9 @@ class FactsLine(Line, frozen=True, kw_only=True, tag="facts"):
     path: Annotated[Text, Meta(description="The requested path.")] = None
     facts: Annotated[Any, Meta(description="The facts, or the value at the path.")] = None
     unverified: Unverified = None
-    assigned: Annotated[dict[str, Any] | None, Meta(description="All assigned facts after it.")] = None
+    assigned: Annotated[dict[str, Any] | None, Meta(description="All assigned facts after the change.")] = (
+        None
+    )
     state: Annotated[
         Text, Meta(description="`taken` by the node, `late`, or `waits` because the node is offline.")
     ] = None

@@ -70,7 +70,7 @@ class ResourceDifferenceFields(Struct, frozen=True, kw_only=True, omit_defaults=
     """A resource with different outcomes."""
 
     resource: Annotated[str, Meta(description="`type#name`.")]
-    a: Annotated[str, Meta(description="Outcome in the first run; `no event` or `unknown`, too.")]
+    a: Annotated[str, Meta(description="Outcome in the first run, or `no event` or `unknown`.")]
     b: Annotated[str, Meta(description="Outcome in the second run.")]
 
 
@@ -82,5 +82,5 @@ class DifferenceLine(Line, frozen=True, kw_only=True, tag="difference"):
     a: Annotated[NodeOutcomeFields, Meta(description="The node in the first run.")]
     b: Annotated[NodeOutcomeFields, Meta(description="The node in the second run.")]
     resources: Annotated[
-        list[ResourceDifferenceFields], Meta(description="Resources with another outcome.")
+        list[ResourceDifferenceFields], Meta(description="Resources with different outcomes.")
     ] = []

@@ -52,8 +52,8 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run"):
     reported_by: Annotated[
         Text,
         Meta(
-            description="The only node that reports this run, which nothing else confirms: the broker does not know it as the "
-            "last run of the schedule, or there is no such assignment."
+            description="The only node that reports this run, if nothing else confirms it: it is not the last run of the "
+            "schedule on the broker, or there is no such assignment."
         ),
     ] = None
     time: Annotated[Time, Meta(description="When it started.")] = None
@@ -93,7 +93,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run"):
         list[dict[str, Any]] | None,
         Meta(
             description="Operators' orders about a rollout: `order`, `by`, `time`, `why`, and `ignored` (why it does not "
-            "count); in `run show`."
+            "apply); in `run show`."
         ),
     ] = None
     stopping: Annotated[Count, Meta(description="Number of nodes that stop; in `run stop`.")] = None
@@ -129,7 +129,7 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result"):
     ]
     reason: Reason = None
     code: ReasonCode = None
-    joined: Annotated[Flag, Meta(description="The node was not expected and matches now.")] = None
+    joined: Annotated[Flag, Meta(description="The node was not expected, but it matches now.")] = None
     ahead: Annotated[RunAhead | None, Meta(description="The run that a queued node finishes first.")] = None
     missing: Annotated[list[int] | None, Meta(description="Numbers of missing events, the first 1,000.")] = (
         None
@@ -175,7 +175,7 @@ class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server"):
     operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
     host: Annotated[str, Meta(description="Its host.")]
     until: Annotated[
-        datetime, Meta(tz=True, description="When it is considered stopped, unless it renews this.")
+        datetime, Meta(tz=True, description="When it is considered stopped, unless it renews its lease.")
     ]
 
 
@@ -205,7 +205,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule"):
         Text, Meta(description="Its rollout options, or the waves of its file; a rollout server starts it.")
     ] = None
     start_within_s: Annotated[
-        float | None, Meta(description="A start that no server began after this many seconds is skipped.")
+        float | None, Meta(description="A start is skipped if no server begins it within this many seconds.")
     ] = None
     servers: Annotated[
         Texts, Meta(description="Rollout servers that run, as `operator@host`; in `schedule add`.")

@@ -31,7 +31,7 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret"):
         list[int] | None,
         Meta(description="Older revisions that are stored."),
     ] = None
-    waiting: Annotated[Texts, Meta(description="Nodes that may use one.")] = None
+    waiting: Annotated[Texts, Meta(description="Nodes that may still use an older revision.")] = None
     unverified: Unverified = None
 
 
@@ -57,7 +57,7 @@ class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node"):
     known: Annotated[Count, Meta(description="The revision that it could open before.")] = None
     since: Annotated[Time, Meta(description="Since when.")] = None
     by: Annotated[Text, Meta(description="The operator who encrypted it for the node, or removed it.")] = None
-    next: Annotated[Count, Meta(description="The revision that a rotation will bring to it.")] = None
+    next: Annotated[Count, Meta(description="The revision that it gets by a rotation in progress.")] = None
     uses: Annotated[Count, Meta(description="The revision that it uses, by its signed record.")] = None
     uses_since: Annotated[Time, Meta(description="Since when it uses that, by the node's clock.")] = None
     doubt: Annotated[Text, Meta(description="Why the revision that the node uses is unknown.")] = None

@@ -361,7 +361,7 @@ async def test_a_redirect_away_from_the_web_is_not_followed(place: Path, target:
     with serving(redirect(target)) as url:
         event = await apply(place, url)
 
-    assert "only http and https are fetched" in event.error[0]
+    assert "only http and https are supported" in event.error[0]
     assert tree(place) == {"outside/file": "as it was"}
 
 

@@ -102,7 +102,7 @@ async def test_a_rollout_continues_during_another_one_only_if_the_user_agrees() 
 
     assert (refused, said["code"], paused[0]) == (409, "rollout.concurrent", "paused")
     assert said["error"].startswith(
-        f"db1: run {other[:8]} (exec other by op) is a rollout that is in progress on this node"
+        f"db1: another rollout, run {other[:8]} (exec other by op), is in progress on this node"
     )
     assert (agreed, running[0]) == (200, "running")
 

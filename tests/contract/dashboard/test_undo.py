@@ -125,7 +125,7 @@ async def test_the_message_of_an_undo_is_in_its_request_and_record() -> None:
             await reached(lambda: len(requests(nodes)) == 4)
         _, undo = await site.ask("GET", f"/api/runs/{said['run']}")
 
-    assert (too_long, refused["error"]) == (400, "message: 1001 characters; at most 1000 are kept")
+    assert (too_long, refused["error"]) == (400, "message: 1001 characters; at most 1000 are allowed")
     assert previewed == [None, None]
     assert (status, undo["message"]) == (200, "the wrong banner")
     assert [one.get("message") for node in nodes for one in node.heard[1:]] == ["the wrong banner"] * 2
@@ -143,7 +143,7 @@ async def test_an_undo_of_one_node_goes_to_this_node_alone() -> None:
 
     assert (more, refused["error"]) == (
         409,
-        f"{run[:8]}: the preview was for fewer nodes than the undo; read a new preview",
+        f"{run[:8]}: the preview was for fewer nodes than the undo; make a new preview",
     )
     assert (status, elsewhere) == (200, 400)
     assert {one[0] for one in requests(nodes)} == {"app2"}

@@ -178,10 +178,13 @@ class TestFetching:
     @pytest.mark.parametrize(
         ("url", "message"),
         [
-            ("file:///etc/passwd", "file:///etc/passwd: leads to file:, and only http and https are fetched"),
-            ("ftp://host/a", "ftp://host/a: leads to ftp:, and only http and https are fetched"),
-            ("/a", "/a: leads to no:, and only http and https are fetched"),
-            ("http://", "http://: leads to http:, and only http and https are fetched"),
+            (
+                "file:///etc/passwd",
+                "file:///etc/passwd: leads to file:, but only http and https are supported",
+            ),
+            ("ftp://host/a", "ftp://host/a: leads to ftp:, but only http and https are supported"),
+            ("/a", "/a: leads to no:, but only http and https are supported"),
+            ("http://", "http://: leads to http:, but only http and https are supported"),
             ("http://[::1", "http://[::1: this is not a URL"),
         ],
     )
@@ -317,7 +320,7 @@ class TestRedirects:
         message = await refused(download.fetch(Transfer(url=url)))
 
         scheme = location.partition(":")[0]
-        assert message == f"{url}: leads to {scheme}:, and only http and https are fetched"
+        assert message == f"{url}: leads to {scheme}:, but only http and https are supported"
 
     async def test_an_invalid_address_is_reported(self, site: Site, download: SystemDownload) -> None:
         url = site.redirect("/a", "http://[::1")
@@ -489,7 +492,7 @@ class TestGoingOn:
         async with asyncio.timeout(WAIT_S):
             message = await refused(download.save(Transfer(url=f"{site.url}/a"), f"{tmp_path}/a"))
 
-        assert message == f"{site.url}/a: the transfer broke off"
+        assert message == f"{site.url}/a: the transfer was interrupted"
         assert len(flaky.ranges) == 6
         assert os.listdir(tmp_path) == []
 

@@ -349,7 +349,7 @@ class TestAttributes:
         with pytest.raises(FileError) as caught:
             await place.files.set_attributes(f"{place.path}/a", mode=0o444)
 
-        assert (caught.value.message, caught.value.errno) == (f"{place.path}/a: is not there", errno.ENOENT)
+        assert (caught.value.message, caught.value.errno) == (f"{place.path}/a: does not exist", errno.ENOENT)
 
 
 class TestDirectories:
@@ -465,7 +465,7 @@ class TestLinking:
         with pytest.raises(FileError) as caught:
             await place.files.link(f"{place.path}/a", "x", force=True)
 
-        assert caught.value.message == f"{place.path}/a: the symlink cannot be made: Directory not empty"
+        assert caught.value.message == f"{place.path}/a: the symlink cannot be created: Directory not empty"
         assert caught.value.errno == errno.ENOTEMPTY
         assert (place.names(place.path), await read(place, "a/b")) == (["a"], b"x")
 

@@ -172,7 +172,7 @@ async def test_a_waiter_that_times_out_names_the_holder(
     assert message.startswith(
         f"the package lock of this host is still held by ccm apply (pid {other_process.pid}) since 2"
     )
-    assert message.endswith("Z after 0.05 s; wait until that is done, or end it")
+    assert message.endswith("Z after 0.05 s; wait until it ends, or stop it")
 
 
 async def test_a_waiter_on_its_own_process_times_out_with_a_reason(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ async def test_a_waiter_on_its_own_process_times_out_with_a_reason(tmp_path: Pat
                 pass
 
     assert caught.value.message == (
-        f"the package lock of this host is still held by ccm agent (pid {os.getpid()}) after 0.05 s; wait until that is "
-        "done, or end it"
+        f"the package lock of this host is still held by ccm agent (pid {os.getpid()}) after 0.05 s; wait until it "
+        "ends, or stop it"
     )
 
 
@@ -197,7 +197,7 @@ async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
             pass
 
     assert caught.value.message == (
-        f"{tmp_path}/file/locks/package.lock: the lock cannot be made: Not a directory"
+        f"{tmp_path}/file/locks/package.lock: the lock cannot be created: Not a directory"
     )
 
 

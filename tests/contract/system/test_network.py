@@ -112,7 +112,10 @@ async def test_a_redirect_that_is_not_followed_is_the_answer(site: Site) -> None
     [
         pytest.param("/a", "/a", "redirects more than 10 times", id="in circles"),
         pytest.param(
-            "/a", "file:///etc/passwd", "leads to file:, and only http and https are fetched", id="to a file"
+            "/a",
+            "file:///etc/passwd",
+            "leads to file:, but only http and https are supported",
+            id="to a file",
         ),
     ],
 )

@@ -165,7 +165,7 @@ def test_one_that_is_filled_all_the_time_is_an_error_of_ours(
     monkeypatch.setattr(removal, "_remove_files", filled)
 
     with pytest.raises(
-        FileError, match="another process moves or fills its directories while it is being removed; try again"
+        FileError, match="another process changes its directories while it is being removed; try again"
     ):
         file_attributes.remove(str(top), True, CancelFlag())
 
@@ -211,7 +211,7 @@ def test_a_user_who_keeps_swapping_directories_for_symlinks_gains_nothing(tmp_pa
             try:
                 file_attributes.remove(str(top), True, CancelFlag())
             except FileError as err:
-                assert "another process moves" in err.message or "cannot be removed" in err.message  # noqa: PT017
+                assert "another process changes" in err.message or "cannot be removed" in err.message  # noqa: PT017
 
     assert (victim / "d/file").read_text() == "as it was"
 

@@ -81,7 +81,11 @@ def tree(tmp_path: Path) -> Tree:
         pytest.param(
             "write",
             True,
-            ["DIR/a: is a mount point, and the source has an entry there; manage it by its own name", [], []],
+            [
+                "DIR/a: is a mount point, but the source has an entry there; manage it as its own resource",
+                [],
+                [],
+            ],
             id="a file of the source",
         ),
         pytest.param("purge", False, ["", ["a"], [*NEW, "b"]], id="purge"),

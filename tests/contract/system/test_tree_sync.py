@@ -330,11 +330,11 @@ def _deep_source(target: Path, source: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "error"),
     [
-        pytest.param(_file_at, "sub: is a file, and the source has a directory", id="file for directory"),
-        pytest.param(_link_at, "sub: is a symlink, and the source has a directory", id="link for directory"),
-        pytest.param(_directory_at, "a: is a directory, and the source has a file", id="directory for file"),
-        pytest.param(_fifo_at, "a: is a FIFO, and the source has a file", id="FIFO for file"),
-        pytest.param(_socket_at, "a: is a socket, and the source has a file", id="socket for file"),
+        pytest.param(_file_at, "sub: is a file, but the source has a directory", id="file for directory"),
+        pytest.param(_link_at, "sub: is a symlink, but the source has a directory", id="link for directory"),
+        pytest.param(_directory_at, "a: is a directory, but the source has a file", id="directory for file"),
+        pytest.param(_fifo_at, "a: is a FIFO, but the source has a file", id="FIFO for file"),
+        pytest.param(_socket_at, "a: is a socket, but the source has a file", id="socket for file"),
         pytest.param(_fifo_in_source, "pipe: is a FIFO; only files", id="FIFO in the source"),
         pytest.param(_link_in_source, "passwd: is a symlink; only files", id="symlink in the source"),
         pytest.param(_no_source, "source .*: there is no such directory", id="no source"),
@@ -668,7 +668,7 @@ async def test_directories_of_the_system_are_refused_by_any_path(
     (tmp_path / "alias").symlink_to(target.parent)
     one = TreeSpec(path=f"{tmp_path}/alias/target", max_age_s=1.0, now_s=NOW_S, refused=(str(target),))
 
-    assert f"this is {target}, a directory of the system" in (await look(trees, one)).error
+    assert f"this is {target}, a system directory" in (await look(trees, one)).error
     kernel = TreeSpec(path="/proc/self/task", max_age_s=1.0, now_s=NOW_S, refused=("/",))
     assert "is on the file system of /proc" in (await look(trees, kernel)).error
 
@@ -732,7 +732,7 @@ async def test_a_directory_that_came_after_the_look_keeps_its_mode(
     private.mkdir(mode=0o700)
     private.rename(target / "new")
 
-    with pytest.raises(FileError, match="the directory cannot be made"):
+    with pytest.raises(FileError, match="the directory cannot be created"):
         await trees.sync(one, found)
 
     assert mode(target / "new") == 0o700

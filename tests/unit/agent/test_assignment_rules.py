@@ -119,8 +119,8 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
     ("found", "why"),
     [
         pytest.param(entry(key="all.other"), "was copied here", id="another key's"),
-        pytest.param(entry(name="other"), "which has another key", id="another name"),
-        pytest.param(entry(scope="node.web1"), "which has another key", id="another scope"),
+        pytest.param(entry(name="other"), "which is stored under another key", id="another name"),
+        pytest.param(entry(scope="node.web1"), "which is stored under another key", id="another scope"),
         pytest.param(entry(scope="planet"), "not a valid scope", id="not a valid scope"),
         pytest.param(entry(mode="ponder"), "unknown mode ponder", id="an unknown mode"),
         pytest.param(entry(data_revision=-1), "its revision is negative", id="no revision"),

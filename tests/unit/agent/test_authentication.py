@@ -287,7 +287,7 @@ async def test_due_time_must_fit_the_signed_schedule(
     if fits:
         assert (await node.request(sent)).name == "tim"
     else:
-        with pytest.raises(SignatureError, match="does not fit"):
+        with pytest.raises(SignatureError, match="does not match"):
             await node.request(sent)
 
 

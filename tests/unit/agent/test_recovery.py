@@ -257,7 +257,7 @@ async def test_a_resource_that_does_not_end_is_left_to_itself_after_the_drain(tm
         await agent.end()
 
         summary = await at.controller.summary(run, NODE)
-        assert summary["reason"] == "interrupted at file#/b, which continues"
+        assert summary["reason"] == "interrupted at file#/b, which continues to run"
         assert (summary["changed_resources"], summary["events_sent"]) == (1, 3)
         assert agent.left_a_resource
 

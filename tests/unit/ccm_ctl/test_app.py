@@ -185,11 +185,11 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ),
         (
             "init --events-age 1h --duplicate-window 2h",
-            "--duplicate-window 2h: an event cannot be recognized longer than it is kept (1h)",
+            "--duplicate-window 2h: must not be longer than events are kept (1h)",
         ),
         (
             "events --no-follow",
-            "name --run, --node or --since: all stored events would be too many",
+            "all stored events are too many; use --run, --node or --since",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_operator_name_comes_from_the_credentials(ann_creds: str) -> None:
 def test_operator_name_of_other_credentials_is_refused_before_connecting(ann_creds: str) -> None:
     assert bus_settings(ConnectionOptions(creds=ann_creds), {"CCM_OPERATOR": "ann"}).identity == "ann"
     with pytest.raises(
-        UsageError, match="belong to `ann`, and the operator is set to `bob`; remove --operator"
+        UsageError, match="belong to `ann`, but the operator is set to `bob`; remove --operator"
     ):
         bus_settings(ConnectionOptions(creds=ann_creds), {"CCM_OPERATOR": "bob"})
     with pytest.raises(UsageError, match="belong to `ann`"):

@@ -41,7 +41,7 @@ def test_a_node_is_disabled_while_its_agent_is_off(config: str, capsys: pytest.C
     assert (disabled.until - disabled.since).total_seconds() == 4 * 3600
     assert capsys.readouterr().out == (
         f"disabled until {disabled.until:%Y-%m-%d %H:%M:%SZ} by maria: the disk is replaced\n"
-        "no agent is running; the next one will notice\n"
+        "no agent is running; the next one reads the change\n"
     )
 
 
@@ -55,7 +55,7 @@ def test_enabling_twice_is_allowed(config: str, capsys: pytest.CaptureFixture[st
     disabled = checked("ccm_agent_disable", first)
     assert disabled["agent"] == "off"
     assert "until" not in disabled["disabled"]
-    assert rest.startswith("enabled\nno agent is running; the next one will notice\n")
+    assert rest.startswith("enabled\nno agent is running; the next one reads the change\n")
     assert checked("ccm_agent_enable", rest.split("\n", 2)[2]) == {"was_disabled": False, "agent": "off"}
     assert not (Path(config).parent / "state" / FILE).exists()
 

@@ -65,7 +65,7 @@ def test_an_allowed_request_names_the_rule(host: Host) -> None:
     assert host.test("--signer", "alice", "--at", MONDAY) == (
         0,
         "allowed: the rule `web team` (policy.yaml:4) of the node's policy allows alice to apply\n"
-        f"  rule `web team` (line 4) decided\n{host.foot}",
+        f"  decided by rule `web team` (line 4)\n{host.foot}",
         "",
     )
 
@@ -88,9 +88,9 @@ def test_a_restricted_plan_explains_its_meaning(host: Host) -> None:
     assert code == 0
     assert out == (
         "allowed: the rule `apprentices` (policy.yaml:9) of the node's policy allows a signer without a name to plan\n"
-        "  restricted: no command of the manifest is run, and only the manifest's own files are read\n"
+        "  restricted: the manifest cannot run commands, and can read only its own files\n"
         "  rule `web team` (line 4) did not match: it does not apply to a signer without a name\n"
-        f"  rule `apprentices` (line 9) decided\n{host.foot}"
+        f"  decided by rule `apprentices` (line 9)\n{host.foot}"
     )
 
 
@@ -179,9 +179,9 @@ def test_without_a_policy_everything_is_allowed(host: Host) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--type", "file"), "--type and --name belong together"),
-        (("--type", "file", "--name", "/a", "--manifest", "m"), "exclude each other"),
-        (("--at", "noon"), "--at noon: write a time such as"),
+        (("--type", "file"), "--type and --name must be used together"),
+        (("--type", "file", "--name", "/a", "--manifest", "m"), "are mutually exclusive"),
+        (("--at", "noon"), "--at noon: not a time; write one such as"),
         (("--action", "aply"), "aply"),
         (("--signer", "alice", "--at", MONDAY, "--type", "fil", "--name", "/a"), "did you mean `file`?"),
     ],

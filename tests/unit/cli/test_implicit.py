@@ -89,7 +89,7 @@ def test_root_does_not_read_an_env_file_that_others_could_have_written(
 
     assert "A" not in inputs.environment(None)
     assert capsys.readouterr().err == (
-        f"ccm: warning: {here}/.env is not read: {why}; fix its owner and mode, or pass --read-env\n"
+        f"ccm: warning: {here}/.env was not read: {why}; fix its owner and mode, or pass --read-env\n"
     )
 
 
@@ -135,7 +135,7 @@ def test_a_hierarchy_that_lies_there_is_not_read_either(
     assert apply_options(EnsureSharedOptions(**fields)).hiera == ()
     assert apply_options(EnsureSharedOptions(**fields | {"hiera": ".hiera"})).hiera == (".hiera",)
     assert capsys.readouterr().err == (
-        f"ccm: warning: {here}/.hiera is not read: it belongs to nobody; fix its owner and mode, or pass --data .hiera\n"
+        f"ccm: warning: {here}/.hiera was not read: it belongs to nobody; fix its owner and mode, or pass --data .hiera\n"
     )
 
 

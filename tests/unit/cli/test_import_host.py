@@ -204,7 +204,8 @@ def test_keys_that_a_manifest_cannot_have_are_named(home: Path, capsys: pytest.C
         ("twice.ini", "its key `a` cannot be managed: the key `a` occurs more than once (lines 1 and 2)"),
         (
             "twice.ini",
-            "its key `long` cannot be managed: the value of `long` (line 3) has several lines, and only single lines are changed",
+            "its key `long` cannot be managed: the value of `long` (line 3) has several lines; "
+            "only single-line values can be changed",
         ),
     ]
     manifest = yaml.safe_load(Path("site/manifest.yaml").read_text())
@@ -231,7 +232,7 @@ def test_an_edit_is_a_block_that_markers_delimit(home: Path, capsys: pytest.Capt
 
     reported = capsys.readouterr().out
     assert f"  edit {path}: its block `key` contains what looks like a password or token\n" in reported
-    assert f"  edit {path}: its block `open` cannot be managed: line 12 is the line `begin`" in reported
+    assert f"  edit {path}: its block `open` cannot be managed: line 12 is the `begin` line" in reported
     manifest = Path("site/manifest.yaml").read_text()
     assert "hunter2" not in manifest
     assert yaml.safe_load(manifest)["ccm"]["resources"] == [
@@ -450,11 +451,11 @@ def test_a_path_with_a_line_break_does_not_end_the_comment(tree: Path) -> None:
     [
         (["file:/none/such", "--out", "site"], "/none/such: does not exist"),
         (["file", "--out", "site"], "name an absolute path"),
-        (["exec", "--out", "site"], "resources of the type `exec` cannot be imported"),
+        (["exec", "--out", "site"], "`exec` resources cannot be imported"),
         (
             ["archive", "--out", "site"],
-            "types that can be: config, container, cron, directory, edit, file, group, host, kernel_module, mount, package, "
-            "repository, service, sysctl, system, systemd_unit, user",
+            "types that can be imported: config, container, cron, directory, edit, file, group, host, kernel_module, mount, "
+            "package, repository, service, sysctl, system, systemd_unit, user",
         ),
         (["fil:/etc", "--out", "site"], "fil"),
         (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),
@@ -498,7 +499,7 @@ def test_a_plan_that_breaks_off_proves_nothing(
 
     monkeypatch.setattr(LocalEngine, "apply", break_off)
     assert main.run(["import", f"file:{tree}", "--out", "site"]) == 1
-    assert "planning the manifest stopped: the disk is full" in capsys.readouterr().err
+    assert "the plan of the manifest stopped: the disk is full" in capsys.readouterr().err
     assert [name for name in os.listdir(home) if "site" in name] == []
 
 

@@ -24,7 +24,7 @@ def test_first_manifest_passes_lint_and_is_applied(
     assert main.run(["init", "new/first.yaml"]) == 0
     assert (
         capsys.readouterr().out
-        == "new/first.yaml: written; see what it would change: ccm apply new/first.yaml --noop --diff\n"
+        == "new/first.yaml: written; preview the changes: ccm apply new/first.yaml --noop --diff\n"
     )
     assert main.run(["lint", "new/first.yaml"]) == 0
     assert capsys.readouterr().out == ""
@@ -40,5 +40,5 @@ def test_file_that_exists_is_left_alone(
     (tmp_path / "site.yaml").write_text("mine")
 
     assert main.run(["init"]) == 1
-    assert "site.yaml: exists; name another file" in capsys.readouterr().err
+    assert "site.yaml: already exists; name another file" in capsys.readouterr().err
     assert (tmp_path / "site.yaml").read_text() == "mine"

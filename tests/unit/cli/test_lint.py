@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(capsys: pytest.Capt
         ("ordr", "--ignore ordr: unknown rule, did you mean `order`?"),
         (
             "syntax",
-            "--ignore syntax: this rule cannot be ignored, because a file that breaks it cannot be checked further",
+            "--ignore syntax: this rule cannot be ignored; files that break it cannot be checked further",
         ),
     ],
 )

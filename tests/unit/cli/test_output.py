@@ -50,11 +50,11 @@ from tests.unit.sessions.test_memory import NOON, event
         pytest.param(
             {
                 "skipped": True,
-                "error": ["no longer in the manifest, and not removed: it was there before"],
+                "error": ["no longer in the manifest, and not removed: it existed before"],
                 "duration": 0,
             },
             "WARN  file#/a skipped ensure=present runtime=0s provider=posix "
-            'reason="no longer in the manifest, and not removed: it was there before"',
+            'reason="no longer in the manifest, and not removed: it existed before"',
             id="released",
         ),
         pytest.param(

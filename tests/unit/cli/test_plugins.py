@@ -205,7 +205,7 @@ def test_a_failing_program_is_run_again(folder: Path, ccm: Call, tmp_path: Path)
     code, out, err = ccm("again", str(tmp_path))
 
     assert (code, out) == (0, f"1 {tmp_path}\n2 {tmp_path}\n")
-    assert err.startswith("`sh` ended with exit status 1 in try 1 of 3; the next one begins in ")
+    assert err.startswith("`sh` ended with exit status 1 in attempt 1 of 3; the next attempt starts in ")
 
 
 def test_with_the_variable_of_a_dry_run_nothing_is_run(ccm: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,4 +326,4 @@ def test_a_form_without_a_terminal_is_refused(folder: Path) -> None:
     )
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "ccm: `setup` asks questions, and standard input is not a terminal\n"
+    assert done.stderr == "ccm: `setup` prompts for input, but standard input is not a terminal\n"

@@ -16,7 +16,7 @@ from ccm_agent.cli import main
 
 CANARY = "canary-5d1f"
 SHOWN = "+canary-5d1f"
-COUNTED = "not shown: the file is not readable by everyone"
+COUNTED = "not shown: not all users can read the file"
 
 
 @pytest.fixture(autouse=True)

@@ -79,7 +79,7 @@ def test_a_hiera_file_that_does_not_exist_is_an_error_when_it_is_named(
         pytest.param(["--nope"], "unknown option `--nope`; see `ccm --help`", id="option"),
         pytest.param(["apply"], "missing argument 'MANIFEST'; see `ccm ", id="argument"),
         pytest.param(["apply", "none.yaml"], "none.yaml", id="manifest"),
-        pytest.param(["apply", "."], ".: is a directory; give the manifest in it", id="directory"),
+        pytest.param(["apply", "."], ".: is a directory; name the manifest in it", id="directory"),
         pytest.param(["apply", "m.yaml", "--fact", "x"], "--fact x: write NAME=VALUE", id="fact"),
         pytest.param(
             ["ensure", "fiel", "/a"], "unknown resource type `fiel`, did you mean `file`?", id="type"
@@ -89,7 +89,7 @@ def test_a_hiera_file_that_does_not_exist_is_an_error_when_it_is_named(
             ["ensure", "exec", "true", "--require", "file#/a"], "--require needs a session", id="require"
         ),
         pytest.param(["ensure", "--session", "", "exec", "true"], "--session is empty", id="session"),
-        pytest.param(["session", "report"], "no session selected", id="report"),
+        pytest.param(["session", "report"], "no session is selected", id="report"),
         pytest.param(["status", "fiel", "/a"], "fiel", id="status"),
         pytest.param(["schema", "fiel"], "fiel", id="schema"),
         pytest.param(["lint", "none.yaml"], "No such file", id="lint"),
@@ -608,7 +608,7 @@ def test_status_of_a_type_that_needs_more_than_a_name_is_a_record(
 ) -> None:
     why = (
         "the status of `exec` resources is not supported: "
-        "whether a command would run depends on its guards, which are in a manifest"
+        "whether a command would run depends on its guards, which only a manifest contains"
     )
 
     code = main.run(["status", "exec", "x", "--json"])

@@ -68,11 +68,11 @@ def test_settings_that_exist_stay(
 
     assert main.run(["schema", "--vscode"]) == 0
 
-    assert (".vscode/settings.json: exists; add this to it:\n" in capsys.readouterr().out) is is_shown
+    assert (".vscode/settings.json: already exists; add this to it:\n" in capsys.readouterr().out) is is_shown
     assert (folder / ".vscode/settings.json").read_text() == settings
 
 
 def test_vscode_is_about_manifests_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["schema", "file", "--vscode"]) == 1
 
-    assert "--vscode is about manifests; leave out TYPE" in capsys.readouterr().err
+    assert "--vscode writes the schema of manifests; omit TYPE" in capsys.readouterr().err

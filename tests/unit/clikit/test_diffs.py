@@ -51,7 +51,7 @@ def test_files_of_a_directory_are_listed() -> None:
                 action="create",
                 form="lines",
                 added=2,
-                why="the file is not readable by everyone",
+                why="not all users can read the file",
             ),
             FileDiff(
                 path="/srv/b",
@@ -67,7 +67,7 @@ def test_files_of_a_directory_are_listed() -> None:
 
     assert diff_block(event(diff, noop=False), Style(), before="web[1-2]: ") == (
         "web[1-2]: file#/etc/motd changed\n"
-        "  create /srv/a: 2 lines added; not shown: the file is not readable by everyone\n"
+        "  create /srv/a: 2 lines added; not shown: not all users can read the file\n"
         "  remove /srv/b: binary, 2.0 KiB sha256:abababababab\n"
         "  change /srv/c: sha256:abababababab; not shown: it is fetched\n"
         "  create /srv/d: empty\n"

@@ -150,7 +150,7 @@ class TestNoop:
             },
         )
 
-        assert "exclude each other" in on.events[0].error[0]
+        assert "are mutually exclusive" in on.events[0].error[0]
 
 
 async def test_health_checks_alone_enter_children_and_grandchildren() -> None:

@@ -241,7 +241,7 @@ class TestRequire:
         summary = await apply(on, manifest("note: {name: a, require: [note#b]}"))
 
         assert on.events == []
-        assert "note#a requires `note#b`, which has no outcome yet: declare it earlier" in summary.reason
+        assert "note#a requires `note#b`, which has no result yet: declare it earlier" in summary.reason
 
     async def test_is_rendered(self) -> None:
         on = bench()
@@ -323,7 +323,7 @@ class TestHealthChecks:
 async def test_noop_and_health_checks_exclude_each_other() -> None:
     on = bench()
 
-    with pytest.raises(ManifestError, match="exclude each other"):
+    with pytest.raises(ManifestError, match="are mutually exclusive"):
         await apply(on, manifest("note: {name: a}"), noop=True, health_check_only=True)
 
     assert on.events == []
@@ -709,7 +709,10 @@ async def test_a_type_whose_provider_does_not_work_here_reports_why() -> None:
 
     summary = await apply(on, manifest("lost: {name: a}"))
 
-    assert "no provider of `lost` can work on this host: none of tool finds" in summary.reason
+    assert (
+        "no provider of `lost` is available on this host: the programs of tool are not installed"
+        in summary.reason
+    )
 
 
 class DeferringBoard(Board):

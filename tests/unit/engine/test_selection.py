@@ -210,7 +210,11 @@ async def test_a_subscriber_that_was_left_out_is_refreshed_by_the_next_whole_run
             "--tags a b: is not a tag: letters, digits and `_.:-`, beginning with a letter or digit, at most 64 characters",
             id="no tag",
         ),
-        pytest.param(([f"a#{n}" for n in range(101)], [], []), "--only: names 101, and 100 is the limit", id="too many"),
+        pytest.param(
+            ([f"a#{n}" for n in range(101)], [], []),
+            "--only: 101 are named, but at most 100 are allowed",
+            id="too many",
+        ),
     ],
 )  # fmt: skip
 def test_contradictory_options_are_refused(

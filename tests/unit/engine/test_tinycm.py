@@ -302,7 +302,7 @@ async def test_definitions_that_contradict_each_other_are_an_error_that_names_bo
     first: str, second: str, what: str
 ) -> None:
     assert await Site().refusal(f"file: {{name: /srv/x, {first}}}", f"file: {{name: /srv/x, {second}}}") == (
-        f"site.cm.yml:8: file::/srv/x is defined twice with different {what}: here and on line 6; make them agree"
+        f"site.cm.yml:8: file::/srv/x is defined twice with different {what}: here and on line 6; make them equal"
     )
 
 
@@ -337,17 +337,17 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["user: {name: bob}"],
-            "site.cm.yml:6:1: TinyCM's `user` definitions are not supported: create users with an `exec` of a CCM manifest",
+            "site.cm.yml:6:1: TinyCM's `user` definitions are not supported: create users with an `exec` in a CCM manifest",
             id="user",
         ),
         pytest.param(
             ["git: {name: /srv/x}"],
-            "site.cm.yml:6:1: TinyCM's `git` definitions are not supported: fetch with an `archive` of a CCM manifest",
+            "site.cm.yml:6:1: TinyCM's `git` definitions are not supported: fetch with an `archive` in a CCM manifest",
             id="git",
         ),
         pytest.param(
             ["link: {name: /srv/x}"],
-            "site.cm.yml:6:1: TinyCM's `link` definitions are not supported: create links with an `exec` of a CCM manifest",
+            "site.cm.yml:6:1: TinyCM's `link` definitions are not supported: create links with an `exec` in a CCM manifest",
             id="link",
         ),
         pytest.param(
@@ -389,8 +389,8 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["file: {name: /srv/x, contents: a, permission-mask: 79x}"],
-            "site.cm.yml:6:35: `permission-mask` is `79x`, but must be three digits from 0 to 7, or x "
-            "where it does not matter: 7xx",
+            "site.cm.yml:6:35: `permission-mask` is `79x`, but must be three digits from 0 to 7, with x "
+            "for any digit, such as 7xx",
             id="a mask that is none",
         ),
         pytest.param(
@@ -400,7 +400,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["file: {name: srv/x, contents: a}"],
-            "site.cm.yml:6: file#srv/x: the path of a file must be absolute, and `srv/x` does not begin with a slash",
+            "site.cm.yml:6: file#srv/x: the path of a file must be absolute, but `srv/x` does not begin with a slash",
             id="what the file type refuses",
         ),
         pytest.param(
@@ -430,7 +430,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["file: {name: /srv/x, if: foo}"],
-            "site.cm.yml:6:22: `if` is not supported: use `control` of a CCM manifest",
+            "site.cm.yml:6:22: `if` is not supported: use `control` in a CCM manifest",
             id="if",
         ),
         pytest.param(
@@ -459,7 +459,7 @@ async def test_an_invalid_value_is_refused_with_its_place(definitions: list[str]
         ),
         pytest.param(
             "arguments: {a: 1}\n",
-            "site.cm.yml:1:1: this is a module of TinyCM, not a manifest",
+            "site.cm.yml:1:1: this is a TinyCM module, not a manifest",
             id="a module",
         ),
         pytest.param(
@@ -469,7 +469,7 @@ async def test_an_invalid_value_is_refused_with_its_place(definitions: list[str]
         ),
         pytest.param(
             "hosts:\n  - filter: x\n",
-            "site.cm.yml:2:5: each of `hosts` must be a mapping with `filter` and `constants`",
+            "site.cm.yml:2:5: each item of `hosts` must be a mapping with `filter` and `constants`",
             id="a filter without constants",
         ),
     ],
@@ -491,7 +491,7 @@ async def test_a_header_that_cannot_be_right_is_refused_with_its_place(header: s
             "global: {}\n---\nuser: {name: bob}\n",
             False,
             [
-                "x.cm.yml:3:1: error: TinyCM's `user` definitions are not supported: create users with an `exec` of a "
+                "x.cm.yml:3:1: error: TinyCM's `user` definitions are not supported: create users with an `exec` in a "
                 "CCM manifest"
             ],
             id="what is not supported",

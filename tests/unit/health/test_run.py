@@ -45,7 +45,7 @@ class Host:
         ),
         pytest.param(
             HealthCheck(goss_rules=["file"]),
-            "`goss_rules` must be a mapping from kinds such as `file` to what is expected of them",
+            "`goss_rules` must be a mapping from kinds such as `file` to expectations",
             id="a list of rules",
         ),
     ],
@@ -84,7 +84,7 @@ def test_invalid_checks_are_refused_before_anything_runs(check: HealthCheck, mes
         ),
         pytest.param(
             {"file": {"/x": {"exists": True, "contents": ["/(/"]}}},
-            "`goss_rules`, file `/x`: `contents`: the regular expression `/(/` is wrong: ",
+            "`goss_rules`, file `/x`: `contents`: the regular expression `/(/` is invalid: ",
             id="an expression that does not parse",
         ),
     ],

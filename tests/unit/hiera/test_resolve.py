@@ -94,7 +94,7 @@ def test_a_document_resolves(document: str, data: dict[str, Any]) -> None:
     [
         pytest.param(
             "",
-            "s.yaml: a mapping with `data`, and perhaps `hierarchy` and `overrides`, is expected, not nothing",
+            "s.yaml: expected a mapping with `data` and optionally `hierarchy` and `overrides`, not nothing",
             id="empty",
         ),
         pytest.param(

@@ -134,7 +134,7 @@ async def test_a_stamped_document_is_taken_out_of_its_stamp() -> None:
             PLAIN,
             {},
             True,
-            "kv://CCM_DATA/common was not written by `ccmctl`, and this node accepts documents of `ccmctl` only: "
+            "kv://CCM_DATA/common was not written by `ccmctl`, and this node accepts only documents from `ccmctl`: "
             "write it with `ccmctl data put common`, or set `stamped_data: false` in the node's configuration",
             id="no stamp where one is demanded",
         ),
@@ -180,7 +180,7 @@ async def test_a_plain_json_document_is_not_a_stamp() -> None:
             "kv://CCM_DATA/nope: the bucket CCM_DATA has no key nope; store the document there first",
         ),
         ("file://host/x", "file://host/x is on another host; write file:///path for a file of this host"),
-        ("http://h/x", "http://h/x cannot be fetched: this program does not download"),
+        ("http://h/x", "http://h/x cannot be fetched: this program does not support downloads"),
         ("empty.yaml", "empty.yaml is empty; it must be a hiera document"),
     ],
 )

@@ -175,19 +175,19 @@ async def test_managed_names_are_those_of_the_elements() -> None:
         pytest.param(
             f"{{name: same, {LOOKUP}}}",
             "[a, b]",
-            "element 2 (b) of `for_each`: the note has the name of an earlier element: use `item` in it",
+            "element 2 (b) of `for_each`: the note has the same name as an earlier one: use `item` in it",
             id="the same name",
         ),
         pytest.param(
             f'{{name: "{{{{ item }}}}", {LOOKUP}}}',
             "[a, a]",
-            "element 2 (a) of `for_each`: the note has the name of an earlier element: use `item` in it",
+            "element 2 (a) of `for_each`: the note has the same name as an earlier one: use `item` in it",
             id="an element twice",
         ),
         pytest.param(
             f'{{name: "{{{{ item }}}}", alias: x, {LOOKUP}}}',
             "[a, b]",
-            "element 2 (b) of `for_each`: the note has the alias of an earlier element: use `item` in it",
+            "element 2 (b) of `for_each`: the note has the same alias as an earlier one: use `item` in it",
             id="the same alias",
         ),
         pytest.param(
@@ -247,7 +247,7 @@ async def test_managed_names_are_those_of_the_elements() -> None:
         pytest.param(
             f'{{name: "{{{{ item }}}}", {LOOKUP}}}',
             str(list(range(10_001))),
-            "`for_each` makes 10001 resources in this manifest, and at most 10000 are allowed",
+            "`for_each` creates 10001 resources in this manifest, but at most 10000 are allowed",
             id="too many",
         ),
         pytest.param(
@@ -277,7 +277,7 @@ async def test_two_entries_share_the_bound() -> None:
     on = bench()
     more = f'    - note: {{name: "x{{{{ item }}}}", {LOOKUP}}}\n'
 
-    with pytest.raises(InputError, match="makes 12000 resources in this manifest"):
+    with pytest.raises(InputError, match="creates 12000 resources in this manifest"):
         await apply(on, manifest(f'{{name: "{{{{ item }}}}", {LOOKUP}}}', str(list(range(6000))), more))
 
 

@@ -44,7 +44,7 @@ def test_ten_lines_a_minute_are_written_and_then_how_many_were_left_out(
     expected = [("refused", None)] * LINES
     assert written(caplog) == [
         *expected,
-        ("more of the same were not logged", 1000 - LINES),
+        ("repeated messages were not logged", 1000 - LINES),
         ("refused", None),
     ]
     assert [vars(record)["subject"] for record in caplog.records[:2]] == ["0", "1"]
@@ -80,7 +80,7 @@ async def test_the_count_is_written_when_the_flood_has_ended(
         while len(caplog.records) == LINES:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
 
-    assert written(caplog)[-1] == ("more of the same were not logged", 3)
+    assert written(caplog)[-1] == ("repeated messages were not logged", 3)
 
 
 def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture, limited: LimitedLog) -> None:
@@ -103,7 +103,7 @@ def test_a_filter_limits_each_message_of_each_logger_and_counts_the_dropped_ones
         caplog.handler.removeFilter(one)
 
     expected = [("refused", None)] * (LINES_OF_ANY + 1)
-    assert written(caplog) == [*expected, ("more of the same were not logged", 5), ("refused", None)]
+    assert written(caplog) == [*expected, ("repeated messages were not logged", 5), ("refused", None)]
 
 
 def test_messages_that_are_remembered_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_more_headers_than_there_may_be_are_not_read() -> None:
     with pytest.raises(tarfile.ReadError) as caught:
         names(plain)
 
-    assert str(caught.value) == "it holds more than 100 headers"
+    assert str(caught.value) == "it contains more than 100 headers"
 
 
 def test_an_archive_releases_returned_entries() -> None:

@@ -95,13 +95,13 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         pytest.param("a: @x\n", "f.yaml:1:4: text cannot begin with `@`: put it in quotes", id="reserved"),
         pytest.param(
             "a: {{ lookup('x') }}\n",
-            "f.yaml:1:5: a key must be a single text; text that begins with `{{` or `{` needs quotes",
+            "f.yaml:1:5: a key must be text; text that begins with `{{` or `{` needs quotes",
             id="expression without quotes",
         ),
         pytest.param(
             "a: ${ x ? 'y' : 'z' }\n",
             "f.yaml:1:15: `: ` is not allowed here: put the value in quotes, or fix the indentation; "
-            "a value with an expression in it is safest in quotes",
+            "put a value that contains an expression in quotes",
             id="ternary without quotes",
         ),
         pytest.param(
@@ -131,7 +131,9 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param("a: *x\n", "f.yaml:1:4: there is no anchor `&x` before this alias", id="unknown alias"),
         pytest.param(
-            "b:\n  <<: 1\n", "f.yaml:2:7: `<<` takes a mapping, or a list of mappings", id="merge of a number"
+            "b:\n  <<: 1\n",
+            "f.yaml:2:7: `<<` requires a mapping, or a list of mappings",
+            id="merge of a number",
         ),
         pytest.param(
             "a: !!str [1]\n", "f.yaml:1:4: the tag !!str needs a single value, not a list", id="tag"
@@ -197,7 +199,7 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_line() -> None:
     with pytest.raises(DocumentError) as caught:
         decode_yaml(b"a: 1\nb: \xff\n", "f.yaml")
 
-    assert str(caught.value) == "f.yaml:2: byte 0xff is not UTF-8: save the file with that encoding"
+    assert str(caught.value) == "f.yaml:2: byte 0xff is not UTF-8: save the file as UTF-8"
 
 
 def test_nesting_has_an_end() -> None:

@@ -64,7 +64,7 @@ def test_a_definition_includes_another_one(tmp_path: Path) -> None:
             "an exec needs either `command` or `script`",
         ),
         ("commands: [{name: ../x, type: exec, command: a}]", "its name and aliases may contain letters"),
-        ("commands: [{name: x, type: exec, command: a, flags: [{name: ''}]}]", "`` is not a name"),
+        ("commands: [{name: x, type: exec, command: a, flags: [{name: ''}]}]", "`` is not a valid name"),
         (
             "commands: [{name: x, type: exec, command: a, flags: [{name: a, short: ab}]}]",
             "must be one character",

@@ -151,5 +151,5 @@ def test_a_form_that_cannot_be_asked_or_does_not_end_is_refused(monkeypatch: pyt
     with pytest.raises(UsageError, match="the validation `nosuch\\(\\)` cannot be evaluated"):
         reader(Person("x")).read([FormQuestion(name="q", validation="nosuch()")])
     monkeypatch.setattr(form, "ANSWERS_LIMIT", 3)
-    with pytest.raises(UsageError, match="ends after 3 answers"):
+    with pytest.raises(UsageError, match="accepts at most 3 answers"):
         reader(Person(*"yayay")).read([FormQuestion(name="q", type="array")])

@@ -92,7 +92,7 @@ def test_of_a_private_file_lines_are_counted() -> None:
     diff = shown("a\nb\n", "a\nc\nd\n", is_private=True)
 
     assert diff == FileDiff(
-        path="/etc/app", form="lines", added=2, removed=1, why="the file is not readable by everyone"
+        path="/etc/app", form="lines", added=2, removed=1, why="not all users can read the file"
     )
 
 

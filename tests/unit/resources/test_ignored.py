@@ -141,7 +141,7 @@ async def test_removal_ignores_nothing() -> None:
         (
             "file",
             "[owner, ensure]",
-            "`ensure` cannot be ignored; of the type `file`, `ignore` accepts `content`, `source`, `owner`, `group`, `mode`",
+            "`ensure` cannot be ignored; for the type `file`, `ignore` accepts `content`, `source`, `owner`, `group`, `mode`",
         ),
         ("service", "[enable]", "`ignore` is not supported for the type `service`"),
     ],

@@ -79,7 +79,7 @@ async def test_symlinks_of_enable_and_units_of_packages_are_not_found(host: Host
     ("name", "content", "mode", "reason"),
     [
         ("t.service", UNIT, 0o600, "is private (mode 0600)"),
-        ("t.service", UNIT, 0o755, "has mode 0755, and this type writes 0644"),
+        ("t.service", UNIT, 0o755, "has mode 0755, but this type writes 0644"),
         (
             "t.service",
             "[Service]\nEnvironment=API_TOKEN=hunter2222\n",
@@ -92,8 +92,8 @@ async def test_symlinks_of_enable_and_units_of_packages_are_not_found(host: Host
         ("-t.service", UNIT, 0o644, "is not a systemd unit"),
         ("notes", "hello\n", 0o644, "is not a systemd unit"),
         ("service.d/a.conf", UNIT, 0o644, "is not a systemd unit"),
-        ("t.service.wants/a.service", UNIT, 0o644, "is in a folder in which systemd has no units"),
-        ("t.service.d/deep/a.conf", UNIT, 0o644, "is in a folder in which systemd has no units"),
+        ("t.service.wants/a.service", UNIT, 0o644, "is in a directory in which systemd reads no units"),
+        ("t.service.d/deep/a.conf", UNIT, 0o644, "is in a directory in which systemd reads no units"),
         ("t\x1b[2J.service", UNIT, 0o644, "the name must be printable"),
     ],
 )
@@ -113,7 +113,7 @@ async def test_a_file_that_cannot_be_managed_is_named(
 @pytest.mark.parametrize(
     ("name", "target", "reason"),
     [
-        ("t.service", "/dev/null", "is masked, which this type does not do"),
+        ("t.service", "/dev/null", "is masked, which this type does not support"),
         (
             "t.service",
             "/opt/app/t.service",
@@ -244,7 +244,7 @@ async def test_other_repositories_are_named(host: Host) -> None:
 
     found, left_out = await host.find(partial(find_with, APT))
 
-    foreign = f"not as this type writes it; use `ccm import file:{folder}`"
+    foreign = f"differs from what this type writes; use `ccm import file:{folder}`"
     assert found == {}
     assert dict(left_out) == {
         "-x.sources": foreign,
@@ -365,7 +365,7 @@ async def test_a_directory_of_the_system_is_named(host: Host) -> None:
     host.files.put("/opt/a", "x\n")
     found, left_out = await host.find(find_directory, "/opt")
     assert found == {}
-    assert "is a directory of the system" in left_out[0][1]
+    assert "is a system directory" in left_out[0][1]
 
 
 @pytest.mark.parametrize("argument", ["", "srv", "/", "//srv", "/srv/../etc", "/srv/", "/etc/passwd"])

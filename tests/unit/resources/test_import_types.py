@@ -118,7 +118,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     ],
 )
 async def test_an_argument_is_refused(host: Host, find: Any) -> None:
-    with pytest.raises(UsageError, match="has no argument; write `"):
+    with pytest.raises(UsageError, match="takes no argument; use `"):
         await host.find(find, "alice")
 
 
@@ -236,7 +236,7 @@ async def test_jobs_as_this_type_writes_them_are_found(host: Host) -> None:
             "environment": ["MAILTO=ops@example.com"],
         }
     }
-    foreign = "not as this type writes it; use `ccm import file:/etc/cron.d`"
+    foreign = "differs from what this type writes; use `ccm import file:/etc/cron.d`"
     assert left_out == [
         ("e2scrub", foreign),  # its package has another content
         ("key", "contains what looks like a password or token"),
@@ -478,4 +478,4 @@ async def test_modules_that_no_package_lists_are_found(host: Host) -> None:
     assert set(reasons) == {"/etc/modprobe.d/site.conf", "br_netfilter", "dummy", "nbd max=8", "odd"}
     assert "package.conf blacklists it" in reasons["br_netfilter"]
     assert reasons["dummy"] == "contains what looks like a password or token"
-    assert reasons["odd"] == "its file was not as this type writes it"
+    assert reasons["odd"] == "its file differed from what this type writes"

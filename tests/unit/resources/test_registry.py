@@ -64,9 +64,13 @@ async def test_the_provider_is(wanted: str, programs: tuple[str, ...], picked: s
     [
         pytest.param("none", "has no provider `none`: it has slow, fast, same, foreign", id="unknown"),
         pytest.param(
-            "fast", "the provider `fast` of `note` cannot work on this host", id="named, not usable"
+            "fast", "the provider `fast` of `note` is not available on this host", id="named, not usable"
         ),
-        pytest.param("", "no provider of `note` can work on this host: none of slow, fast", id="none usable"),
+        pytest.param(
+            "",
+            "no provider of `note` is available on this host: the programs of slow, fast",
+            id="none usable",
+        ),
     ],
 )
 async def test_a_missing_provider_is_an_error_with_the_available_ones(wanted: str, message: str) -> None:

@@ -90,7 +90,7 @@ async def test_a_change_that_hangs_is_ended_and_the_run_goes_on() -> None:
         ("after", "skipped due to unmet requirement"),
         ("other", "changed"),
     ]
-    assert on.events[0].error == ["it took longer than its `timeout` of 1ms and was ended"]
+    assert on.events[0].error == ["it took longer than its `timeout` of 1ms and was stopped"]
     assert on.events[0].code == "host.timeout"
 
 

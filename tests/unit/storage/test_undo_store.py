@@ -210,7 +210,7 @@ async def test_the_oldest_runs_make_room_and_the_current_one_does_not(tmp_path: 
     too_much = await store.make_room(runs[2], 70)
     await store.close(runs[2])
 
-    assert too_much == "this run alone would need more than 0 MiB (`undo_max_mib`)"
+    assert too_much == "this run would need more than 0 MiB (`undo_max_mib`)"
     assert runs_of(tmp_path) == [runs[2]]
     assert contents(store) == ["2" * 64]
 

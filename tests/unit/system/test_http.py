@@ -38,5 +38,5 @@ def test_a_redirect_from_https_to_http_is_not_followed() -> None:
         redirected("https://a.example/x", URL("https://a.example/x"), "http://b.example/y")
 
     assert caught.value.message == (
-        "https://a.example/x: redirects from https to http at b.example, which is not followed"
+        "https://a.example/x: redirects from https to http at b.example, and this is not allowed"
     )

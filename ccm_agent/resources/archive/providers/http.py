@@ -53,11 +53,9 @@ class Http:
         if archive.kind == "unreadable":
             raise FileError(f"{wanted.name}: cannot be read: {archive.error}")
         if archive.kind == "other":
-            raise FileError(
-                f"{wanted.name}: is neither a file nor a directory, and is at the path of the archive"
-            )
+            raise FileError(f"{wanted.name}: already exists, and is neither a file nor a directory")
         if archive.kind == "directory" and wanted.ensure != ABSENT:
-            raise FileError(f"{wanted.name}: is a directory at the path of the archive; remove it first")
+            raise FileError(f"{wanted.name}: is a directory, not an archive; remove it first")
         is_there = archive.kind != ABSENT
         return ArchiveState(
             protocol=PROTOCOL,

@@ -83,7 +83,7 @@ def _replace(lines: list[str], number: int, change: KeyChange) -> None:
         and not _has_value(follows)
     ):
         raise FileError(
-            f"the value of `{change.shown}` (line {number + 1}) has several lines, and only single lines are changed"
+            f"the value of `{change.shown}` (line {number + 1}) has several lines; only single-line values can be changed"
         )
     if change.is_removed:
         del lines[number]
@@ -152,11 +152,11 @@ def _text(change: KeyChange) -> str | None:
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
         raise FileError(
-            f"the value of `{change.shown}` is a list or a mapping, which an ini file cannot have"
+            f"the value of `{change.shown}` is a list or a mapping, which an ini file does not support"
         )
     text = str(value)
     if text != text.strip() or any(one in text for one in "\n\r\0"):
         raise FileError(
-            f"the value of `{change.shown}` has spaces around it or several lines, which an ini file cannot have"
+            f"the value of `{change.shown}` has surrounding spaces or several lines, which an ini file does not support"
         )
     return text

@@ -60,10 +60,10 @@ def _change(text: str, node: JsonNode, change: KeyChange) -> str:
                 if change.is_removed:
                     return text
                 raise FileError(
-                    f"the key `{change.shown}`: `{name}` is not an element of a list of {len(node.items)}"
+                    f"the key `{change.shown}`: `{name}` is not an index of a list of length {len(node.items)}"
                 )
             if not rest and change.is_removed:
-                raise FileError(f"the key `{change.shown}` is an element of a list, which is not removed")
+                raise FileError(f"the key `{change.shown}` is a list element, which cannot be removed")
             node = node.items[int(name)]
         elif node.members is None:
             if change.is_removed:
@@ -114,7 +114,7 @@ def _dump(text: str, value: Any, indent: str) -> str:
     try:
         dumped = json.dumps(value, ensure_ascii=False, indent=_unit(text), allow_nan=False)
     except ValueError as err:
-        raise FileError(f"JSON cannot have such a value: {err}") from err
+        raise FileError(f"JSON does not support the value: {err}") from err
     return dumped.replace("\n", _ending(text) + indent)
 
 
@@ -194,7 +194,7 @@ class _Reader:
             node.value.append(node.items[-1].value)
 
     def _string(self) -> str:
-        return str(self._decoded(_STRING.match(self._text, self._at), "a text in double quotes"))
+        return str(self._decoded(_STRING.match(self._text, self._at), "a string in double quotes"))
 
     def _decoded(self, match: re.Match[str] | None, what: str) -> Any:
         if match is None:
@@ -220,4 +220,6 @@ class _Reader:
         self._at = match.end() if match else self._at
 
     def _error(self, what: str) -> FileError:
-        return FileError(f"it is not JSON: line {self._text.count(chr(10), 0, self._at) + 1} lacks {what}")
+        return FileError(
+            f"it is not JSON: line {self._text.count(chr(10), 0, self._at) + 1}: expected {what}"
+        )

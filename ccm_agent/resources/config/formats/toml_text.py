@@ -33,7 +33,7 @@ def _with_document(text: str, use: Callable[[Any], Any]) -> Any:
         from tomlkit.exceptions import TOMLKitError
     except ImportError as err:
         raise FileError(
-            "toml needs the Python package tomlkit; `pip install 'ccm-fleet[config]'` installs it"
+            "toml requires the Python package tomlkit; install it with `pip install 'ccm-fleet[config]'`"
         ) from err
     try:
         return use(tomlkit.parse(text))
@@ -46,12 +46,12 @@ def _with_document(text: str, use: Callable[[Any], Any]) -> Any:
 def _change(document: Any, change: KeyChange) -> None:
     place = document
     if change.value is None and not change.is_removed:
-        raise FileError(f"the value of `{change.shown}` is null, which TOML does not have")
+        raise FileError(f"the value of `{change.shown}` is null, which TOML does not support")
     for number, name in enumerate(change.path[:-1]):
         if isinstance(place, list):
             if not name.isdecimal() or int(name) >= len(place):
                 raise FileError(
-                    f"the key `{change.shown}`: `{name}` is not an element of a list of {len(place)}"
+                    f"the key `{change.shown}`: `{name}` is not an index of a list of length {len(place)}"
                 )
             place = place[int(name)]
         elif not isinstance(place, dict):

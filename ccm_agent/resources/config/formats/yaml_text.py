@@ -55,10 +55,10 @@ def _edited(text: str, changes: list[KeyChange]) -> tuple[str, Any]:
         from ruamel.yaml.error import YAMLError
     except ImportError as err:
         raise FileError(
-            "yaml needs the Python package ruamel.yaml; `pip install 'ccm-fleet[config]'` installs it"
+            "yaml requires the Python package ruamel.yaml; install it with `pip install 'ccm-fleet[config]'`"
         ) from err
     if any(one in text for one in "\r\x85\u2028\u2029"):
-        raise FileError("its lines end with other characters than newlines")
+        raise FileError("it contains line breaks other than newlines")
     if (text.count("<<") + text.count("merge")) * len(text) > _MERGES_LIMIT:
         raise FileError("it has too many merge keys (`<<`) for its size")
     head, text = _head(text)
@@ -78,13 +78,13 @@ def _edited(text: str, changes: list[KeyChange]) -> tuple[str, Any]:
         form.dump(document, out)
         after = (f"{head}\n" if head and not head.endswith("\n") else head) + out.getvalue()
         if not is_same(plain(form.load(after)), plain(document)):
-            raise FileError("it cannot be written without changing other values: change it by hand")
+            raise FileError("it cannot be written without changing other values: edit it by hand")
     except RecursionError as err:
         raise FileError("it is nested too deeply") from err
     except (YAMLError, ValueError) as err:
         raise FileError(f"it is not YAML: {_reason(err, head.count(chr(10)))}") from err
     if _lacks_comments(head + text, after) and not any(change.is_removed for change in changes):
-        raise FileError("its comments cannot be kept with this change: change it by hand")
+        raise FileError("this change would lose comments: edit it by hand")
     return after, document
 
 
@@ -102,7 +102,7 @@ def _head(text: str) -> tuple[str, str]:
     if start is None:
         begin = _first_line(text)
     elif _first_line(text) < start.start() or "\n%" in f"\n{text[: start.start()]}":
-        raise FileError("it has several documents or directives, and only a single document is changed")
+        raise FileError("it has several documents or directives; only a single document can be changed")
     elif not start[0].endswith("\n") and text[start.end() :].strip():
         raise FileError("its document begins on the line of `---`: put `---` on its own line")
     else:
@@ -156,13 +156,13 @@ def _change(document: Any, change: KeyChange) -> bool:
     for number, name in enumerate(change.path):
         if number and getattr(getattr(place, "anchor", None), "value", None):
             raise FileError(
-                f"the key `{change.shown}` is inside an anchor, whose value may be used elsewhere: change it by hand"
+                f"the key `{change.shown}` is inside an anchor, whose value may be used elsewhere: edit it by hand"
             )
         is_last = number == len(change.path) - 1
         if isinstance(place, list):
             if not name.isdecimal() or int(name) >= len(place):
                 raise FileError(
-                    f"the key `{change.shown}`: `{name}` is not an element of a list of {len(place)}"
+                    f"the key `{change.shown}`: `{name}` is not an index of a list of length {len(place)}"
                 )
             key: Any = int(name)
         elif isinstance(place, dict):
@@ -216,7 +216,7 @@ def plain(value: Any, left: list[int] | None = None) -> Any:
     left[0] -= 1
     if left[0] < 0:
         raise FileError(
-            f"the value has more than {_VALUES_LIMIT} parts with its aliases, so it is not compared"
+            f"the value has more than {_VALUES_LIMIT} parts, aliases included, so it cannot be compared"
         )
     if isinstance(value, dict):
         return {key: plain(one, left) for key, one in value.items()}

@@ -137,7 +137,7 @@ class Podman:
         """Remove both files. systemd removes the unit at the next reload."""
         if not self._asks_systemd:
             raise FileError(
-                f"{wanted.path} is not removed: its container must be stopped, and the node's policy forbids commands"
+                f"{wanted.path} is not removed: its container must be stopped, but the node's policy forbids commands"
             )
         await self._files.remove(wanted.path)
         await self._files.remove(wanted.variables_path)
@@ -176,7 +176,7 @@ class Podman:
         if look.kind != "absent":
             async with self._locks.hold("service"):
                 await self._systemctl(
-                    "systemd cannot read the quadlets", "daemon-reload", "--system", limit_s=RELOAD_LIMIT_S
+                    "systemd cannot load the quadlets", "daemon-reload", "--system", limit_s=RELOAD_LIMIT_S
                 )
         self._must_reload = False
 
@@ -243,12 +243,12 @@ class Podman:
         self, wanted: Sequence[ContainerProperties], states: Sequence[ContainerState], folder: str
     ) -> None:
         argv = ("show", "--system", f"--property={_PROPERTIES}", "--", *(one.unit for one in wanted))
-        shown = await self._systemctl("systemd does not show the units of the containers", *argv)
+        shown = await self._systemctl("cannot read the units of the containers from systemd", *argv)
         blocks = shown.strip("\n").split("\n\n")
         units = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
         if len(units) != len(states):
             raise CommandError(
-                f"systemd shows {len(units)} of {len(states)} units of the containers", output=shown
+                f"systemd returned {len(units)} of {len(states)} units of the containers", output=shown
             )
         for state, unit in zip(states, units, strict=True):
             _set_unit(state, unit, folder)
@@ -280,7 +280,7 @@ class Podman:
         done = await self._runner.run(Command(argv=argv, search_path=SEARCH_PATH, time_limit_s=LOOK_LIMIT_S))
         if done.timed_out:
             raise CommandError(
-                f"the health of containers is not known: `podman` ran for {LOOK_LIMIT_S} s and was killed"
+                f"the health of the containers is unknown: `podman` ran for {LOOK_LIMIT_S} s and was killed"
             )
         # if one container does not exist, the command fails, but its output still contains the others
         lines = done.stdout.decode(errors="replace").splitlines()
@@ -299,7 +299,7 @@ class Podman:
             if self._clock.monotonic() >= end:
                 raise CommandError(
                     f"the container {wanted.name} was not healthy within {wanted.health_timeout} s: it is "
-                    f"{health or 'not there'}; set `health_timeout` if it needs longer"
+                    f"{health or 'missing'}; increase `health_timeout` if it needs more time"
                 )
             await self._clock.sleep(HEALTH_EVERY_S)
 
@@ -317,7 +317,7 @@ class Podman:
         if done.code or f"---{wanted.unit}---" not in done.stdout.decode(errors="replace"):
             raise FileError(
                 f"{wanted.path} is not valid for this host's podman, so nothing was written: "
-                f"{said.replace(FOLDER, DIRECTORY) or 'its generator makes no unit of it'}"
+                f"{said.replace(FOLDER, DIRECTORY) or 'its generator creates no unit for it'}"
             )
 
     async def _generate(self, why: str) -> Completed:
@@ -378,7 +378,8 @@ def _set_unit(state: ContainerState, unit: dict[str, str], folder: str) -> None:
     source = unit.get("SourcePath", "")
     if fragment and source != f"{folder}/{posixpath.basename(state.path)}":
         # this includes a quadlet in another folder, because the folder determines which of the two takes precedence
-        state.error = f"{posixpath.basename(fragment)} is another unit, in {source or fragment}: give the container another name"
+        name = posixpath.basename(fragment)
+        state.error = f"{name} already exists in {source or fragment}: choose another name for the container"
         return
     state.active = unit.get("ActiveState", "")
     is_loaded = unit.get("LoadState") == "loaded"

@@ -27,7 +27,7 @@ async def find_jobs(context: ResourceContext, argument: str) -> ExistingResource
         text = entry.content.decode(errors="replace")
         name, job = posixpath.basename(path), parse(text)
         if job is None or render(job) != text:
-            builder.leave_out(name, f"not as this type writes it; use `ccm import file:{DIRECTORY}`")
+            builder.leave_out(name, f"differs from what this type writes; use `ccm import file:{DIRECTORY}`")
         elif sign := find_sign(entry.content, entry.mode):
             builder.leave_out(name, sign)
         else:

@@ -76,7 +76,7 @@ class PosixDirectory:
                     was_there=one.action != "create",
                     stays=stays,
                     source=_full(spec.source, one.path) if stays else "",
-                    why="it was a symlink, whose target is not shown" if one.link else "",
+                    why="it was a symlink; its target is not shown" if one.link else "",
                 )
             )
         changed.sort(key=lambda one: one.path)

@@ -99,7 +99,7 @@ class Commands:
         for entry in wanted.environment:
             name, mark, value = entry.partition("=")
             if not mark or not name:
-                raise CommandError("a template made an environment variable that is not NAME=value")
+                raise CommandError("a template produced an environment variable that is not NAME=value")
             env[name] = value
         command = Command(
             argv=self._to_argv(line),

@@ -54,7 +54,7 @@ async def compare_file(
 
 async def _wanted_content(files: Files, wanted: FileProperties, source: str) -> tuple[bytes | None, str]:
     if wanted.is_url:
-        return None, "the source is fetched when it is applied"
+        return None, "the source is downloaded only during an apply"
     if source:
         return await read_for_diff(files, source)
     content = (wanted.content or "").encode()

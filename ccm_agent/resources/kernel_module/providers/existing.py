@@ -47,7 +47,7 @@ async def find_modules(context: ResourceContext, argument: str) -> ExistingResou
             continue
         name = posixpath.basename(path).removesuffix(SUFFIX)
         if not name.startswith(PREFIX):
-            builder.leave_out(path, f"not of this type; use `ccm import file:{SETTINGS_DIRECTORY}`")
+            builder.leave_out(path, f"not written by this type; use `ccm import file:{SETTINGS_DIRECTORY}`")
             continue
         names[name.removeprefix(PREFIX)] = None
         if sign := find_sign(entry.content, entry.mode):

@@ -110,7 +110,7 @@ class UtilLinux:
         if look.kind == "directory":
             await run_tool(
                 self._runner,
-                "systemd cannot read the new /etc/fstab",
+                "systemd cannot load the new /etc/fstab",
                 "systemctl",
                 "--system",
                 "daemon-reload",

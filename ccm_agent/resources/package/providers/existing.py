@@ -68,4 +68,4 @@ def _present(names: Iterable[str]) -> ExistingResources:
 
 def _refuse_argument(argument: str) -> None:
     if argument:
-        raise UsageError(f"package:{argument}: `package` has no argument; write `package`")
+        raise UsageError(f"package:{argument}: `package` takes no argument; use `package`")

@@ -66,4 +66,4 @@ async def find_repositories(
 
 
 def _foreign(directory: str) -> str:
-    return f"not as this type writes it; use `ccm import file:{directory}`"
+    return f"differs from what this type writes; use `ccm import file:{directory}`"

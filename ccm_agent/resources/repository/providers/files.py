@@ -121,8 +121,8 @@ class RepositoryFiles:
                 await self._files.remove(key_path)
             if was_sound and (fault := await self._manager.fault()):
                 raise CommandError(
-                    f"{self._manager.name} cannot use the repository {wanted.name} with the others, so its files were "
-                    f"restored: {fault}"
+                    f"{self._manager.name} cannot use the repository {wanted.name} with the other repositories, so its files "
+                    f"were restored: {fault}"
                 )
             # Do not refresh if the configuration was already faulty. For example, another file may define the same lists with
             # another key.
@@ -189,7 +189,7 @@ class RepositoryFiles:
         text = (await self._text(state.file, desired)).decode(errors="replace")
         state.keep_content(self._format.parse(state.name, text) if text else None)
         is_unread = state.file.size > 0 and not text
-        state.others = "content that cannot be read" if is_unread else self._format.others(state.name, text)
+        state.others = "unreadable content" if is_unread else self._format.others(state.name, text)
         state.uses_key = self._format.key_path(state.name) in text
 
     async def _desired_key(self, wanted: RepositoryProperties, state: RepositoryState) -> bytes:
@@ -249,7 +249,7 @@ class RepositoryFiles:
 
     async def _try_out(self, wanted: RepositoryProperties, key: bytes) -> None:
         why = f"could not fetch the package lists of the repository {wanted.name}, so nothing was changed"
-        way_out = "; run it as root, or write `refresh: false`"
+        way_out = "; run it as root, or set `refresh: false`"
         async with trial_folder(
             self._files, self._locks, STAGING, lock=LOCK, why=why, mode=_DIRECTORY_MODE, way_out=way_out
         ):

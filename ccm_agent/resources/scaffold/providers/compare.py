@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.changes import FileChange
     from ccm_agent.resources.scaffold.providers.plan import ScaffoldPlan
 
-_MADE_BY_COMMAND = "its `post` command decides about the content"
+_MADE_BY_COMMAND = "a `post` command may change the content"
 
 
 async def compare_scaffold(files: Files, plan: ScaffoldPlan) -> list[FileChange]:

@@ -112,7 +112,7 @@ class PostCommandDir:
         is_shared = seen.mode & 0o022 and not seen.mode & 0o1000
         if seen.kind == "directory" and (is_shared or seen.uid not in (0, os.geteuid())):
             raise FileError(
-                f"TMPDIR {directory}: other users may move its content; set a directory such as /tmp"
+                f"TMPDIR {directory}: other users can move its content; use a directory such as /tmp"
             )
 
     async def work(self, path: str, content: bytes, commands: list[tuple[str, ...]]) -> list[TreeEntry]:

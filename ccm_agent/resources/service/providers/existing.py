@@ -40,11 +40,11 @@ async def find_with_systemd(context: ResourceContext, argument: str) -> Existing
     resources, left_out = [], []
     for name, state in zip(names, states, strict=True):
         if state is None:
-            left_out.append(
-                LeftOutResource(type="service", name=name, reason="has a state that cannot be read")
-            )
+            left_out.append(LeftOutResource(type="service", name=name, reason="has an unreadable state"))
         elif state.metadata.enabled and not state.metadata.running:
-            left_out.append(LeftOutResource(type="service", name=name, reason="is enabled, but does not run"))
+            left_out.append(
+                LeftOutResource(type="service", name=name, reason="is enabled, but is not running")
+            )
         else:
             properties = {"ensure": state.ensure, "enable": state.metadata.enabled}
             resources.append(ExistingResource(name=name, properties=properties))

@@ -150,7 +150,7 @@ class Systemd:
         if done.timed_out:
             raise CommandError(
                 f"`systemctl {verb} {name}` ran for {CHANGE_LIMIT_S} s and was killed; "
-                f"`systemctl status {name}` says what it waits for"
+                f"`systemctl status {name}` shows what it waits for"
             )
         self._said[name] = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:] if done.code else ""
         return not done.code

@@ -83,13 +83,13 @@ def _is_of_enable(name: str, link: str) -> bool:
 def _why_left_out(path: str, entry: TreeEntry, link: str) -> str:
     if entry.kind == "symlink":
         if link == MASK:
-            return "is masked, which this type does not do"
+            return "is masked, which this type does not support"
         return f"is a symlink to another file; use `ccm import file:{posixpath.dirname(path)}`"
     if entry.kind != "file":
         return "is a FIFO, socket or device"
     folder = posixpath.dirname(path).removeprefix(DIRECTORY).lstrip("/")
     if folder and ("/" in folder or not folder.endswith(".d")):
-        return "is in a folder in which systemd has no units or drop-ins"
+        return "is in a directory in which systemd reads no units or drop-ins"
     if sign := find_sign(entry.content, entry.mode):
         return sign
     if not entry.content:
@@ -97,5 +97,5 @@ def _why_left_out(path: str, entry: TreeEntry, link: str) -> str:
     if len(entry.content) > LIMIT_BYTES:
         return f"is larger than {LIMIT_BYTES >> 20} MiB, so it is not a unit"
     if entry.mode != MODE:
-        return f"has mode {entry.mode:04o}, and this type writes {MODE:04o}"
+        return f"has mode {entry.mode:04o}, but this type writes {MODE:04o}"
     return ""

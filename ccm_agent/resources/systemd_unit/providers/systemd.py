@@ -99,7 +99,7 @@ class SystemdUnits:
         """Remove the file. If its drop-in directory is then empty, remove the directory."""
         if not self._asks_systemd:
             raise FileError(
-                f"{wanted.path} is not removed: systemd must be reloaded then, and the node's policy forbids commands"
+                f"{wanted.path} is not removed: systemd must then be reloaded, but the node's policy forbids commands"
             )
         await self._files.remove(wanted.path)
         if wanted.drop_in:
@@ -140,7 +140,7 @@ class SystemdUnits:
         ):
             async with self._locks.hold("service"):
                 done = await self._systemctl("daemon-reload", "--system", limit_s=RELOAD_LIMIT_S)
-            _refuse_failure(done, "systemd cannot read the changed units")
+            _refuse_failure(done, "systemd cannot load the changed units")
 
     # ---- internal ----
 
@@ -170,7 +170,7 @@ class SystemdUnits:
         """Return the units that systemd has loaded, by name."""
         patterns = dict.fromkeys(pattern(one) for one in wanted)
         done = await self._systemctl("show", "--system", f"--property={PROPERTIES}", "--", *patterns)
-        _refuse_failure(done, "systemd does not show its units")
+        _refuse_failure(done, "cannot read the units of systemd")
         return by_name(done.stdout.decode(errors="replace"))
 
     async def _state(self, wanted: SystemdUnitProperties, look: FileInfo) -> SystemdUnitState:

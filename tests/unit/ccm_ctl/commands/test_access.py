@@ -222,13 +222,13 @@ def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[
         ),
         (["operator", "add", "a b"], "'a b': not a valid name; use letters, digits, `.`, `_`, `@` and `-`, "
             "and begin with a letter or digit"),
-        (["operator", "add", "web1"], "web1: is the name of a node already; an operator needs another"),
-        (["node", "add", "op"], "op: is the name of an operator already; a node needs another"),
+        (["operator", "add", "web1"], "web1: already the name of a node; choose another name for an operator"),
+        (["node", "add", "op"], "op: already the name of an operator; choose another name for a node"),
         (
             ["node", "add", "web2", "--address", "x.y"],
             "x.y: not a valid address; services register with an IP address such as 10.0.0.5",
         ),
-        (["node", "revoke", "web9"], "web9: no node was given credentials under that name from KEYS"),
+        (["node", "revoke", "web9"], "web9: no node of that name has credentials from KEYS"),
     ],
 )  # fmt: skip
 def test_permissions_that_do_not_exist_are_refused(keys: Path, words: list[str], said: str) -> None:

@@ -49,7 +49,7 @@ def test_each_node_gets_the_request_and_its_outcome_is_shown(motd: str) -> None:
     assert (said.code, said.screen) == (
         3,
         "run RUN: apply motd on 4 nodes (1 offline)\n"
-        "offline: db2; it gets this when it comes back, once it is assigned:\n"
+        "offline: db2; to apply this when it returns, assign it:\n"
         f"  ccmctl assign motd {motd} --all\n"
         "NODES     STATE    WHAT            TIME\n"
         "db1       stable   3 resources     12ms\n"
@@ -252,7 +252,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
         ("PATH --yes -t role=web -t node=w1", "no node matches node=w1, did you mean node=web1?"),
         (
             "PATH --yes -w Facts.role=='x'",
-            "--where Facts.role=='x': is true on none of the 3 nodes it was tried on",
+            "--where Facts.role=='x': not true for any of the 3 nodes that were checked",
         ),
         (
             "PATH --yes -t role=(",
@@ -276,7 +276,7 @@ def test_an_impossible_command_reports_why_and_sends_nothing(motd: str, argv: st
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines()[-1] == f"ccmctl: {said}"
     assert not any(".request." in one.subject for one in desk.broker.sent)
-    assert desk.ccmctl("run", "list").out == "no run yet\n"
+    assert desk.ccmctl("run", "list").out == "no runs yet\n"
 
 
 def test_a_denied_request_leaves_no_run_behind(motd: str) -> None:
@@ -287,7 +287,7 @@ def test_a_denied_request_leaves_no_run_behind(motd: str) -> None:
 
     assert said.code == 1
     assert [(one["record"], one["code"]) for one in said.records] == [("error", "bus.denied")]
-    assert desk.ccmctl("run", "list").out == "no run yet\n"
+    assert desk.ccmctl("run", "list").out == "no runs yet\n"
 
 
 def test_an_empty_fleet_is_reported(motd: str) -> None:
@@ -414,7 +414,7 @@ def test_offline_nodes_are_listed_with_a_command_for_the_shell(tmp_path: Path) -
     planned = desk.ccmctl("apply", str(site), "-t", "role=web", *options, "--noop")
 
     assert applied.err.splitlines()[1:] == [
-        "offline: web[2-3]; they get this when they come back, once it is assigned:",
+        "offline: web[2-3]; to apply this when they return, assign it:",
         f"  ccmctl assign my-site '{site}' --targets role=web --manifest web.yaml --data kv://CCM_DATA/common",
     ]
     assert len(planned.err.splitlines()) == 1
@@ -434,16 +434,15 @@ def test_a_run_over_an_assignment_warns_that_nodes_revert_to_it(tmp_path: Path) 
         for words in (["apply", str(path)], ["ensure", "file", "/etc/hosts", "absent"])
     ]
     quiet = [
-        desk.ccmctl(*words, "--yes", "--json").err.count("assigned by")
+        desk.ccmctl(*words, "--yes", "--json").err.count("the assignment base")
         for words in (["apply", str(path), "--all", "--noop"], ["apply", str(path), "-t", "role=db"])
     ]
 
-    tail = (
-        "which converge on that again at the next interval; to change it for good, `ccmctl assign base ...`"
-    )
+    again = "the assignment base applies this again on web[1-2] at the next interval"
+    tail = f"{again}; to change it permanently, `ccmctl assign base ...`"
     assert warned == [
-        f"file#/etc/motd and 1 more resource: assigned by base on web[1-2], {tail}",
-        f"file#/etc/hosts: assigned by base on web[1-2], {tail}",
+        f"file#/etc/motd and 1 more resource: {tail}",
+        f"file#/etc/hosts: {tail}",
     ]
     assert quiet == [0, 0]
 

@@ -178,7 +178,7 @@ def test_a_document_that_is_missing_is_refused(motd: str, tmp_path: Path) -> Non
     arguments = ("assign", "web", motd, "--all", "--yes", "-d", "kv://CCM_DATA/common")
     refusal = (
         "ccmctl: kv://CCM_DATA/common: no such document; store it with `ccmctl data put common FILE`, "
-        "or allow that with --follow-data\n"
+        "or use --follow-data to assign it without the document\n"
     )
 
     empty = desk.ccmctl(*arguments)
@@ -201,7 +201,7 @@ def test_an_assignment_to_another_role_is_moved_or_kept_beside(motd: str) -> Non
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: web: already assigned to role=web, and this is for role=db; "
+        "ccmctl: web: already assigned to role=web, and would now be for role=db; "
         "use --move to remove it there, or --beside to keep both\n",
     )
     assert beside.err == "web revision 1 (role=web) stays in effect on web[1-2]\n"
@@ -287,8 +287,8 @@ def test_an_operator_is_reported_where_the_broker_does_not_let_it_assign(motd: s
 
     assert (said.code, said.err) == (
         1,
-        "ccmctl: db: the broker does not let op change assignments for role=db; `ccmctl operator add --apply` "
-        "shows where an operator may, and the first `fact=value` of --targets decides\n",
+        "ccmctl: db: op may not change assignments for role=db; the first `fact=value` of --targets determines "
+        "this scope, and `ccmctl operator add --apply` grants it\n",
     )
     assert desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes").code == 0
 
@@ -318,7 +318,7 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
     path = write(tmp_path / "common.yaml", "data: {a: 1}\n")
 
     assert desk.ccmctl("data", "put", "common", path).err == (
-        "the assignment web still reads it as of revision 1; update it with `ccmctl assign web --refresh`\n"
+        "the assignment web still uses its revision 1; update it with `ccmctl assign web --refresh`\n"
     )
 
 
@@ -327,10 +327,10 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
     [
         (["a.b", "x"], "'a.b': not a valid name for an assignment; use letters, digits, `-` and `_`"),
         (["web"], "no manifest given; name a file or directory, or use --refresh"),
-        (["web", "x", "--move", "--beside"], "--move and --beside exclude each other"),
+        (["web", "x", "--move", "--beside"], "--move and --beside are mutually exclusive"),
         (["web", "x", "--refresh"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "--refresh", "--noop"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
-        (["web", "x", "--mode", "apply", "--noop"], "--mode and --noop exclude each other"),
+        (["web", "x", "--mode", "apply", "--noop"], "--mode and --noop are mutually exclusive"),
         (["web", "--refresh", "--all"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "--refresh"], "web: there is no such assignment; see `ccmctl assignment list`"),
         (["web", "x", "--scope", "all"], "--scope works only with --refresh; use --targets to select the nodes"),
@@ -363,8 +363,7 @@ def test_a_pattern_is_assigned_once_every_agent_knows_patterns(motd: str) -> Non
 
     assert (refused.code, taken.code) == (1, 0)
     assert (
-        "db1: the agent is too old for `*`, `?` or values of lists in the targets of an assignment"
-        in refused.err
+        "db1: the agent is too old for `*`, `?` or list values in the targets of an assignment" in refused.err
     )
     assert stored(desk)["all.web"].body["targets"] == ["role!=glob(d*)"]
 

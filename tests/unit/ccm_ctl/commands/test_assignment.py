@@ -80,8 +80,8 @@ def test_every_node_is_shown_with_why_it_lags(motd: str) -> None:
         f"web 1: apply motd on role=web (bundle {mine}, data newest, by op just now)\n"
         "NODE  STATE      DIGEST          DATA  SINCE   WHY\n"
         f"web1  converged  {mine}  newest  3m ago\n"
-        f"web2  offline    {old}       7          offline, was there 2026-11-21 12:00:00Z; knows of revision 0\n"
-        f"web5  waiting    {old}  newest  3m ago  its turn comes\n"
+        f"web2  offline    {old}       7          offline, last seen 2026-11-21 12:00:00Z; last reported revision 0\n"
+        f"web5  waiting    {old}  newest  3m ago  not its turn yet\n"
         f"web6  disabled   {old}  newest  3m ago  disabled until 2026-11-21 16:00:00Z: debugging (by ann)\n"
         "web7  waiting                                  has not started\n"
         f"web3  failed     {mine}  newest  3m ago  exec#true: ended with 1; again in 5m\n"
@@ -135,8 +135,8 @@ def test_node_that_has_older_data_has_not_converged(motd: str, tmp_path: Path) -
             "web1": ("converged", ""),
             "web2": ("waiting", has),
             "web3": ("failed", f"exec#true: ended with 1; {has}"),
-            "web4": ("offline", f"offline, was there 2026-11-21 12:00:00Z; {has}"),
-            "web5": ("converged", "its agent is too old to report which data it has"),
+            "web4": ("offline", f"offline, last seen 2026-11-21 12:00:00Z; {has}"),
+            "web5": ("converged", "its agent is too old to report its data revisions"),
         },
     )
     assert {one["node"]: one.get("older_data") for one in said.named("standing")} == {
@@ -191,7 +191,7 @@ def test_node_that_stopped_properly_is_absent_since_then(motd: str) -> None:
     node.record = {"started": NOW - timedelta(minutes=5)}
     again = desk.ccmctl("assignment", "status", "web", "--json")
 
-    assert again.records[1]["reason"] == "offline, was there 2026-11-21 12:00:00Z"
+    assert again.records[1]["reason"] == "offline, last seen 2026-11-21 12:00:00Z"
     assert (waits.code, waits.records[1]) == (
         3,
         {
@@ -224,14 +224,14 @@ def test_a_node_that_is_expected_and_one_that_is_too_late_are_reported(motd: str
     after = desk.ccmctl("assignment", "status", "web", "--json").records[1:]
 
     assert [(one["node"], one["state"], one["reason"]) for one in before] == [
-        ("web1", "offline", "offline, was there 2026-11-21 12:00:00Z"),
+        ("web1", "offline", "offline, last seen 2026-11-21 12:00:00Z"),
         ("web9", "offline", "never seen"),
     ]
     assert [(one["node"], one["state"], one["reason"]) for one in after] == [
         (
             "web1",
             "expired",
-            "the deadline 2026-11-21 11:00:00Z has passed; offline, was there 2026-11-21 12:00:00Z",
+            "the deadline 2026-11-21 11:00:00Z has passed; offline, last seen 2026-11-21 12:00:00Z",
         ),
         ("web9", "expired", "the deadline 2026-11-21 11:00:00Z has passed; never seen"),
     ]
@@ -404,7 +404,7 @@ def test_a_misspelled_name_suggests_similar_ones(motd: str) -> None:
     ]
 
     sentence = "ccmctl: wbe: there is no such assignment, did you mean `web`?"
-    rest = " --scope names a removed one"
+    rest = " For a removed one, add --scope"
     assert slips == [f"{sentence}\n", f"{sentence}\n", f"{sentence}{rest}\n"]
 
 
@@ -421,7 +421,7 @@ def test_an_assignment_that_vanished_from_the_bucket_is_deleted_for_the_nodes_th
     assert "there is no such assignment" in elsewhere.err
     assert (said.code, said.out) == (
         0,
-        "web: unassigned for role=web; it had vanished from the broker, and web1 kept it\n",
+        "web: unassigned for role=web; it was missing on the broker, but web1 still had it\n",
     )
     [deletion] = desk.broker.buckets["CCM_ASSIGNMENTS"]
     assert (deletion.subject, deletion.body) == ("fact.role.web.web", b"")
@@ -432,7 +432,9 @@ def test_an_unknown_assignment_is_reported_as_missing() -> None:
     sentence = "ccmctl: web: there is no such assignment; see `ccmctl assignment list`"
 
     assert desk.ccmctl("assignment", "status", "web").err == f"{sentence}\n"
-    assert desk.ccmctl("assignment", "history", "web").err == (f"{sentence}, --scope names a removed one\n")
+    assert desk.ccmctl("assignment", "history", "web").err == (
+        f"{sentence}; for a removed one, add --scope\n"
+    )
     assert (
         desk.ccmctl("assignment", "list").out == "nothing is assigned yet; `ccmctl assign --help` shows how\n"
     )
@@ -461,7 +463,7 @@ def test_assignments_are_listed_with_how_many_have_converged(motd: str, tmp_path
         f"issue    1  role=web,env=prod  role=web  plan  {other[:12]}  newest         0 of 1     op  just now\n"
         f"web      1  role=web                           {digest[:12]}  newest    30m  1 of 2     op  just now\n"
     )
-    assert said.err == "all.x: holds no assignment that was made for it; agents refuse it\n"
+    assert said.err == "all.x: the assignment is damaged or was made for another key; agents refuse it\n"
     assert [(one["name"], one["nodes"], one["converged"], one["states"]) for one in records] == [
         ("issue", 1, 0, {"waiting": 1}),
         ("web", 2, 1, {"converged": 1, "offline": 1}),
@@ -478,7 +480,7 @@ def test_a_plan_shows_changes_and_a_failed_node_that_left_shows_both(motd: str) 
 
     assert [(one["state"], one["reason"]) for one in said] == [
         ("converged", "would change"),
-        ("failed", "file#/etc/motd: no such owner; offline, was there 2026-11-21 12:00:00Z"),
+        ("failed", "file#/etc/motd: no such owner; offline, last seen 2026-11-21 12:00:00Z"),
     ]
 
 

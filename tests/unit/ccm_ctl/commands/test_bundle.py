@@ -137,7 +137,7 @@ def test_objects_that_are_not_bundles_are_not_listed_and_an_unreadable_revision_
 
     assert [line.split()[0] for line in said.out.splitlines()] == ["DIGEST", digest[:12]]
     assert said.err == (
-        "ccmctl: warning: entry 1 of the assignment all.web: cannot be read; a bundle that it needs is not marked as needed\n"
+        "ccmctl: warning: entry 1 of the assignment all.web: cannot be read, so a bundle that it needs is not marked as needed\n"
     )
 
 
@@ -280,9 +280,9 @@ def test_a_bundle_of_a_command_that_is_under_way_is_too_young() -> None:
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: --older-than 59m: at least 1h, because commands that are under way need their bundles\n",
+        "ccmctl: --older-than 59m: use at least 1h, because running commands need their bundles\n",
     )
-    assert kept.out == "nothing to remove: each bundle is needed, or younger than 1h\n"
+    assert kept.out == "nothing to remove: all bundles are needed or newer than 1h\n"
     assert len(stored(desk)) == 1
 
 

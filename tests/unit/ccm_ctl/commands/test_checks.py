@@ -72,10 +72,10 @@ def test_a_rule_that_an_override_breaks_names_key_rule_line_nodes_and_layer(docu
 
     assert (done.code, done.out) == (1, "")
     assert done.err.replace(str(document), "FILE") == (
-        "ccmctl: common: the data would be refused by 3 nodes of 4 (no assignment reads it, so it was tried alone)\n"
+        "ccmctl: common: the data would be refused by 3 nodes of 4 (no assignment reads it, so it was checked alone)\n"
         "  FILE:10: the key `owner` is required but has no value: set it in `data` or an override; on db1 (role:db, node:db1)\n"
         "  FILE:8: the value of `port` does not satisfy `isInt(value)`; on web[1-2] (env:prod, role:web)\n"
-        "nothing is stored; fix the data, or pass --force to store it anyway: those nodes will fail\n"
+        "nothing is stored; fix the data, or pass --force to store it, although those nodes will fail\n"
     )
     assert not desk.broker.buckets.get("CCM_DATA")
 

@@ -15,14 +15,14 @@ TLS = ("--tls-cert", "c.pem", "--tls-key", "k.pem")
     ("words", "problem"),
     [
         pytest.param(
-            ("--listen", "0.0.0.0"), "needs --tls-cert, --tls-key and --tokens or --oidc", id="nothing"
+            ("--listen", "0.0.0.0"), "requires --tls-cert, --tls-key and --tokens or --oidc", id="nothing"
         ),
-        pytest.param(("--listen", "192.0.2.1", "--tokens", "t"), "needs --tls-cert", id="without TLS"),
+        pytest.param(("--listen", "192.0.2.1", "--tokens", "t"), "requires --tls-cert", id="without TLS"),
         pytest.param(("--listen", "::", *TLS), "and --tokens", id="without tokens"),
-        pytest.param(("--listen", "::", "--oidc", "o"), "needs --tls-cert", id="a provider without TLS"),
+        pytest.param(("--listen", "::", "--oidc", "o"), "requires --tls-cert", id="a provider without TLS"),
         pytest.param(("--oidc", "nofile"), "nofile: cannot be read: No such file", id="no settings"),
-        pytest.param(("--listen", "ops.example.net"), "needs --tls-cert", id="a name"),
-        pytest.param(("--tls-cert", "c.pem"), "belong together", id="half a certificate"),
+        pytest.param(("--listen", "ops.example.net"), "requires --tls-cert", id="a name"),
+        pytest.param(("--tls-cert", "c.pem"), "must be used together", id="half a certificate"),
         pytest.param(
             TLS, "c.pem: cannot be read: No such file or directory\n", id="files that are not there"
         ),

@@ -50,7 +50,7 @@ def test_a_document_changed_by_another_operator_is_not_written_over(common: Path
 
     said = desk.ccmctl("data", "put", "common", str(common), "--if-revision", "7")
 
-    assert (said.code, said.err) == (1, "ccmctl: common: revision 1 is the newest, not 7; look at it first\n")
+    assert (said.code, said.err) == (1, "ccmctl: common: the newest revision is 1, not 7; check it first\n")
 
 
 def test_plain_documents_of_choria_are_read(common: Path) -> None:
@@ -91,7 +91,7 @@ def test_documents_are_listed(common: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a\n", "FILE: not hiera data: its outermost value is not a mapping"),
+        ("- a\n", "FILE: not Hiera data: its top-level value is not a mapping"),
         ("a: 1\na: 2\n", "FILE:2:1: "),
         ("a:\n\tb: 1\n", "FILE:2:1: "),
     ],
@@ -118,8 +118,8 @@ def test_document_that_affects_no_node_is_reported(tmp_path: Path) -> None:
 
     assert (said.code, said.err) == (
         0,
-        "plain: has neither `data` nor `overrides`, so no node gets anything of it; "
-        "keys such as `greeting` belong under `data:`\n",
+        "plain: has neither `data` nor `overrides`, so no node reads a value from it; "
+        "keys such as `greeting` must be under `data:`\n",
     )
     assert (looked.code, looked.out) == (
         1,

@@ -82,7 +82,7 @@ def test_messages_are_shown_with_the_revisions_and_a_rollback_has_one_of_its_own
 def test_message_that_is_too_long_is_refused(desk: Desk, tmp_path: Path) -> None:
     said = desk.ccmctl("data", "put", "common", str(tmp_path / "common.yaml"), "--message", "x" * 1001)
 
-    assert (said.code, said.err) == (1, "ccmctl: --message: 1001 characters; at most 1000 are kept\n")
+    assert (said.code, said.err) == (1, "ccmctl: --message: 1001 characters; at most 1000 are allowed\n")
 
 
 def test_removed_document_is_gone_from_the_list_and_a_rollback_brings_it_back(desk: Desk) -> None:
@@ -102,7 +102,7 @@ def test_removed_document_is_gone_from_the_list_and_a_rollback_brings_it_back(de
         "common: removed\n  restore:  ccmctl data rollback common\n",
     )
     assert listed.startswith("no data yet")
-    assert (again.code, again.out) == (0, "common: is removed already, since revision 4\n")
+    assert (again.code, again.out) == (0, "common: already removed, in revision 4\n")
     assert history.splitlines()[1].split()[:2] == ["4", "removed"]
     assert (back.code, back.out) == (0, "common: revision 5\n")
     assert desk.ccmctl("data", "get", "common").out == TEXTS[2]
@@ -164,7 +164,7 @@ def test_no_editor_is_started_without_a_terminal(desk: Desk, tmp_path: Path, wor
 def test_an_unsaved_edit_changes_nothing(desk: Desk, tmp_path: Path) -> None:
     said = desk.ccmctl("data", "edit", "common", "--yes", environ=editor(tmp_path, "true"))
 
-    assert (said.code, said.out) == (0, "common: not saved, so nothing is changed\n")
+    assert (said.code, said.out) == (0, "common: not saved in the editor, so nothing is changed\n")
     assert len(desk.broker.buckets["CCM_DATA"]) == 3
 
 
@@ -177,7 +177,7 @@ def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(
 
     [kept] = tmp_path.glob("ccmctl-*.yaml")
     assert said.err == (
-        "ccmctl: common: not hiera data: its outermost value is not a mapping\n"
+        "ccmctl: common: not Hiera data: its top-level value is not a mapping\n"
         f"your text is saved in {kept}\n"
     )
     assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("- a\n", 0o600)
@@ -199,7 +199,7 @@ def test_an_edit_of_a_concurrently_changed_document_is_refused(
 
     assert said.code == 1
     assert said.err.startswith(
-        "ccmctl: common: revision 4 is the newest, not 3; look at it first\nyour text is"
+        "ccmctl: common: the newest revision is 4, not 3; check it first\nyour text is"
     )
 
 
@@ -210,7 +210,7 @@ def test_a_document_that_hiera_cannot_read_is_not_stored(tmp_path: Path, name: s
 
     said = desk.ccmctl("data", "put", "x", str(tmp_path / "x.yaml"))
 
-    assert said.err == f"ccmctl: {tmp_path}/x.yaml: $.{name}: not hiera data: expected a mapping\n"
+    assert said.err == f"ccmctl: {tmp_path}/x.yaml: $.{name}: not Hiera data: expected a mapping\n"
     assert desk.broker.buckets.get("CCM_DATA", []) == []
 
 

@@ -35,7 +35,7 @@ def test_a_key_that_is_unknown_names_the_nearest(desk: Desk, words: str, key: st
     ("words", "sentence"),
     [
         ("show web1 --assigned site.dcc", "web1: has no fact site.dcc, did you mean `site.dc`?"),
-        ("unset web1 site.d", "site.d: is not assigned, did you mean `site.dc`?"),
+        ("unset web1 site.d", "site.d: not assigned, did you mean `site.dc`?"),
     ],
 )
 def test_a_fact_that_is_unknown_names_the_nearest(desk: Desk, words: str, sentence: str) -> None:
@@ -47,7 +47,7 @@ def test_a_fact_that_is_unknown_names_the_nearest(desk: Desk, words: str, senten
 def test_a_prefix_of_no_key_is_detected_from_no_data_at_all(desk: Desk) -> None:
     assert (
         desk.ccmctl("data", "list", "node/").out
-        == "no key begins with node/; `ccmctl data list` lists all of them\n"
+        == "no key begins with node/; `ccmctl data list` lists all keys\n"
     )
     assert desk.ccmctl("data", "list", "node/", "--json").out == ""
     assert Desk().ccmctl("data", "list").out == "no data yet; `ccmctl data put common FILE` stores some\n"

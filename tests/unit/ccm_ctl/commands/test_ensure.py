@@ -72,7 +72,7 @@ def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
         ("file x present absent", "absent: not a property; write it as KEY=VALUE"),
         ("file x =x", "a property needs a name: write it as KEY=VALUE"),
         ("file x --prop x", "--prop x: write it as KEY=VALUE"),
-        ("file x mode:=[", "mode: what follows := is not JSON: Input data was truncated"),
+        ("file x mode:=[", "mode: the value after := is not JSON: Input data was truncated"),
         ("file x contnet=a", "contnet: file has no such property, did you mean `content`?"),
         ("exec x --zzzzzz", "--zzzzzz: no such flag; `ccmctl ensure exec --help` lists them"),
         ("file x mode=1 mode=2", "mode: given twice; it takes one value"),
@@ -80,7 +80,7 @@ def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
         ("file x force=maybe", "force: 'maybe' is neither true nor false"),
         ("exec x --returns a", "returns: 'a' is not a number"),
         ("archive x --headers a", "headers: not a pair; write it as KEY=VALUE"),
-        ("scaffold x data=a", "data: takes more than a text; write it as data:=JSON"),
+        ("scaffold x data=a", "data: not a text value; write it as data:=JSON"),
         ("file x --contnet a", "--contnet: no such flag, did you mean `--content`?"),
         ("package x --force", "--force: no such flag, did you mean `--unchecked`?"),
         (

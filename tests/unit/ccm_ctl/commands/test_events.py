@@ -152,8 +152,8 @@ def test_events_of_a_period_have_their_dates(day: Desk) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--follow", "--until", "1h"], "--follow and --until exclude each other"),
-        (["--no-follow"], "name --run, --node or --since: all stored events would be too many"),
+        (["--follow", "--until", "1h"], "--follow and --until are mutually exclusive"),
+        (["--no-follow"], "all stored events are too many; use --run, --node or --since"),
         (["--node", "web1", "-t", "role=web"], "--node and --targets both select the nodes; use one of them"),
         (
             ["--since", "soon"],
@@ -162,7 +162,7 @@ def test_events_of_a_period_have_their_dates(day: Desk) -> None:
         ),
         (
             ["--verify", "--until", "1h"],
-            "--verify checks all stored events of nodes and takes only --node, --targets and --since; "
+            "--verify can be combined only with --node, --targets and --since; "
             "`ccmctl run show` verifies one run",
         ),
     ],

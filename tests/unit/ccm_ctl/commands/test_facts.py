@@ -32,7 +32,7 @@ def test_assigned_facts_are_stamped_with_their_key_and_a_growing_number() -> Non
         desk.ccmctl("facts", "unset", "web1", "rack", "site.dc"),
     ]
 
-    note = " (offline: taken when it comes)\n"
+    note = " (offline: applied when it returns)\n"
     assert [one.out for one in said] == [
         f"web1: rack=7, role=web{note}",
         f'web1: rack=7, role=db, site={{"dc":"ams"}}{note}',
@@ -82,8 +82,8 @@ def test_facts_of_many_nodes_come_from_a_file(tmp_path: Path) -> None:
     said = desk.ccmctl("facts", "set", "--from", str(path))
 
     assert said.out == (
-        "web1: role=web (offline: taken when it comes)\n"
-        'web2: role=web, tags=["a"] (offline: taken when it comes)\n'
+        "web1: role=web (offline: applied when it returns)\n"
+        'web2: role=web, tags=["a"] (offline: applied when it returns)\n'
     )
 
 
@@ -95,12 +95,12 @@ def test_facts_of_many_nodes_come_from_a_file(tmp_path: Path) -> None:
         ("set web1", "name the nodes and the facts to assign, such as `ccmctl facts set web1 role=web`"),
         ("set role=web", "name the nodes and the facts to assign, such as `ccmctl facts set web1 role=web`"),
         ("set", "give NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples"),
-        ("set web1 x:={", "x:={: what follows := is not JSON: Input data was truncated"),
+        ("set web1 x:={", "x:={: the value after := is not JSON: Input data was truncated"),
         ("set web1 a..b=x", "'a..b': not the name of a fact; write it like role or site.rack"),
         ("set --new Web1 role=x", "'Web1': not a valid node name"),
         ("set --from /nonexistent", "/nonexistent: cannot be read: No such file or directory"),
-        ("unset web1 role", "role: is not assigned; `ccmctl facts show NODE --assigned` shows what is"),
-        ("show web1 nope", "web1: has no fact nope; `ccmctl facts show web1` shows which it has"),
+        ("unset web1 role", "role: not assigned; see `ccmctl facts show NODE --assigned`"),
+        ("show web1 nope", "web1: has no fact nope; `ccmctl facts show web1` shows its facts"),
     ],
 )
 def test_an_impossible_command_reports_why_and_writes_nothing(argv: str, said: str) -> None:
@@ -120,7 +120,8 @@ def test_a_file_with_something_else_is_refused(tmp_path: Path) -> None:
     done = Desk(FakeNode("web1")).ccmctl("facts", "set", "--from", str(path))
 
     assert (
-        done.err == f"ccmctl: {path}: not facts by node: write `web1: {{role: web}}`, a line for each node\n"
+        done.err
+        == f"ccmctl: {path}: not a mapping of nodes to facts: write a line for each node, such as `web1: {{role: web}}`\n"
     )
 
 

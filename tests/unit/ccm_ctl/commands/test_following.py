@@ -17,7 +17,7 @@ ccm:
 """
 COMMON = "kv://CCM_DATA/common"
 NOTE = "the assignment web follows it: 2 nodes will apply it again: web[1-2]\n"
-QUESTION = "store common and so change 2 nodes? [y/N] "
+QUESTION = "store common, which changes 2 nodes? [y/N] "
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_rollout_with_a_node_that_is_not_in_its_record_is_not_driven() -> None
 
     assert (said.code, desk.nodes[0].heard) == (0, [])
     assert (
-        f"run {run[:8]}: not driven: {run[:8]}: its rollout names web9, which is not in its record"
+        f"run {run[:8]}: not driven: {run[:8]}: its rollout contains web9, which is not in its record"
         in said.err
     )
 

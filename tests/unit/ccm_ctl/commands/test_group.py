@@ -64,7 +64,9 @@ def test_group_is_saved_listed_and_removed(desk: Desk) -> None:
         "just now",
     ]
     assert (removed.out, desk.ccmctl("group", "rm", "canary").code) == ("@canary: removed\n", 1)
-    assert desk.ccmctl("group", "list").out == "no group yet; `ccmctl group set NAME -t SELECTOR` makes one\n"
+    assert (
+        desk.ccmctl("group", "list").out == "no groups yet; `ccmctl group set NAME -t SELECTOR` creates one\n"
+    )
 
 
 def test_group_is_replaced_by_its_selectors(desk: Desk, tmp_path: Path) -> None:
@@ -90,13 +92,13 @@ def test_group_is_replaced_by_its_selectors(desk: Desk, tmp_path: Path) -> None:
         (["node", "list", "-t", "@Δ"], "expected `@` and the name of a saved selector"),
         (["node", "list", "-t", "@canary=1"], "expected `@` and the name of a saved selector"),
         (["node", "list", "-t", "!@canary"], "a saved selector cannot be negated"),
-        (["group", "set", "a.b", "-t", "role=web"], "is not the name of a group"),
-        (["group", "set", "a", "-t", "role=web,@canary"], "@canary: a group cannot contain another one"),
+        (["group", "set", "a.b", "-t", "role=web"], "not a valid name for a group"),
+        (["group", "set", "a", "-t", "role=web,@canary"], "@canary: a group cannot contain another group"),
         (["group", "set", "a", *(["-t", "role=web"] * 21)], "a group has at most 20 selectors"),
         (["group", "set", "a", "-t", "=web"], "expected the name of a fact"),
         (
             ["node", "list", "-t", "@many,@many,@many"],
-            f"the groups become more than {EXPANDED_LIMIT} selectors",
+            f"the groups expand to more than {EXPANDED_LIMIT} selectors",
         ),
     ],
 )
@@ -147,7 +149,7 @@ def test_group_counts_only_with_the_signature_of_an_administrator() -> None:
 
     unsigned = msgspec.structs.replace(signers, allow_unsigned_until=NOW_MS + 1)
     assert judge(admin) == ""
-    assert judge(other) == "otto signed it, and may not write there"
+    assert judge(other) == "otto signed it, but may not write there"
     assert judge(admin, "group.b") == f"the signature is for $KV.{TRUST_BUCKET}.group.b"
     assert judge(None) == "it is not signed"
     assert "is not in the signers list" in judge(admin, newest=None)

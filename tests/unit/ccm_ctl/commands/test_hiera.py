@@ -88,7 +88,7 @@ def test_other_documents_that_an_assignment_reads_are_named(desk: Desk) -> None:
     done = desk.ccmctl("data", "explain", "port", "-n", "web1")
 
     assert done.err == (
-        "the assignment base reads other documents there: --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web\n"
+        "the assignment base reads other documents on this node: --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web\n"
     )
 
 
@@ -136,8 +136,8 @@ def test_secrets_are_recognized_by_the_name_of_the_key(key: str, is_masked: bool
         (["port", "-n", "web1", "--data", "kv://CCM_DATA/nope"],
          "ccmctl: kv://CCM_DATA/nope: there is no such document; see `ccmctl data list`\n"),
         (["port", "-n", "web1", "--data", "https://x/y"],
-         "ccmctl: https://x/y: cannot be read from here; write kv://CCM_DATA/KEY, or a file\n"),
-        (["a..b", "-n", "web1"], "ccmctl: 'a..b': no key; write it like port or tls.cert\n"),
+         "ccmctl: https://x/y: cannot be read from here; use kv://CCM_DATA/KEY or a file\n"),
+        (["a..b", "-n", "web1"], "ccmctl: 'a..b': not a valid key; use a path such as port or tls.cert\n"),
     ],
 )  # fmt: skip
 def test_a_key_that_cannot_be_explained_is_an_error(desk: Desk, arguments: list[str], error: str) -> None:

@@ -141,7 +141,7 @@ def test_state_is_what_the_newest_event_of_each_resource_says(desk: Desk) -> Non
 
     assert (said.code, said.screen) == (
         0,
-        "known from 2026-11-21 12:00:00Z on: the stream of events begins there\n"
+        "events are stored since 2026-11-21 12:00:00Z\n"
         "motd: failed just now (run RUN)\n"
         "RESOURCE               STATE    OUTCOME  WHEN      CHANGED BY\n"
         "file#/etc/\\x1b[2Jmotd  present  changed  just now  op, run RUN\n"
@@ -152,7 +152,7 @@ def test_state_is_what_the_newest_event_of_each_resource_says(desk: Desk) -> Non
 def test_state_counts_resources_that_no_event_names(desk: Desk) -> None:
     _converge(desk, [], "interval", "base")
 
-    assert "1 resource without an event: not changed since the stream begins\n" in (
+    assert "1 resource without an event: unchanged since the stream began\n" in (
         desk.ccmctl("state", "web1").out
     )
 
@@ -167,7 +167,7 @@ def test_the_state_of_a_future_time_is_refused(desk: Desk) -> None:
 def test_state_before_the_stream_begins_is_not_known(desk: Desk) -> None:
     said = desk.ccmctl("state", "web1", "--at", "2026-11-20T00:00Z")
 
-    assert (said.code, said.out) == (3, "nothing is known of web1 at 2026-11-20 00:00:00Z\n")
+    assert (said.code, said.out) == (3, "no state is known for web1 at 2026-11-20 00:00:00Z\n")
 
 
 def test_state_does_not_count_what_another_wrote_in_the_name_of_a_node(tmp_path: Path) -> None:

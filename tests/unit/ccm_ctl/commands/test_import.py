@@ -194,7 +194,7 @@ def test_node_cannot_name_another_one_in_its_layer(tmp_path: Path) -> None:
     said = imported(Desk(a_node("web1", a_host()), evil), tmp_path / "site")
 
     assert said.code == 1
-    assert "so they cannot have layers: evil; leave them out" in said.err
+    assert "so they have no layers: evil; leave them out" in said.err
     assert not (tmp_path / "site").exists()
 
 
@@ -333,7 +333,7 @@ def test_content_with_another_digest_is_refused_and_comes_from_the_next_node(tmp
 
     [record] = said.named("import")
     assert (tmp_path / "site/layers/common/files/etc/app/both.conf").read_bytes() == both[1], said.err
-    reason = "its content is not the one with the reported digest"
+    reason = "its content does not match the reported digest"
     assert record["left_out"] == {"evil": [{"type": "file", "name": mine[0], "reason": reason}]}
     assert "evil" not in "".join(
         path.read_text()

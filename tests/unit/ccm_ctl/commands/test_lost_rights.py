@@ -148,6 +148,6 @@ def test_a_server_with_a_list_that_nobody_has_confirmed_drives_nothing_and_says_
 
     assert (said.code, heard, one.desk.signatory.signed) == (0, 0, [])
     assert (
-        "this server drives nothing until the signers list is confirmed: the signers list is 2h old"
+        "this server does not drive rollouts until the signers list is confirmed: the signers list is 2h old"
         in said.err
     )

@@ -136,16 +136,16 @@ def test_whole_node_is_locked_by_disabling_it() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--why", "x"), "a lock needs --for and --why: until when, and what for"),
-        (("--for", "8h"), "a lock needs --for and --why: until when, and what for"),
+        (("--why", "x"), "a lock requires --for (a duration) and --why (a reason)"),
+        (("--for", "8h"), "a lock requires --for (a duration) and --why (a reason)"),
         (("--for", "31d", "--why", "x"), "--for: a lock can last at most 30d"),
         (
             ("--for", "8h", "--why", "x", "--resource", "nginx"),
-            "--resource nginx: is not a resource; write type#name, such as service#nginx",
+            "--resource nginx: not a resource; write type#name, such as service#nginx",
         ),
         (
             ("--for", "8h", "--why", "x", "--resource", "service#nginx"),
-            "web1: the agent is too old for locks of resources; upgrade it, or lock the whole node",
+            "web1: the agent is too old to lock single resources; upgrade it, or lock the whole node",
         ),
     ],
 )

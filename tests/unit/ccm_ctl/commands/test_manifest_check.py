@@ -123,7 +123,7 @@ def test_a_tinycm_manifest_is_refused_with_the_way_to_apply_it(tmp_path: Path) -
 
     assert (said.code, said.err) == (
         1,
-        f"ccmctl: {path}: is a TinyCM manifest, which agents do not take; apply it on the host with `ccm apply`\n",
+        f"ccmctl: {path}: a TinyCM manifest, which agents do not accept; apply it on the host with `ccm apply`\n",
     )
 
 

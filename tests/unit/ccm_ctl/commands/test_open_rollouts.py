@@ -135,7 +135,7 @@ def test_the_refusal_to_undo_an_open_rollout_names_the_command_that_ends_it(
 
 
 @pytest.mark.parametrize(
-    ("seconds_ago", "driver"), [(4, "ana on vm"), (12, "ana on vm; no sign of life for 12s")]
+    ("seconds_ago", "driver"), [(4, "ana on vm"), (12, "ana on vm; no heartbeat for 12s")]
 )
 def test_the_list_of_rollouts_marks_a_driver_that_missed_its_renewal(seconds_ago: float, driver: str) -> None:
     desk, _ = with_rollout(Phase.RUNNING, renewed(seconds_ago))
@@ -151,11 +151,11 @@ def test_a_resume_that_does_not_wait_is_refused_while_a_driver_has_its_lease() -
     said = desk.ccmctl("run", "resume", run, "--no-wait")
 
     assert said.code == 1
-    assert said.err.endswith("or take over when the lease has run out, in 9 s\n")
+    assert said.err.endswith("or take over when the lease expires, in 9 s\n")
 
 
 WARNING = (
-    "ccmctl: warning: web[1-2]: run RUN (apply site by op) is a rollout that is open on these nodes, too: "
+    "ccmctl: warning: web[1-2]: run RUN (apply site by op) is an open rollout on these nodes, too: "
     "paused in wave 1 (1/1): lunch\n"
 )
 
@@ -194,9 +194,7 @@ def test_a_change_that_was_agreed_to_goes_on_and_names_the_open_rollout() -> Non
     said = desk.ccmctl("exec", "-t", "node=web1", "--yes", "--", "true")
 
     assert [bool(node.heard) for node in desk.nodes] == [True, False, False]
-    assert (
-        "web1: run RUN (apply site by op) is a rollout that is open on this node, too: paused" in said.screen
-    )
+    assert "web1: run RUN (apply site by op) is an open rollout on this node, too: paused" in said.screen
 
 
 def test_a_rollout_that_is_over_is_not_named() -> None:

@@ -118,7 +118,7 @@ def test_a_node_that_sends_no_diffs_is_named(motd: str) -> None:
 
     said = desk.ccmctl("plan", motd, "--all")
 
-    assert "no diffs from web2: the agents there are older\n" in said.err + said.screen
+    assert "no diffs from web2: the agents are too old\n" in said.err + said.screen
 
 
 def test_escape_sequences_in_a_diff_are_shown_as_text(motd: str) -> None:

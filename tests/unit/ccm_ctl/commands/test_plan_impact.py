@@ -82,9 +82,9 @@ def test_nodes_without_a_plan_count_as_changed_and_offline_ones_are_named(nginx:
         "\n"
         "1 of 2 nodes would change\n"
         "may disturb: service#nginx on 1 node\n"
-        "counted as changed, because the plan is not known (refused): web1\n"
-        "offline and in no wave: web3\n"
-        "instances counted as not lost, because no node reports their address: 10.0.0.99\n"
+        "treated as changed, because the plan is unknown (refused): web1\n"
+        "offline, so not in a wave: web3\n"
+        "instances treated as not lost, because no node reports their address: 10.0.0.99\n"
     )
 
 
@@ -103,7 +103,7 @@ def test_stored_asks_no_node_and_counts_all_that_are_present(nginx: str) -> None
         "\n"
         "no plan was run, so every present node is treated as changed: 2 nodes\n"
         "may disturb: service#nginx on 2 nodes\n"
-        "offline and in no wave: web3\n",
+        "offline, so not in a wave: web3\n",
     )
     assert said.err == (
         "ccmctl: warning: prod/http/web: may have no healthy instance in wave 1, if as many nodes fail as the limits allow\n"
@@ -211,18 +211,18 @@ def test_any_number_of_services_of_one_node_is_a_few_rows_and_obeys_no_escape(ng
     [
         pytest.param(
             ["--batch", "1"],
-            "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services",
+            "a plan runs on all nodes at the same time; add --impact to see the effect of these rollout options on services",
             id="a batch without impact",
         ),
         pytest.param(["--stored"], "--stored requires --impact", id="stored alone"),
         pytest.param(
             ["--impact", "--stored", "--out", "web.plan"],
-            "--stored runs no plan, so there is nothing to save; leave out --out",
+            "--stored does not run a plan, so there is nothing to save; omit --out",
             id="nothing to save",
         ),
         pytest.param(
             ["--impact", "--batch", "0"],
-            "--batch 0: no node would ever run; the smallest is 1",
+            "--batch 0: no node would ever run; the minimum is 1",
             id="an empty batch",
         ),
     ],

@@ -146,7 +146,7 @@ def test_list_shows_which_nodes_can_read_each_document(secret: str, tmp_path: Pa
         "node/db2 db2",
     ]
     assert said.err == (
-        "every node can read 1 document of single nodes, or an earlier revision of it; `ccmctl data protect` moves them\n"
+        "every node can read 1 document meant for single nodes, or earlier revisions; `ccmctl data protect` moves them\n"
     )
     assert {one["key"]: (one["readers"], one.get("exposed")) for one in listed} == {
         "common": ("every node", None),

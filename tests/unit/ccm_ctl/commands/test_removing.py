@@ -78,13 +78,13 @@ def test_one_that_is_present_is_removed_by_force_only_and_comes_back() -> None:
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: web1: its agent is running, so the node would come back when it is removed; "
+        "ccmctl: web1: its agent is running, so the node would return after it is removed; "
         "stop its agent first, or pass --force\n",
     )
     assert forced.records == [{"record": "node", "node": "web1", "state": "removed"}]
     assert (
         shown.out
-        == "web1: removed; its agent is running and writes its record again with the next heartbeat\n"
+        == "web1: removed; its agent is running, and writes the record again with the next heartbeat\n"
     )
 
 
@@ -101,7 +101,7 @@ def test_one_of_two_agents_cannot_be_removed_from_here() -> None:
     desk.hooks.append(disputed)
 
     assert desk.ccmctl("node", "rm", "web1", "--yes").err == (
-        "ccmctl: web1: its agent is running, so the node would come back when it is removed; "
+        "ccmctl: web1: its agent is running, so the node would return after it is removed; "
         "stop the wrong agent; the other one then continues\n"
     )
 

@@ -110,7 +110,7 @@ def test_repeated_rollbacks_go_further_back(site: Site) -> None:
     end = site.desk.ccmctl("rollback", "web", "--yes")
 
     assert stood == [(4, second, 2, 3), (5, first, 1, 4)]
-    assert (end.code, end.err) == (1, "ccmctl: web: no other verified revision before 5 is kept\n")
+    assert (end.code, end.err) == (1, "ccmctl: web: no different verified revision before 5 is stored\n")
 
 
 def test_a_revision_is_gone_back_to_by_its_number(site: Site) -> None:
@@ -232,7 +232,7 @@ def test_an_operator_cannot_unassign_without_permission_to_assign(site: Site) ->
 
     assert (said.code, said.err.split(";")[0]) == (
         1,
-        "ccmctl: web: the broker does not let ann change assignments for role=web",
+        "ccmctl: web: ann may not change assignments for role=web",
     )
 
 

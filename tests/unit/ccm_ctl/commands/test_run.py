@@ -162,7 +162,7 @@ def test_nodes_that_a_dead_controller_has_not_reached_end_with_the_stop(
     assert (said.code, said.screen) == (
         0,
         "run RUN (apply motd by op): 1 node stopping\n"
-        "the request had not reached web2, and is refused there now\n"
+        "the request had not reached web2, and will be refused there\n"
         "  watch:  ccmctl run watch RUN\n"
         "  kill:   ccmctl run stop RUN --kill   (ends the command of the current resource, too)\n",
     )
@@ -239,7 +239,7 @@ def test_list_of_runs_is_filtered(desk: Desk, options: list[str], found: list[st
     said = desk.ccmctl("run", "list", "--json", *options)
 
     assert (said.code, [record["action"] for record in said.records]) == (0, found)
-    assert found or desk.ccmctl("run", "list", *options).out == "no such run\n"
+    assert found or desk.ccmctl("run", "list", *options).out == "no runs match\n"
 
 
 def newest(desk: Desk) -> str:
@@ -430,7 +430,7 @@ def test_message_that_is_too_long_is_refused_before_anything_is_sent() -> None:
 
     said = desk.ccmctl("exec", "--all", "--yes", "-m", "x" * 1001, "true")
 
-    assert (said.code, said.err) == (1, "ccmctl: --message: 1001 characters; at most 1000 are kept\n")
+    assert (said.code, said.err) == (1, "ccmctl: --message: 1001 characters; at most 1000 are allowed\n")
     assert not desk.nodes[0].heard
 
 

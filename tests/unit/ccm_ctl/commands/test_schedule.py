@@ -101,13 +101,16 @@ def test_an_older_server_is_reported_by_its_version() -> None:
     with pytest.raises(BusSetupError) as caught:
         Schedules(old)
 
-    assert str(caught.value) == "nats-server 2.12.3: has no schedules of this kind; they need 2.14.0 or newer"
+    assert (
+        str(caught.value)
+        == "nats-server 2.12.3: does not support schedules of this kind; 2.14.0 or newer is required"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--start-within", "5m"), "--start-within belongs to a rollout; add --batch, --canary or --rollout"),
+        (("--start-within", "5m"), "--start-within requires a rollout; add --batch, --canary or --rollout"),
         (("--batch", "1", "--catch-up"), "--catch-up cannot be combined with a rollout, which includes nodes that return "
          "while it is in progress"),
         (("--batches", "1"), "unknown option `--batches`, did you mean `--batch`?"),
@@ -163,7 +166,7 @@ def test_the_starts_of_a_rollout_are_shown_with_what_waits_for_a_server() -> Non
 
     assert (said.code, said.err) == (
         1,
-        "ccmctl: warning: the start of 2026-11-21 11:55:00Z waits: no rollout server has begun it; `ccmctl rollout serve` does\n",
+        "ccmctl: warning: the start of 2026-11-21 11:55:00Z waits for a rollout server; run `ccmctl rollout serve`\n",
     )
     assert said.out == (
         "patch: rollout with --canary 1 --batch 10% --gate 'failed == 0'\n"

@@ -48,12 +48,12 @@ async def test_no_shell_expands_its_arguments(tmp_path: Path) -> None:
     ("command", "kind", "why"),
     [
         ("echo 'open", UsageError, "No closing quotation"),
-        ("  ", UsageError, "names no program"),
+        ("  ", UsageError, "no program given"),
         ("/nonexistent/program", InputError, "/nonexistent/program cannot be started: No such file"),
         (prints("print('Kf9wQ2vLx7'); raise SystemExit(3)"), InputError, "failed with exit code 3"),
-        (prints(f"print('x' * {LIMIT_BYTES})"), InputError, "more than a secret can hold"),
+        (prints(f"print('x' * {LIMIT_BYTES})"), InputError, "more than the limit of a secret"),
         (prints("import sys; sys.stdout.buffer.write(b'\\xff\\xfe')"), CcmError, "the output of"),
-        ("yes Kf9wQ2vLx7", InputError, "yes printed more than a secret can hold"),
+        ("yes Kf9wQ2vLx7", InputError, "yes printed more than the limit of a secret"),
     ],
 )
 async def test_what_gives_no_value_is_an_error_without_it(

@@ -168,7 +168,7 @@ def test_run_is_not_retried_when_its_request_is_not_known(night: tuple[Desk, str
     desk.nodes[0].does = ()
 
     assert of_node == (
-        f"ccmctl: {own[:8]}: no request started it, so none can be sent again; to converge now, use `ccmctl run-now`\n"
+        f"ccmctl: {own[:8]}: it was not started by a request, so it cannot be retried; to converge now, use `ccmctl run-now`\n"
     )
     assert desk.ccmctl("run", "retry", run, "motd.yaml", "--yes").code == 1
 
@@ -192,7 +192,7 @@ def test_schedule_that_was_not_due_yet_or_is_missing_is_reported() -> None:
     desk.schedules = [a_schedule("nightly")]
 
     assert desk.ccmctl("schedule", "status", "nightly").err == (
-        "ccmctl: nightly: was not due yet; `ccmctl schedule list` shows when it is\n"
+        "ccmctl: nightly: has not been due yet; `ccmctl schedule list` shows when it is\n"
     )
     assert desk.ccmctl("schedule", "status", "nihgtly").err == (
         "ccmctl: nihgtly: there is no such schedule, did you mean `nightly`?\n"
@@ -251,7 +251,7 @@ def test_list_shows_how_far_back_it_is_complete(
     monkeypatch.setattr("ccm_ctl.fleet.runs.run_list.READ_LIMIT", 1)
 
     assert desk.ccmctl("run", "list").err == (
-        "runs of schedules and assignments: complete since 2026-11-21 12:00:00Z, for there are many events; "
+        "runs of schedules and assignments: complete since 2026-11-21 12:00:00Z, because of many events; "
         "--since reads further back\n"
     )
     assert desk.ccmctl("run", "list", "--since", "60d").err == (
@@ -319,7 +319,10 @@ def test_node_that_invents_runs_does_not_push_the_others_out_of_the_list(night: 
     )
     assert len(desk.ccmctl("run", "list", "--limit", "30", "--node", "db1", "--json").records) == 30
     shown = desk.ccmctl("run", "list").out
-    assert ("schedule o0 (says db1)" in shown, "assignment o1 (says db1)" in shown) == (True, True)
+    assert ("schedule o0 (reported by db1)" in shown, "assignment o1 (reported by db1)" in shown) == (
+        True,
+        True,
+    )
 
 
 def test_run_of_a_stored_assignment_is_not_marked_as_the_word_of_one_node(night: tuple[Desk, str]) -> None:

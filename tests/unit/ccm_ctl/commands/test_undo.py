@@ -117,7 +117,7 @@ def test_without_a_terminal_an_undo_must_be_agreed_to_beforehand(site: Site) -> 
     said = site.undo(run)
 
     assert (said.code, site.asked()) == (1, {})
-    assert "cannot ask before the undo without a terminal; use --yes, or --noop for the plan" in said.err
+    assert "cannot ask for confirmation without a terminal; use --yes, or --noop for the plan" in said.err
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_without_a_terminal_an_undo_must_be_agreed_to_beforehand(site: Site) -> 
         (
             [],
             ["-t", "node=web2"],
-            "it changed nothing on the selected nodes, perhaps on ",
+            "it changed nothing on the selected nodes; it may have changed ",
         ),
     ],
 )

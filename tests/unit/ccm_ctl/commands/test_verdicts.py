@@ -150,7 +150,7 @@ def test_nodes_that_do_not_sign_yet_are_named_while_that_is_allowed(manifest: st
     said = one.ccmctl("apply", manifest, "--all", "--yes")
 
     assert said.code == 0
-    assert said.err.endswith("not signed: old1; `ccmctl signers list` shows until when that is allowed\n")
+    assert said.err.endswith("not signed: old1; `ccmctl signers list` shows how long this is allowed\n")
 
 
 def test_without_a_root_key_nothing_is_called_verified(manifest: str) -> None:
@@ -289,11 +289,11 @@ def test_nodes_that_do_not_sign_are_not_called_genuine(manifest: str) -> None:
     [
         (
             "--verify --run last",
-            "--verify checks all stored events of nodes and takes only --node, --targets and --since; "
+            "--verify can be combined only with --node, --targets and --since; "
             "`ccmctl run show` verifies one run",
         ),
         ("--verify --node web1 -t node=web1", "--node and --targets both select the nodes; use one of them"),
-        ("--follow --until 1h", "--follow and --until exclude each other"),
+        ("--follow --until 1h", "--follow and --until are mutually exclusive"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: str, sentence: str) -> None:
@@ -309,4 +309,4 @@ def test_without_a_root_key_nothing_can_be_verified() -> None:
     said = one.ccmctl("events", "--verify")
 
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("ccmctl: these credentials name no root key, so nothing can be verified")
+    assert said.err.startswith("ccmctl: these credentials contain no root key, so nothing can be verified")

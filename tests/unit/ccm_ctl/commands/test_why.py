@@ -154,11 +154,11 @@ def test_a_failing_node_shows_the_resource_the_reason_and_the_output() -> None:
         "assignment  base 3 of role=web: failed for 12m; it has bundle 0123456789ab, data 41; "
         "next attempt in 18m\n"
         f"last run    {RUN[:8]} failed 12m ago: base: 1 failed, 1 skipped, 3 stable in 2.1s, data CCM_DATA/common 41\n"
-        "present     last heartbeat 5.0s ago, its agent answers\n"
+        "present     last heartbeat 5.0s ago; its agent answers\n"
         "agent       1.2.3, started 2026-11-21 10:00:00Z (2h ago), on machine m-1\n"
         "\n"
-        f"here:  ccmctl events --no-follow -n web1 -r {RUN[:8]}  all that it did in that run\n"
-        f"here:  {'ccmctl run-now -t node=web1':<47}to try again at once when the cause is fixed\n",
+        f"here:  ccmctl events --no-follow -n web1 -r {RUN[:8]}  its events of that run\n"
+        f"here:  {'ccmctl run-now -t node=web1':<47}to try again when the cause is fixed\n",
     )
 
 
@@ -282,7 +282,7 @@ def test_silent_node_shows_when_it_was_last_seen() -> None:
     done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 is off: last heartbeat at 2026-11-21 11:12:00Z (48m ago), without a goodbye: "
+        "web1 is off: last heartbeat at 2026-11-21 11:12:00Z (48m ago), and it did not sign off: "
         "the machine, its network or its agent is down."
     )
 
@@ -299,13 +299,13 @@ def test_a_node_that_is_off_is_not_called_failing_though_its_last_run_failed() -
 
 def test_a_waiting_node_shows_the_assignment_and_the_reason() -> None:
     waits = the_base(
-        revision=3, state="waiting", reason="its turn comes", next_time=NOW + timedelta(seconds=40)
+        revision=3, state="waiting", reason="not its turn yet", next_time=NOW + timedelta(seconds=40)
     )
 
     done = a_desk(a_record(assignments={"base": waits})).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 waits with the assignment base, revision 3: its turn comes; it tries in 40s."
+        "web1 waits to apply the assignment base, revision 3: not its turn yet; it tries in 40s."
     )
 
 
@@ -314,7 +314,7 @@ def test_a_node_that_has_not_taken_the_newest_revision_waits() -> None:
 
     done = a_desk(a_record(assignments={"base": older})).ccmctl("why", "web1")
 
-    assert done.out.startswith("web1 waits with the assignment base, revision 3: has not started")
+    assert done.out.startswith("web1 waits to apply the assignment base, revision 3: has not started")
 
 
 def test_a_node_past_the_deadline_is_shown_as_expired() -> None:
@@ -323,7 +323,7 @@ def test_a_node_past_the_deadline_is_shown_as_expired() -> None:
     done = a_desk(a_record(assignments={"base": late})).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 did not begin in time with the assignment base, revision 3: the deadline 2026-11-21 11:00:00Z has passed."
+        "web1 did not start the assignment base, revision 3 in time: the deadline 2026-11-21 11:00:00Z has passed."
     )
 
 
@@ -346,7 +346,7 @@ def test_two_agents_of_one_identity_are_distinguished_by_machine_and_start() -> 
     done = a_duplicate().ccmctl("why", "web1")
 
     assert done.out.splitlines()[:4] == [
-        "web1 is the identity of two agents, so both refuse all work until one of them is gone.",
+        "web1 is the identity of two agents, so both refuse all work until one of them is stopped.",
         "",
         "one agent   machine m-0, started 2026-11-21T11:00:00Z",
         "one agent   machine m-1, started 2026-11-21T11:00:00Z",
@@ -395,7 +395,7 @@ def test_refused_facts_and_refused_requests_are_reported() -> None:
     done = a_desk(a_record(assignments={"base": the_base()}), refused, status=status).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 refuses its assigned facts, and keeps the earlier ones: "
+        "web1 refuses its assigned facts and keeps the earlier ones: "
         "CCM_FACTS/web1: number 1 is older than 7, which was seen before."
     )
     assert "refused     3m ago: CCM_FACTS/web1: number 1 is older than 7, which was seen before\n" in done.out
@@ -416,7 +416,7 @@ def test_a_busy_node_shows_its_progress_and_the_lock_it_waits_for() -> None:
 
     assert done.out.splitlines()[0] == (
         f"web1 is busy: run {RUN[:8]} of base, at package#nginx (2 of 9) for 4m; "
-        "it waits for the package lock, which ccm apply (pid 99) since 2026-11-21T11:56:00Z has."
+        "it waits for the package lock, which ccm apply (pid 99) since 2026-11-21T11:56:00Z holds."
     )
     assert "assignment  base 3 of role=web: waiting" in done.out
 
@@ -430,7 +430,7 @@ def test_a_node_that_waits_for_another_run_names_it() -> None:
 
     assert (
         done.out.splitlines()[0]
-        == f"web1 waits with the assignment base until this run ends: run {RUN[:8]} of other."
+        == f"web1 cannot start the assignment base until this run ends: run {RUN[:8]} of other."
     )
     assert "queue       1 run: base\n" in done.out
 
@@ -520,7 +520,7 @@ def test_manifests_of_the_nodes_own_configuration_are_reported_with_their_next_t
         ({"path": "/p", "digest": DIGEST, "rules": 3}, "policy      3 rules, digest 0123456789ab\n"),
         (
             {"path": "/p", "trouble": "/p:2: unknown key"},
-            "policy      cannot be used, so it runs nothing: /p:2: unknown key\n",
+            "policy      cannot be used, so the agent runs nothing: /p:2: unknown key\n",
         ),
     ],
 )
@@ -569,7 +569,7 @@ def test_a_node_that_never_connected_shows_what_is_known_about_it() -> None:
     done = desk.ccmctl("why", "web9")
 
     assert done.out.splitlines()[0] == (
-        "web9 was never seen: facts are assigned to it, and no agent of that name has written its record."
+        "web9 was never seen: facts are assigned to it, but no agent of that name has written its record."
     )
 
 

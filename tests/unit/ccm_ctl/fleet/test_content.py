@@ -132,16 +132,16 @@ def test_another_manifest_is_named(tmp_path: Path) -> None:
     [
         pytest.param(
             {}, "other.yaml",
-            "{top}: there is no other.yaml in it; name one of these with --manifest: manifest.yaml",
+            "{top}: contains no other.yaml; name one of these with --manifest: manifest.yaml",
             id="no such manifest",
         ),
         pytest.param(
             {}, "../x.yaml",
-            "--manifest ../x.yaml: is not a path within {top}; give it relative to the directory", id="outside",
+            "--manifest ../x.yaml: not a path in {top}; make it relative to that directory", id="outside",
         ),
         pytest.param(
             {".ccmignore": "*.yaml"}, "",
-            "{top}/manifest.yaml: .ccmignore leaves the manifest itself out; change the pattern", id="ignored",
+            "{top}/manifest.yaml: .ccmignore excludes the manifest itself; change the pattern", id="ignored",
         ),
     ],
 )  # fmt: skip
@@ -165,8 +165,8 @@ def test_a_symlink_that_leads_out_is_refused(tmp_path: Path, target: str) -> Non
         read_content(top)
 
     assert str(caught.value) == (
-        f"{top}/link: a symlink that leads out of the directory, to {target}; "
-        "nodes would refuse it: put the file itself there or list the link in .ccmignore"
+        f"{top}/link: this symlink points outside the directory, to {target}, so nodes would refuse it; "
+        "replace it with the file, or list it in .ccmignore"
     )
 
 
@@ -177,7 +177,7 @@ def test_a_fifo_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_content(top)
 
-    assert str(caught.value) == f"{top}/pipe: is neither file, directory nor symlink; list it in .ccmignore"
+    assert str(caught.value) == f"{top}/pipe: not a file, directory or symlink; list it in .ccmignore"
 
 
 def test_a_missing_path_is_reported(tmp_path: Path) -> None:
@@ -194,4 +194,4 @@ def test_a_manifest_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) ->
     with pytest.raises(DocumentError) as caught:
         read_content(path)
 
-    assert str(caught.value) == f"{path}:2: byte 0xff is not UTF-8: save the file with that encoding"
+    assert str(caught.value) == f"{path}:2: byte 0xff is not UTF-8: save the file as UTF-8"

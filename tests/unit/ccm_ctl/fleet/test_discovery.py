@@ -113,11 +113,11 @@ def test_an_expression_narrows_the_targets() -> None:
         ("role=zzz", "no node matches role=zzz; role is db, web"),
         ("rolle=web", "no node matches rolle=web: no node has a fact rolle, did you mean role?"),
         ("zzz", "no node matches zzz: no node has a fact zzz"),
-        ("web1", "no node matches web1; there is a node of that name: node=web1"),
+        ("web1", "no node matches web1; there is a node with that name: node=web1"),
         ("node=wbe1", "no node matches node=wbe1, did you mean node=web1?"),
         ("node=zzz", "no node matches node=zzz; see `ccmctl node list`"),
         ("role=web,site.dc=osl", "role=web,site.dc=osl: no node matches site.dc=osl; site.dc is ams, fra"),
-        ("role=db,site.dc=ams", "role=db,site.dc=ams: no node matches all of it (role=db matches 1, site.dc=ams matches 1)"),
+        ("role=db,site.dc=ams", "role=db,site.dc=ams: no node matches all terms (role=db matches 1, site.dc=ams matches 1)"),
     ],
 )  # fmt: skip
 def test_a_target_without_matches_names_the_term_and_similar_values(targets: str, said: str) -> None:

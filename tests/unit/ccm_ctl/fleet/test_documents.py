@@ -130,7 +130,7 @@ async def test_a_number_without_room_above_it_is_not_followed() -> None:
     broker = MemoryBroker(lambda: NOW)
     await stand(broker, NUMBER_LIMIT - 1)
 
-    with pytest.raises(ProtocolError, match=r"^common: the stored number leaves no room for a higher one"):
+    with pytest.raises(ProtocolError, match=r"^common: the stored number cannot be increased"):
         await put(broker, "new")
 
 

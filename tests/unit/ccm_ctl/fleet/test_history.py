@@ -246,7 +246,7 @@ async def test_last_is_the_operators_own_newest_run(fleet: Fleet, other: Fleet) 
         await History(other).find("last")
     await History(fleet).begin(a_record(A), ["a"], [], OWN)
 
-    with pytest.raises(RunError, match="who has none on record"):
+    with pytest.raises(RunError, match="has no run on record"):
         await History(other).find("last")
 
     await History(other).begin(a_record(B), ["a"], [], OWN)

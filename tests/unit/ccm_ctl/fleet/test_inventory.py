@@ -97,7 +97,7 @@ async def test_all_other_targets_read_all_nodes(targets: tuple[str, ...], is_who
     [
         ("node=wbe1", "no node matches node=wbe1, did you mean node=web1?"),
         ("node=>", "no node matches node=>; see `ccmctl node list`"),
-        ("node=web1,role=db", "node=web1,role=db: no node matches all of it (node=web1 matches 1, role=db matches 1)"),
+        ("node=web1,role=db", "node=web1,role=db: no node matches all terms (node=web1 matches 1, role=db matches 1)"),
     ],
 )  # fmt: skip
 async def test_a_named_node_that_does_not_match_is_explained_with_all_nodes(

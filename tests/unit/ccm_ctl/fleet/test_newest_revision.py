@@ -70,7 +70,7 @@ def test_a_rollback_needs_the_newest_revisions_and_a_verified_one() -> None:
     Past(name="web", revisions=[kept(1), unsigned]).check_whole()
     with pytest.raises(SignatureError, match="a newer one is not shown; choose an earlier revision"):
         Past(name="web", revisions=[kept(1), withheld]).check_whole()
-    with pytest.raises(SignatureError, match="no revision of it is verified"):
+    with pytest.raises(SignatureError, match="no revision is verified"):
         Past(name="web", revisions=[unsigned]).check_whole()
 
 

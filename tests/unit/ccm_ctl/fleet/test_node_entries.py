@@ -114,7 +114,7 @@ def test_assigned_facts_count_if_an_operator_signed_them_who_may(is_genuine: boo
     node = site.node(
         assigned=site.facts(site.ann if is_genuine else site.bob), presence=site.entry("presence")
     )
-    reason = "bob signed it, and may not write there"
+    reason = "bob signed it, but may not write there"
 
     assert site.judge(node) == ({} if is_genuine else {ASSIGNED: reason})
     assert leave_out(node) == ([], [] if is_genuine else [f"web1 ({reason})"])

@@ -105,7 +105,7 @@ def test_many_names_are_split_and_too_many_are_refused_in_a_request() -> None:
     nodes += [a_node(f"{number:04}-{'n' * 45}", {"role": "web"}) for number in range(1_500, 3_000)]
     too_many = chosen(["role=w*"], OLDER, *nodes)  # commands that only read have no use for the names
     assert len(too_many.nodes) == 3001
-    with pytest.raises(UsageError, match="3001 nodes are too many to be named one by one, which old1"):
+    with pytest.raises(UsageError, match="3001 nodes are too many to list by name, as old1"):
         refuse_too_many(too_many)
 
 

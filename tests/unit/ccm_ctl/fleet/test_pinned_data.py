@@ -83,8 +83,8 @@ def fleet_of(desk: SignedDesk) -> Fleet:
     [
         ("", ""),
         ("unsigned", "revision 3 is not verified: it is not signed"),
-        ("a signer without the right", "is not verified: lou signed it, and may not write there"),
-        ("newer revisions withheld", "revision 1 is not verified: the snapshot of the fleet names number"),
+        ("a signer without the right", "is not verified: lou signed it, but may not write there"),
+        ("newer revisions withheld", "revision 1 is not verified: the fleet's snapshot lists number"),
         ("an erased history", "no revision is stored"),
     ],
 )

@@ -120,7 +120,7 @@ async def test_plan_of_an_operator_who_may_not_apply_is_not_sent_by_another(prot
             await fleets.end(author, launch.record.run)
             if author == "lou":
                 why = (
-                    "lou wrote its record, and may only plan on fact.role.db, where a plan that admin sends also runs "
+                    "lou wrote its record, but may only plan on fact.role.db, where a plan that admin sends also runs "
                     "commands, so it is not sent again; start a new run from your own files"
                 )
                 with pytest.raises(RunError, match=why):
@@ -144,7 +144,7 @@ async def test_server_does_not_drive_the_plan_of_an_operator_who_may_not_apply()
             state = hand_over(fleet, state, launch.record, ["db1"], base=OWN)
             request = build_request(server, recorded)
             if author == "lou":
-                with pytest.raises(SignatureError, match="lou handed it over, and may only plan on"):
+                with pytest.raises(SignatureError, match="lou handed it over, but may only plan on"):
                     await check_handover(server, state, recorded, request)
             else:
                 assert await check_handover(server, state, recorded, request) is False
@@ -183,7 +183,7 @@ async def test_only_a_record_whose_author_could_change_the_nodes_is_undone() -> 
             if is_allowed:
                 await check_undoable(fleets.of("admin"), recorded)
             else:
-                with pytest.raises(RunError, match=f"{author} wrote its record, and may not apply"):
+                with pytest.raises(RunError, match=f"{author} wrote its record, but may not apply"):
                     await check_undoable(fleets.of("admin"), recorded)
 
 
@@ -216,8 +216,8 @@ async def test_a_record_counts_with_the_nodes_that_were_signed_and_a_listed_auth
     ("change", "reason"),
     [
         ({}, ""),
-        ({"request": {"protocol": "io.choria.ccm.v1.node.ping.request"}}, "names no request"),
-        ({"subjects": []}, "names no scope"),
+        ({"request": {"protocol": "io.choria.ccm.v1.node.ping.request"}}, "specifies no request"),
+        ({"subjects": []}, "specifies no scope"),
         ({"subjects": [request_subject(MANIFEST_APPLY, WEB)]}, f"may not apply on {WEB}"),
     ],
 )

@@ -111,7 +111,7 @@ async def test_next_revision_becomes_the_current_one() -> None:
     ("writer", "reason"),
     [
         pytest.param("broker", "it is not signed", id="the broker"),
-        pytest.param("lou", "lou signed it, and may not write there", id="another operator"),
+        pytest.param("lou", "lou signed it, but may not write there", id="another operator"),
     ],
 )
 async def test_an_assignment_that_no_operator_signed_is_not_completed(writer: str, reason: str) -> None:

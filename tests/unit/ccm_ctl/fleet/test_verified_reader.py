@@ -72,7 +72,7 @@ def test_a_schedule_counts_with_the_name_and_the_times_that_were_signed(desk: De
 
     assert isinstance(genuine, Verified)
     assert genuine.signer == "ann"
-    assert desk.schedule(desk.bob).reason == "bob signed it, and may not add schedules"
+    assert desk.schedule(desk.bob).reason == "bob signed it, but may not add schedules"
     for changed in ({"when": "0 0 3 * * *"}, {"zone": "Europe/Berlin"}, {"name": "day"}):
         assert desk.schedule(desk.ann, **changed).reason == "its name or its times were changed after signing"
     assert "content was changed" in desk.schedule(desk.ann, body="another").reason
@@ -95,7 +95,7 @@ def test_a_document_counts_at_its_key_with_a_number_of_now(desk: Desk) -> None:
 
     assert reason(desk.facts(NOW_MS + DAY_MS)) == ""
     assert reason(desk.facts(NOW_MS + DAY_MS + 1)) == AHEAD
-    assert reason(desk.facts(5, desk.bob)) == "bob signed it, and may not write there"
+    assert reason(desk.facts(5, desk.bob)) == "bob signed it, but may not write there"
     assert reason(desk.facts(5, key="web2")) == "it belongs to CCM_FACTS/web1 and was copied here"
     assert reason(desk.deletion(NOW_MS + DAY_MS)) == ""
     assert reason(desk.deletion(NOW_MS + DAY_MS + 1)) == AHEAD
@@ -122,7 +122,7 @@ def test_a_revision_below_a_verified_one_is_not_verified(desk: Desk) -> None:
         "",
         "",
         "an older revision that was written again",
-        "bob signed it, and may not write there",
+        "bob signed it, but may not write there",
         "",
         "",
     ]

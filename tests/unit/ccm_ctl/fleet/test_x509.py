@@ -100,7 +100,7 @@ def test_a_private_key_is_read_back_and_signs_alike() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"])
 def test_a_file_without_a_certificate_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="holds no certificate, or a damaged one"):
+    with pytest.raises(InputError, match="contains no certificate, or it is damaged"):
         x509.read_certificate(text, "f")
 
 

@@ -146,7 +146,7 @@ async def test_file_without_a_usable_key_is_named_and_not_quoted(
     error = await failure_of(f"{source}#tls.key", identity=str(tmp_path / "key.txt"), hidden=["1QQQ", VALUE])
 
     assert error.code == "secret.source_invalid"
-    assert "key.txt: it has no key" in str(error)
+    assert "key.txt: no usable key" in str(error)
 
 
 async def test_key_of_ssh_with_a_passphrase_is_refused(tmp_path: Path, key: pyrage.x25519.Identity) -> None:

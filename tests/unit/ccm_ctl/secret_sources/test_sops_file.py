@@ -65,13 +65,15 @@ async def test_file_name_is_never_an_option(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
-        pytest.param(f"echo {VALUE} >&2; exit 128", "secret.source_denied", "none of the keys", id="no key"),
+        pytest.param(
+            f"echo {VALUE} >&2; exit 128", "secret.source_denied", "no key that decrypts it", id="no key"
+        ),
         pytest.param(f"echo {VALUE} >&2; exit 51", "secret.source_invalid", "changed after", id="changed"),
         pytest.param(f"echo {VALUE}; exit 1", "secret.source_unreachable", "exit code 1", id="failed"),
         pytest.param(f"echo {VALUE}; kill -9 $$", "secret.source_unreachable", "exit code -9", id="killed"),
         pytest.param(f"echo '{{{VALUE}'", "secret.source_invalid", "not JSON", id="not a document"),
         pytest.param("echo '{}'", "secret.source_missing", "no such value", id="no such key"),
-        pytest.param("yes", "secret.source_invalid", "more than 1024 KiB", id="endless output"),
+        pytest.param("yes", "secret.source_invalid", "larger than 1024 KiB", id="endless output"),
     ],
 )
 async def test_failure_of_the_program_is_a_code_without_its_output(

@@ -215,21 +215,21 @@ READ_FAILURES = [
     pytest.param(json_body({"errors": ["Vault is sealed"]}, 503), "unreachable", "sealed", id="sealed"),
     pytest.param(json_body({"errors": []}, 429), "unreachable", "too many requests", id="rate limit"),
     pytest.param(json_body({"errors": [VALUE]}, 500), "unreachable", "HTTP status 500", id="500"),
-    pytest.param(text(""), "unreachable", "not that of a KV engine", id="empty body"),
+    pytest.param(text(""), "unreachable", "not from a KV engine", id="empty body"),
     pytest.param(text("", 204), "unreachable", "HTTP status 204", id="no content"),
-    pytest.param(text(VALUE), "unreachable", "not that of a KV engine", id="not JSON"),
-    pytest.param(text(b"\xff\xfe"), "unreachable", "not that of a KV engine", id="not UTF-8"),
-    pytest.param(text("[" * 100_000), "unreachable", "not that of a KV engine", id="deep nesting"),
-    pytest.param(json_body([VALUE]), "unreachable", "not that of a KV engine", id="a list"),
-    pytest.param(json_body({"data": VALUE}), "unreachable", "not that of a KV engine", id="data is a text"),
+    pytest.param(text(VALUE), "unreachable", "not from a KV engine", id="not JSON"),
+    pytest.param(text(b"\xff\xfe"), "unreachable", "not from a KV engine", id="not UTF-8"),
+    pytest.param(text("[" * 100_000), "unreachable", "not from a KV engine", id="deep nesting"),
+    pytest.param(json_body([VALUE]), "unreachable", "not from a KV engine", id="a list"),
+    pytest.param(json_body({"data": VALUE}), "unreachable", "not from a KV engine", id="data is a text"),
     pytest.param(
         json_body({"data": {"data": [VALUE]}}),
         "unreachable",
-        "not that of a KV engine",
+        "not from a KV engine",
         id="fields are a list",
     ),
     pytest.param(
-        json_body({"data": {"password": VALUE}}), "unreachable", "not that of a KV engine", id="KV version 1"
+        json_body({"data": {"password": VALUE}}), "unreachable", "not from a KV engine", id="KV version 1"
     ),
     pytest.param(
         json_body({"data": {"data": {"user": VALUE}, "metadata": METADATA}}),
@@ -240,13 +240,13 @@ READ_FAILURES = [
     pytest.param(
         json_body({"data": {"data": {"password": [VALUE]}, "metadata": METADATA}}),
         "invalid",
-        "not a text",
+        "not text",
         id="field is a list",
     ),
     pytest.param(
         json_body({"data": {"data": {"password": None}, "metadata": METADATA}}),
         "invalid",
-        "not a text",
+        "not text",
         id="field is null",
     ),
 ]

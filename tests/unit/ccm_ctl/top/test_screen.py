@@ -190,4 +190,4 @@ def test_without_a_terminal_it_is_refused(words: tuple[str, ...]) -> None:
     said = Desk().ccmctl("top", *words)
 
     assert said.code == 1
-    assert "top draws on a terminal" in said.err
+    assert "top requires a terminal" in said.err

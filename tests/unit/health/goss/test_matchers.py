@@ -105,7 +105,7 @@ def test_an_incomparable_value_reports_why(matcher: Any, found: Any, why: str) -
         pytest.param(None, "a matcher is empty; give the expected value", id="nothing"),
         pytest.param(
             {"gt": 1, "lt": 5},
-            "a mapping names one matcher, such as {gt: 5}, not `gt`, `lt`; join several with `and`",
+            "a mapping must contain one matcher, such as {gt: 5}, not `gt`, `lt`; join several with `and`",
             id="two at once",
         ),
         pytest.param({"have-prefx": "a"}, "there is no matcher `have-prefx`, did you mean `have-prefix`?", id="typo"),

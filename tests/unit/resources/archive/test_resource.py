@@ -37,13 +37,13 @@ class TestCheck:
             pytest.param({"url": "https://h:x/app.tar.gz"}, "url", "its port is not a number", id="a port of letters"),
             pytest.param({"url": "https://h:70000/app.tar.gz"}, "url", "its port must be a number up", id="a large port"),
             pytest.param({"url": "/app.tar.gz"}, "url", "`url` must be absolute", id="a relative URL"),
-            pytest.param({"url": "https://example.net/"}, "url", "`url` must end in the name of a file", id="no file"),
+            pytest.param({"url": "https://example.net/"}, "url", "`url` must end in a file name", id="no file"),
             pytest.param(
                 {"url": "https://example.net/app.rar"}, "url", "must end in one of .tar.gz, .tgz, .tar, .zip", id="another kind"
             ),
             pytest.param({"name": "/opt/app"}, "name", "`name` must end in one of", id="a name of no kind"),
             pytest.param(
-                {"name": "/opt/app.zip"}, "name", "one is tar.gz, the other zip", id="a name of another kind than the URL"
+                {"name": "/opt/app.zip"}, "name", "one is tar.gz, the other is zip", id="a name of another kind than the URL"
             ),
             pytest.param({"name": "app.tar.gz"}, "name", "`name` must be an absolute path", id="a relative name"),
             pytest.param({"name": "/opt/../app.tar.gz"}, "name", "without `.` and `..`", id="a name with dots"),
@@ -246,7 +246,7 @@ class TestDecide:
                 f"checksum mismatch: found {WRONG}, wanted {RIGHT}",
             ),
             ({}, found(archive=True, owner="daemon"), "owner mismatch: found daemon, wanted root"),
-            ({}, found(archive=True, mode="4777"), "mode mismatch: found 4777, wanted no more than 0644"),
+            ({}, found(archive=True, mode="4777"), "mode mismatch: found 4777, wanted at most 0644"),
         ],
     )
     def test_remaining_differences_after_the_steps_are_reported(

@@ -295,8 +295,8 @@ def test_what_must_be_done_follows_from_what_is_wanted_and_there(
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"kind": "symlink"}, "is not a file of quadlet: it is a symlink"),
-        ({"variables_kind": "directory"}, "web.env is not a file of quadlet"),
+        ({"kind": "symlink"}, "is not a regular file: it is a symlink"),
+        ({"variables_kind": "directory"}, "web.env is not a regular file"),
         ({"error": "web.service is another unit"}, "is another unit"),
         ({"has_quadlet": False}, "install podman 4.4 or later"),
     ],
@@ -432,7 +432,7 @@ async def test_a_container_that_is_removed_is_stopped_first() -> None:
             {"code": 1, "stderr": "quadlet[1]: Loading source unit file /x\nunsupported key 'Foo'\n"},
             "is not valid for this host's podman, so nothing was written: unsupported key 'Foo'",
         ),
-        ({"stdout": ""}, "its generator makes no unit of it"),
+        ({"stdout": ""}, "its generator creates no unit for it"),
         ({"hangs": True}, "ran for 60 s and was killed"),
         ({"error": "no such file"}, "cannot be verified, so nothing was written"),
     ],
@@ -466,7 +466,7 @@ async def test_a_unit_of_the_same_name_is_not_taken_over(shown: dict[str, str], 
     event = await manage(TYPE, host.provider, wanted(ensure=ensure))
 
     place = shown["SourcePath"] or shown["FragmentPath"]
-    assert event.error == [f"web.service is another unit, in {place}: give the container another name"]
+    assert event.error == [f"web.service already exists in {place}: choose another name for the container"]
     assert (host.text(), host.verbs) == (None, ["show"])
 
 
@@ -480,7 +480,9 @@ async def test_a_quadlet_of_another_hand_is_neither_replaced_nor_removed(ensure:
         TYPE, host.provider, wanted(ensure=ensure) if ensure != "absent" else wanted(ensure=ensure, image="")
     )
 
-    assert event.error == [f"{PATH} was not written by the type `container`, so it stays: remove it by hand"]
+    assert event.error == [
+        f"{PATH} was not written by the type `container`, so it was kept: remove it by hand"
+    ]
     assert (host.text(), host.verbs) == (text, ["show"])
 
 
@@ -638,9 +640,9 @@ async def test_a_start_ends_when_the_container_is_healthy() -> None:
     [
         ({"stdout": "web unhealthy\n"}, "the container web is unhealthy; `podman healthcheck run web`"),
         ({"stdout": "web starting\n"}, "was not healthy within 3 s: it is starting"),
-        ({"stdout": "web x\x1b[31m\n"}, "was not healthy within 3 s: it is not there"),
-        ({"stdout": f"web {'x' * 9999}\n"}, "was not healthy within 3 s: it is not there"),
-        ({"code": 125, "stderr": "no such object"}, "was not healthy within 3 s: it is not there"),
+        ({"stdout": "web x\x1b[31m\n"}, "was not healthy within 3 s: it is missing"),
+        ({"stdout": f"web {'x' * 9999}\n"}, "was not healthy within 3 s: it is missing"),
+        ({"code": 125, "stderr": "no such object"}, "was not healthy within 3 s: it is missing"),
         ({"hangs": True}, "`podman` ran for 60 s and was killed"),
     ],
 )
@@ -668,7 +670,7 @@ async def test_a_reload_that_fails_is_an_error_until_it_works() -> None:
     host.runner.when("systemctl", "daemon-reload", "--system")
 
     await host.provider.store(wanted())
-    with pytest.raises(CommandError, match="systemd cannot read the quadlets: Access denied"):
+    with pytest.raises(CommandError, match="systemd cannot load the quadlets: Access denied"):
         await host.provider.finish()
     await host.provider.finish()
 

@@ -277,7 +277,7 @@ async def test_what_is_no_file_is_an_error(kind: str) -> None:
     event = await manage(TYPE, host.provider, wanted())
 
     assert event.failed
-    assert "is not a file of cron" in event.error[0]
+    assert "is not a regular file" in event.error[0]
 
 
 async def test_a_symlink_is_replaced_and_its_target_is_kept() -> None:

@@ -156,7 +156,7 @@ def test_all_errors_are_reported_at_once() -> None:
 def test_directories_of_the_system_are_not_emptied_or_given_away(
     name: str, properties: dict[str, Any]
 ) -> None:
-    with pytest.raises(PropertyError, match=f"`{name}` is a directory of the system"):
+    with pytest.raises(PropertyError, match=f"`{name}` is a system directory"):
         check(wanted(name, **properties))
 
 
@@ -457,7 +457,7 @@ async def test_more_changes_than_are_kept_are_not_kept_and_a_noop_says_so() -> N
     event = await Host(looked(*changes)).manage(wanted(max_age="1d"), noop=True)
 
     assert (keeper.asked, len(states)) == ([], 1)
-    assert states[0].why_not == "it is not kept: more than 1000 entries change at once"
+    assert states[0].why_not == "it was not kept: more than 1000 entries change at once"
     assert event.noop_message.endswith(
         "an undo will not restore 1001 entries: more than 1000 entries change at once"
     )

@@ -318,7 +318,7 @@ def test_manifest_properties_pass() -> None:
         pytest.param(
             {"ensure": "running"},
             "ensure",
-            "`ensure` is `running`: a command is `present` when it has run, so leave it out",
+            "`ensure` can only be `present` for a command, not `running`; omit it",
             id="an ensure of another type",
         ),
         pytest.param(

@@ -70,12 +70,12 @@ def test_a_source_that_exists_is_left_to_the_type(tmp_path: Path) -> None:
     [
         pytest.param(
             {"content": "", "source": "/etc/passwd"},
-            "--content, --content-file and --source exclude each other: give only one",
+            "--content, --content-file and --source are mutually exclusive: use only one",
             id="content and source",
         ),
         pytest.param(
             {"content": "x", "content_file": "/etc/passwd"},
-            "--content, --content-file and --source exclude each other: give only one",
+            "--content, --content-file and --source are mutually exclusive: use only one",
             id="content twice",
         ),
         pytest.param({"source": "/no/such"}, "--source /no/such: there is no such file", id="no source"),

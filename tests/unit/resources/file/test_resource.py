@@ -232,8 +232,8 @@ def test_a_row_of_the_decision_table(properties: FileProperties, state: FileStat
         pytest.param(
             wanted("directory"),
             found("directory", mode="0700", link="real"),
-            "/etc/motd is a symlink to the directory real: mode mismatch: found 0700, wanted 0755, and attributes are not set "
-            "through a symlink; manage the directory by its own name",
+            "/etc/motd is a symlink to the directory real: mode mismatch: found 0700, wanted 0755, but attributes are not set "
+            "through a symlink; manage the directory by its own path",
             id="directory and a link to one with another mode",
         ),
         pytest.param(
@@ -333,7 +333,7 @@ def test_valid_properties_pass(right: FileProperties) -> None:
         pytest.param(
             properties(name="etc/motd"),
             "name",
-            "the path of a file must be absolute, and `etc/motd` does not begin with a slash",
+            "the path of a file must be absolute, but `etc/motd` does not begin with a slash",
             id="a relative path",
         ),
         pytest.param(
@@ -417,13 +417,13 @@ def test_valid_properties_pass(right: FileProperties) -> None:
         pytest.param(
             properties(source="/src"),
             "source",
-            "`content` and `source` exclude each other: remove one of them",
+            "`content` and `source` are mutually exclusive: remove one of them",
             id="content and source",
         ),
         pytest.param(
             properties(content="", source="/src"),
             "source",
-            "`content` and `source` exclude each other: remove one of them",
+            "`content` and `source` are mutually exclusive: remove one of them",
             id="empty content and source",
         ),
         pytest.param(

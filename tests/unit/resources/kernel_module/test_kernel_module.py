@@ -345,7 +345,7 @@ def put(before: tuple[bool, str | None, str | None]) -> Host:
         pytest.param(absent("ext4"), "ext4 cannot be unloaded: it is built into the kernel", id="built in"),
         pytest.param(
             wanted("a-b", options={"c": "1"}),
-            "whose command line sets them, as `a_b.c=…`",
+            "set them on the kernel command line as `a_b.c=…`",
             id="options of a built-in one",
         ),
         pytest.param(absent("loop"), "loop is loaded at boot because /etc/modules lists it", id="listed"),

@@ -49,5 +49,5 @@ async def test_the_choice_follows_the_platform_unless_it_is_named(
 
 
 async def test_a_host_without_either_has_no_provider() -> None:
-    with pytest.raises(NoProviderError, match="none of apt, dnf finds its programs"):
+    with pytest.raises(NoProviderError, match="the programs of apt, dnf are not installed"):
         await ProviderRegistry(Catalog(), Programs()).pick(TYPE, "", facts("debian"))

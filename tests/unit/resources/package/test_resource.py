@@ -113,7 +113,7 @@ def test_names_of_packages_are_accepted(name: str) -> None:
         (
             "-y",
             "present",
-            "package name '-y' begins with neither a letter nor a digit: no package does",
+            "package name '-y' must begin with a letter or a digit",
         ),
         (
             "a/b",
@@ -124,7 +124,7 @@ def test_names_of_packages_are_accepted(name: str) -> None:
         (
             "zsh",
             "-1",
-            "package version '-1' begins with a hyphen, which a package manager reads as an option",
+            "package version '-1' begins with a hyphen, so a package manager would treat it as an option",
         ),
     ],
 )

@@ -60,7 +60,7 @@ def test_what_is_written_is_the_key_alone() -> None:
         pytest.param(b"", "is empty", id="nothing"),
         pytest.param(b" \n", "is empty", id="spaces"),
         pytest.param(b"x" * (KEY_LIMIT_BYTES + 1), "larger than 256 KiB", id="a huge file"),
-        pytest.param(b"<html>404</html>", "neither a text that begins with", id="a page"),
+        pytest.param(b"<html>404</html>", "neither text that begins with", id="a page"),
         pytest.param(PACKETS + packets(OTHER_KEY), "several keys", id="two keys, binary"),
         pytest.param(armor(PACKETS + packets(OTHER_KEY)), "several keys", id="two keys in one block"),
         pytest.param((KEY + OTHER_KEY).encode(), "several blocks", id="two blocks"),

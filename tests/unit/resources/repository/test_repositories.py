@@ -404,7 +404,7 @@ async def test_a_user_who_cannot_make_copies_reads_what_to_do() -> None:
 
     assert event.error == [
         f"could not fetch the package lists of the repository own, so nothing was changed: {files.STAGING}: Permission denied; "
-        "run it as root, or write `refresh: false`"
+        "run it as root, or set `refresh: false`"
     ]
     assert host.texts == (None, None)
 
@@ -422,7 +422,7 @@ FOREIGN_STANZA = (
         pytest.param("apt", f"# x\n{FOREIGN_STANZA} \t\n{TEXT}", "2 repositories", id="a stanza before it"),
         pytest.param("dnf", f"{REPO_TEXT}[vendor]\nname=x\n", "the sections [vendor]", id="another section"),
         pytest.param("dnf", "[a]\n[b]\n[c]\n[d]\n", "the sections [a], [b], [c] and 1 more", id="many sections"),
-        pytest.param("dnf", "x" * (2 << 20), "content that cannot be read", id="a huge file"),
+        pytest.param("dnf", "x" * (2 << 20), "unreadable content", id="a huge file"),
     ],
 )  # fmt: skip
 async def test_what_else_a_file_has_is_not_lost(
@@ -432,7 +432,7 @@ async def test_what_else_a_file_has_is_not_lost(
 
     event = await manage(TYPE, host.provider, (wanted if kind == "apt" else wanted_dnf)(**change))
 
-    assert event.error == [f"{host.path} has {others}, which would be lost: move that to another file first"]
+    assert event.error == [f"{host.path} has {others}, which would be lost: move it to another file first"]
     assert host.texts == (text, KEY)
     assert host.refreshes == 0
 
@@ -656,7 +656,7 @@ async def test_a_key_in_a_file_is_read_beside_the_manifest() -> None:
 
     assert (good.error, host.texts) == ([], (TEXT, KEY))
     assert bad.error == [
-        f"`key` is refused: its fingerprint is {OTHER_FINGERPRINT}, and `key_fingerprint` is another one"
+        f"`key` is refused: its fingerprint is {OTHER_FINGERPRINT}, which differs from `key_fingerprint`"
     ]
 
 

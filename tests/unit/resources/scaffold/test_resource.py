@@ -66,7 +66,7 @@ class TestCheck:
             pytest.param(
                 {"post": [{"*.a": "x", "*.b": "y"}]},
                 "post",
-                "each entry of `post` is one glob with its command: begin each with `- `",
+                "each entry of `post` must be one glob with its command: begin each with `- `",
                 id="two globs in one entry",
             ),
             pytest.param(
@@ -87,19 +87,19 @@ class TestCheck:
             pytest.param(
                 {"post": [{}]},
                 "post",
-                "each entry of `post` is one glob with its command: begin each with `- `",
+                "each entry of `post` must be one glob with its command: begin each with `- `",
                 id="an entry of nothing",
             ),
             pytest.param(
                 {"name": "/", "purge": True},
                 "purge",
-                "`purge` would remove all that is on this host",
+                "`purge` would remove everything on this host",
                 id="a purge of everything",
             ),
             pytest.param(
                 {"engine": "jinja", "left_delimiter": "{%"},
                 "left_delimiter",
-                "`left_delimiter` cannot be one of {% %} {# #}, which mean something else",
+                "`left_delimiter` cannot be one of {% %} {# #}, which have another meaning",
                 id="a delimiter that Jinja has for blocks",
             ),
         ],
@@ -248,7 +248,7 @@ class TestDecide:
 
         assert isinstance(under_noop.error, CommandError)
         assert under_noop.error.message == (
-            "a `post` command failed last time on the rendered /out/a, and noop does not run it: apply to try again"
+            "a `post` command failed in an earlier run on the rendered /out/a, and noop does not run it: apply to try again"
         )
         assert (for_real.error, len(for_real.steps)) == (None, 1)
 
@@ -275,7 +275,7 @@ class TestDecide:
                 {}, state(reason="the source src is not a directory"), "the source src is not a directory", id="no source"
             ),
             pytest.param(
-                {"ensure": "absent"}, state(changed=[A], stable=[B]), "2 of its files are still there", id="removal"
+                {"ensure": "absent"}, state(changed=[A], stable=[B]), "2 of its files still exist", id="removal"
             ),
         ],
     )  # fmt: skip

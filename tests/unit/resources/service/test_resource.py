@@ -109,5 +109,5 @@ def test_an_invalid_unit_name_is_refused(name: str, word: str) -> None:
 
 
 def test_a_name_that_systemctl_reads_as_an_option_is_refused() -> None:
-    with pytest.raises(PropertyError, match="begins with a hyphen, which systemctl reads as an option"):
+    with pytest.raises(PropertyError, match="begins with a hyphen, so systemctl would treat it as an option"):
         check_when_applied(ServiceProperties(name="-x", ensure="running"), {})

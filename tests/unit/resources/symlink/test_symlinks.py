@@ -129,14 +129,14 @@ def test_usual_properties_are_accepted(properties: dict[str, Any]) -> None:
         pytest.param(
             "file",
             {"force": True},
-            "Would have replaced the file by the symlink",
+            "Would have replaced the file with the symlink",
             [("ensure", "file", "present"), ("target", "", "releases/2")],
             id="a file, with force",
         ),
         pytest.param(
             "directory",
             {"force": True},
-            "Would have replaced the directory by the symlink",
+            "Would have replaced the directory with the symlink",
             [("ensure", "directory", "present"), ("target", "", "releases/2")],
             id="an empty directory, with force",
         ),
@@ -290,12 +290,12 @@ async def test_an_undo_restores_the_symlink(place: str, change: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("file", "it was a file, which `symlink` does not keep"),
-        ("directory", "it was a directory, which `symlink` does not keep"),
+        ("file", "it was a file, which was not kept"),
+        ("directory", "it was a directory, which was not kept"),
         ("bad\udcff", "its earlier target is not UTF-8 text"),
         (
             "a\nb",
-            "its earlier target cannot be written: `target` contains a control character, or bytes that are not UTF-8",
+            "its earlier target cannot be restored: `target` contains a control character, or bytes that are not UTF-8",
         ),
     ],
 )

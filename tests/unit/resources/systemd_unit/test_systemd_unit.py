@@ -159,7 +159,7 @@ def test_what_must_be_done_follows_from_what_is_wanted_and_there(
     [
         (state(kind="symlink", link="/dev/null", ensure="present"), "the unit is masked"),
         (state(kind="symlink", link="/lib/x.service", ensure="present"), "a symlink to /lib/x.service"),
-        (state(kind="other", ensure="present"), "is not a file of systemd"),
+        (state(kind="other", ensure="present"), "is not a regular file"),
         (state(desired_size=0), "treats an empty unit file as masked"),
         (state(error="source /x: does not exist"), "does not exist"),
     ],
@@ -290,7 +290,7 @@ async def test_a_reload_that_fails_is_an_error() -> None:
 
     await provider.reload(wanted())
     for _ in range(2):  # what follows needs the reload, too
-        with pytest.raises(CommandError, match="systemd cannot read the changed units: Access denied"):
+        with pytest.raises(CommandError, match="systemd cannot load the changed units: Access denied"):
             await provider.finish()
     assert [command.argv[1] for command in runner.commands] == ["show", "daemon-reload"]
 
@@ -393,7 +393,7 @@ async def test_the_earlier_content_is_kept_for_an_undo() -> None:
 
     assert new.properties == {"unit": "", "drop_in": "", "ensure": "absent"}
     assert (changed.properties["source"], changed.content, changed.size_bytes) == ("ab" * 32, "ab" * 32, 3)
-    assert foreign.why_not.startswith("its file was not root's")
+    assert foreign.why_not.startswith("its file did not belong to root")
 
 
 def test_a_state_is_recognized_by_content_mode_and_owner() -> None:

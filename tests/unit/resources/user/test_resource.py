@@ -162,9 +162,9 @@ def test_a_difference_is_a_step(wanted: UserProperties, state: UserState, steps:
         (user(locked=False), found(password=None), "no readable entry for alice"),
         (user(expires="never"), found(password=None), "no readable entry for alice"),
         (user(authorized_keys=[A]), found(keys=KeyFile(error="x: is a symlink")), "x: is a symlink"),
-        (user(uid=7), HOME_ELSEWHERE, "files in /srv/a would change owner or group, too; confirm that with `home: /srv/a`"),
-        (user(gid=7), HOME_ELSEWHERE, "the user alice keeps its numbers"),
-        (user(group="web"), HOME_ELSEWHERE, "the user alice keeps its numbers"),
+        (user(uid=7), HOME_ELSEWHERE, "files in /srv/a would also change owner or group; to allow this, set `home: /srv/a`"),
+        (user(gid=7), HOME_ELSEWHERE, "the numbers of the user alice are not changed"),
+        (user(group="web"), HOME_ELSEWHERE, "the numbers of the user alice are not changed"),
         (
             user(ensure="absent", purge_home=True),
             found(home=home(uid=0)),
@@ -178,7 +178,7 @@ def test_a_difference_is_a_step(wanted: UserProperties, state: UserState, steps:
         (
             user(ensure="absent", purge_home=True),
             found(home=home(), home_users=("bob", "carol")),
-            "is not removed, because it contains that of bob, carol",
+            "is not removed, because it contains the home of bob, carol",
         ),
         (
             user(ensure="absent", purge_home=True),
@@ -330,7 +330,7 @@ async def test_keys_come_back_without_what_sshd_ignores() -> None:
 async def test_a_form_of_hash_that_is_not_written_is_named(password: str) -> None:
     kept = await earlier(user(ensure="absent"), found(password), Decision(), keep)
 
-    assert kept.why_not == "its earlier password_hash is one that this type does not write"
+    assert kept.why_not == "its earlier password_hash has a value that this type does not write"
 
 
 def test_a_state_is_recognized_by_everything_that_a_run_may_change() -> None:

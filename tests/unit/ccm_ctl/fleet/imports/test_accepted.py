@@ -49,10 +49,10 @@ def test_genuine_resources_are_accepted() -> None:
         (a_job(command="/bin/x ${ lookup('facts.x') }"), TEMPLATE),
         (a_job("{{ item }}"), TEMPLATE),
         (a_job(environment=["A={{ x }}"]), TEMPLATE),
-        (a_job("a\nb"), "has a name that no manifest can have"),
-        (a_job(""), "has a name that no manifest can have"),
-        (a_job("x" * 2000), "has a name that no manifest can have"),
-        (a_job("defaults"), "has a name that no manifest can have"),
+        (a_job("a\nb"), "has a name that manifests do not allow"),
+        (a_job(""), "has a name that manifests do not allow"),
+        (a_job("x" * 2000), "has a name that manifests do not allow"),
+        (a_job("defaults"), "has a name that manifests do not allow"),
         (a_job(health_checks=[{"command": "/bin/evil"}]), "has `health_checks`, which is not imported"),
         (a_job(control={"if": "true"}), "has `control`, which is not imported"),
         (a_job(for_each=[1, 2]), "has `for_each`, which is not imported"),
@@ -122,7 +122,7 @@ PLAIN = {"ensure": "present", "owner": "root", "group": "root", "mode": "0644"}
 DIGEST = "0f" * 32
 ONE = FoundContent(sha256=DIGEST, size_bytes=3)
 PLACE = "is not in a directory that was requested"
-FORM = "has not the contents of its type"
+FORM = "has the wrong contents for its type"
 
 
 def a_file(
@@ -196,12 +196,12 @@ def test_genuine_resources_with_contents_are_accepted() -> None:
     [
         (a_file("/etc/shadow"), PLACE),
         (a_file("/etc/app2"), PLACE),
-        (a_file("/etc/app/../shadow"), "has a path that no manifest can have"),
-        (a_file("/etc/app//x"), "has a path that no manifest can have"),
-        (a_file("/etc/app/" + "x" * 256), "has a path that no manifest can have"),
-        (a_file("/etc/app/a\nb"), "has a name that no manifest can have"),
+        (a_file("/etc/app/../shadow"), "has a path that manifests do not allow"),
+        (a_file("/etc/app//x"), "has a path that manifests do not allow"),
+        (a_file("/etc/app/" + "x" * 256), "has a path that manifests do not allow"),
+        (a_file("/etc/app/a\nb"), "has a name that manifests do not allow"),
         (a_file("/etc/app/{{ x }}"), TEMPLATE),
-        (a_file("/etc/app/.git/config"), "is in or called .git"),
+        (a_file("/etc/app/.git/config"), "has .git in its path"),
         (a_file("/etc/cron.d/evil", needed_by="repository"), PLACE),
         (a_file(source="/etc/shadow"), "has `source`, which is not imported"),
         (a_file(content="x"), "has `content`, which is not imported"),
@@ -214,21 +214,21 @@ def test_genuine_resources_with_contents_are_accepted() -> None:
         (FoundResource(type="file", name="/etc/app/x", properties=PLAIN), FORM),
         (a_link("/etc/other", "file"), PLACE),
         (a_link("/etc/other", "repository"), PLACE),
-        (a_tree(entry("../../../x")), "has a path that no manifest can have"),
-        (a_tree(entry("/etc/x")), "has a path that no manifest can have"),
-        (a_tree(entry("")), "has a path that no manifest can have"),
-        (a_tree(entry("a"), entry("a/b")), "has entries that exclude each other"),
-        (a_tree(entry("a"), entry("a")), "has entries that exclude each other"),
+        (a_tree(entry("../../../x")), "has a path that manifests do not allow"),
+        (a_tree(entry("/etc/x")), "has a path that manifests do not allow"),
+        (a_tree(entry("")), "has a path that manifests do not allow"),
+        (a_tree(entry("a"), entry("a/b")), "has conflicting entries"),
+        (a_tree(entry("a"), entry("a")), "has conflicting entries"),
         (a_tree(entry("a"), name="/srv/other"), PLACE),
         (a_tree(entry("a"), purge=True), "has `purge`, which is not imported"),
-        (a_unit("../../etc/a.service"), "has a path that no manifest can have"),
+        (a_unit("../../etc/a.service"), "has a path that manifests do not allow"),
         (a_unit(content="[Service]"), "has `content`, which is not imported"),
         (FoundResource(type="repository", name="x", properties={}, contents=(ONE,)), FORM),
         (a_config("/etc/shadow.ini"), PLACE),
         (a_config(validate="/bin/evil %s"), "has `validate`, which is not imported"),
         (a_config(path="/etc/passwd"), "has `path`, which is not imported"),
         (a_config(values={"a": "{{ x }}"}), TEMPLATE),
-        (a_config(values={}), "give a `key` with its `value`, or `values`"),
+        (a_config(values={}), "set `key` and `value`, or `values`"),
         (a_container(image="docker.io/library/nginx:1"), "has no digest"),
         (
             a_container(image="docker.io/library/nginx:1", allow_tag=True),
@@ -249,7 +249,7 @@ def test_file_below_another_file_is_left_out() -> None:
     resources, [left_out] = judged(a_file("/etc/app/x"), a_file("/etc/app/x/y"))
 
     assert (resources, left_out.name) == ([a_file("/etc/app/x")], "/etc/app/x/y")
-    assert left_out.reason == "is within another one"
+    assert left_out.reason == "is inside a reported file"
 
 
 def test_type_that_no_requested_type_needs_is_an_error() -> None:

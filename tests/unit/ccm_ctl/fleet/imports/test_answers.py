@@ -140,7 +140,7 @@ def test_node_that_never_sends_all_parts_ends(is_changed: bool) -> None:
         answers.late(now)
 
     assert now <= ALL_S
-    assert answers.ended["web1"] == ImportAnswer(state="silent", reason=f"no whole answer in {now}s")
+    assert answers.ended["web1"] == ImportAnswer(state="silent", reason=f"no complete answer in {now}s")
 
 
 def test_node_in_whose_name_others_answer_is_forged_unless_it_answers_itself() -> None:

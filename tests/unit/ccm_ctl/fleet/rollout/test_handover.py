@@ -124,17 +124,17 @@ async def test_server_drives_what_an_operator_may_do(
 @pytest.mark.parametrize(
     ("name", "run", "request_", "reason"),
     [
-        ("bob", recorded(scope="all"), APPLY, "bob handed it over, and may not apply on all"),
+        ("bob", recorded(scope="all"), APPLY, "bob handed it over, but may not apply on all"),
         ("bob", recorded(scope="node.db1"), APPLY, "may not apply on node.db1"),
-        ("bob", recorded(EXEC, "exec"), EXEC, "bob handed it over, and may not exec on fact.role.web"),
-        ("sue", recorded(), APPLY, "sue handed it over, and may not apply"),
-        ("lou", recorded(), APPLY, "lou handed it over, and may not apply"),
+        ("bob", recorded(EXEC, "exec"), EXEC, "bob handed it over, but may not exec on fact.role.web"),
+        ("sue", recorded(), APPLY, "sue handed it over, but may not apply"),
+        ("lou", recorded(), APPLY, "lou handed it over, but may not apply"),
         ("eve", recorded(), APPLY, "which is not in the signers list"),
         (
             "bob",
             recorded(replace(ASSIGN, stage=AssignmentStage(key="all.site", number=7)), "assign"),
             replace(ASSIGN, stage=AssignmentStage(key="all.site", number=7)),
-            "bob handed it over, and may not assign all.site",
+            "bob handed it over, but may not assign all.site",
         ),
     ],
     ids=["wider scope", "other node", "exec", "apply", "look only", "unknown key", "other assignment"],
@@ -205,7 +205,7 @@ async def test_a_record_that_was_exchanged_is_not_handed_over(hands: Hands) -> N
     state = handed(hands, "bob", recorded())
     other = recorded(replace(APPLY, name="other"))
 
-    with pytest.raises(RunError, match="its record is not the one that it was started with"):
+    with pytest.raises(RunError, match="its record was replaced after the start"):
         hand_over(hands.fleet("all"), state, other.record, other.nodes, base=OWN)
 
 
@@ -265,7 +265,7 @@ async def test_a_rollout_that_was_stopped_or_has_ended_is_not_driven_again(
     await bucket.put(f"{encode_token(ender)}.{RUN}.state", msgspec.json.encode(told))
 
     if is_refused:
-        with pytest.raises(RunError, match=f"{ender} has stopped it, or has seen it end"):
+        with pytest.raises(RunError, match=f"{ender} has stopped it or recorded its end"):
             await check_handover(server, signed, recorded(), APPLY)
     else:
         assert await check_handover(server, signed, recorded(), APPLY) is False
@@ -281,7 +281,7 @@ async def test_a_server_that_may_not_stop_a_run_knows_those_that_it_has_seen_end
     assert await check_handover(server, signed, recorded(), APPLY) is False
     await server.runs.put(f"{encode_token('narrow server')}.{RUN}.state", told)
 
-    with pytest.raises(RunError, match="narrow server has stopped it, or has seen it end"):
+    with pytest.raises(RunError, match="narrow server has stopped it or recorded its end"):
         await check_handover(server, signed, recorded(), APPLY)
 
 

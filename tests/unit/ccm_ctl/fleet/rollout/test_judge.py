@@ -183,7 +183,7 @@ def test_a_rollout_without_a_record_obeys_nobody() -> None:
     one = Judged(record=None)
 
     assert one.reasons(one.order("ann", OrderKind.ABORT)) == ["ann has no record"]
-    assert one.state("ann").reason == "ann signed it, and has no record"
+    assert one.state("ann").reason == "ann signed it, but has no record"
 
 
 def test_a_state_counts_if_its_author_may_drive_the_rollout() -> None:
@@ -192,7 +192,7 @@ def test_a_state_counts_if_its_author_may_drive_the_rollout() -> None:
     assert isinstance(one.state("ann"), Verified)
     for other in ("sue", "pat", "eve", "stranger"):
         assert isinstance(one.state(other), Unverified), other
-    assert one.state("pat").reason.startswith("pat signed it, and ")
+    assert one.state("pat").reason.startswith("pat signed it, but ")
 
 
 @pytest.mark.parametrize("reason", ["", "pat may not"])

@@ -176,7 +176,7 @@ async def test_a_state_that_is_not_verified_is_shown_as_paused_and_is_no_base(sc
 
     spoiled = await scene.stored()
     assert spoiled.state.phase is Phase.PAUSED
-    assert spoiled.state.reason.startswith("its state is unverified: eve signed it, and may not apply")
+    assert spoiled.state.reason.startswith("its state is unverified: eve signed it, but may not apply")
     with pytest.raises(RunError, match="its state is unverified"):
         require_verified(spoiled)
 

@@ -36,7 +36,7 @@ def test_other_texts_are_refused_and_the_option_is_named(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "0%"])
 def test_a_batch_of_no_nodes_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=f"--batch {text}: no node would ever run; the smallest is 1"):
+    with pytest.raises(UsageError, match=f"--batch {text}: no node would ever run; the minimum is 1"):
         parse_wave_size(text, "--batch")
 
 

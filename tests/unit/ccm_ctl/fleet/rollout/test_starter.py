@@ -128,7 +128,7 @@ async def test_of_two_servers_one_begins_a_start() -> None:
 
     [run] = await place.runs()
     assert await place.starts() == [ScheduledStart(due=NOW, run=run, by=place_of(place.fleet("anna")))]
-    assert place.notes == [f"schedule {NAME}: the start of 2026-11-21 12:00:00Z is run {run[:8]}"]
+    assert place.notes == [f"schedule {NAME}: the start due 2026-11-21 12:00:00Z is run {run[:8]}"]
     # the record of the server that lost is gone
     recorded = await History(place.fleet()).newest(10)
     assert [record.run for record, *_ in recorded.runs] == [run]
@@ -237,7 +237,7 @@ async def test_a_start_is_skipped_while_a_rollout_of_another_operator_is_in_prog
 
     begun, skipped = await place.starts()
     assert skipped.reason.startswith(
-        f"web2: run {run[:8]} (exec other by ann) is a rollout that is in progress on this node"
+        f"web2: another rollout, run {run[:8]} (exec other by ann), is in progress on this node"
     )
     assert begun.run != ""
 
@@ -353,7 +353,7 @@ def cases() -> list[object]:
             id="a node's key, or a key that was removed",
         ),
         pytest.param(
-            "anna signed it, and may not add schedules", due_at(signature=narrow.sign()), narrow, id="no right"
+            "anna signed it, but may not add schedules", due_at(signature=narrow.sign()), narrow, id="no right"
         ),
         pytest.param(
             "the content was changed after signing",
@@ -422,7 +422,7 @@ async def test_the_holder_of_the_broker_cannot_start_it_twice_for_one_time() -> 
     await server.look()
 
     assert await place.runs() == []
-    assert "this time of '0 0 12 * * *' was taken already" in place.notes[-1]
+    assert "a start for this time of '0 0 12 * * *' is already stored" in place.notes[-1]
 
 
 def taken(fleetwide: Fleetwide, kind: str) -> tuple[bytes, str]:
@@ -487,7 +487,7 @@ async def test_a_start_that_is_on_record_is_not_begun_again_by_any_server(attack
 
     assert await place.runs() == []
     assert (await place.starts())[0].run == run
-    assert place.notes[-1].endswith(f"is not begun again: server has begun it as run {short_id(run)}")
+    assert place.notes[-1].endswith(f"is not repeated: server has begun it as run {short_id(run)}")
 
 
 async def test_a_start_of_which_everything_was_erased_has_the_same_run_which_nodes_apply_once() -> None:
@@ -552,7 +552,7 @@ async def test_a_record_that_another_operator_puts_in_place_of_a_rollouts_is_not
 
     assert bad.record.requester == "eve"
     assert str(caught.value) == (
-        f"{run[:8]}: its record is not the one that it was started with; `ccmctl run abort {run[:8]}` ends it"
+        f"{run[:8]}: its record was replaced after the start; `ccmctl run abort {run[:8]}` ends it"
     )
 
 

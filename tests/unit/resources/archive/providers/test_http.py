@@ -210,7 +210,7 @@ async def test_without_a_checksum_an_archive_that_others_may_write_to_is_fetched
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("directory", "is a directory at the path of the archive"),
+        ("directory", "is a directory, not an archive"),
         ("other", "is neither a file nor a directory"),
     ],
 )

@@ -58,7 +58,7 @@ async def test_a_missing_file_is_created_on_request() -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"{", f"{PATH}: it is not JSON: line 1 lacks a text in double quotes"),
+        (b"{", f"{PATH}: it is not JSON: line 1: expected a string in double quotes"),
         (b" " * (LIMIT_BYTES + 1), f"{PATH}: is larger than {LIMIT_BYTES} bytes, which is the limit here"),
     ],
 )

@@ -176,8 +176,8 @@ async def test_a_valid_content_replaces_the_file() -> None:
             {"code": -9},
             f"{INVALID}: `sshd` was killed by signal 9",
         ),
-        ({"hangs": True}, "the command of `validate` took longer than 60 seconds; nothing was written"),
-        ({"error": "sshd: not found"}, "the command of `validate` cannot be run: sshd: not found"),
+        ({"hangs": True}, "the `validate` command took longer than 60 seconds; nothing was written"),
+        ({"error": "sshd: not found"}, "the `validate` command cannot be run: sshd: not found"),
     ],
 )
 async def test_an_invalid_content_leaves_the_file_alone(script: dict[str, Any], error: str) -> None:
@@ -224,7 +224,7 @@ async def test_content_of_one_file_never_gets_owner_and_mode_of_another() -> Non
 
     event = await manage(TYPE, PosixEdit(files, FakeRunner()), wanted)
 
-    assert "another process changed it" in event.error[0]
+    assert "another process changed the file" in event.error[0]
     assert files.nodes["/home/alice/.bashrc"].content == b"of alice\n"
 
 
@@ -234,7 +234,7 @@ async def test_a_file_that_changed_in_between_is_left_alone() -> None:
 
     event = await host.apply(line="b", validate="sshd -t -f %s")
 
-    assert event.error == [f"{PATH}: another process changed it while it was edited; nothing was written"]
+    assert event.error == [f"{PATH}: another process changed the file during the edit; nothing was written"]
     assert (host.content, host.names) == (b"other\n", {PATH})
 
 
@@ -249,7 +249,7 @@ async def test_a_program_of_validate_must_not_change_the_content() -> None:
 
     event = await host.apply(line="b", validate="sshd -t -f %s")
 
-    assert event.error == [f"{PATH}: the program of `validate` changed the file that it was to check"]
+    assert event.error == [f"{PATH}: the `validate` command changed the file that it checks"]
     assert (host.content, host.names) == (b"a\n", {PATH})
 
 
@@ -274,8 +274,8 @@ async def test_a_symlink_is_replaced_by_the_edited_file_and_its_target_stays() -
 @pytest.mark.parametrize(
     ("put", "error"),
     [
-        (lambda files: files.put_directory(PATH), "it is a directory, and only files can be edited"),
-        (lambda files: files.put_fifo(PATH), "it is a FIFO, socket or device, and only files can be edited"),
+        (lambda files: files.put_directory(PATH), "it is a directory; only files can be edited"),
+        (lambda files: files.put_fifo(PATH), "it is a FIFO, socket or device; only files can be edited"),
         (
             lambda files: files.put(PATH, b"a\0"),
             "it contains NUL bytes, so it is not text (UTF-16 is not supported)",

@@ -312,4 +312,4 @@ class TestExecuting:
         with pytest.raises(CommandError) as caught:
             await provider.execute(wanted(environment=["hunter2"]))
 
-        assert caught.value.message == "a template made an environment variable that is not NAME=value"
+        assert caught.value.message == "a template produced an environment variable that is not NAME=value"

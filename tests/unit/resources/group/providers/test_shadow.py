@@ -142,7 +142,7 @@ async def test_a_change_runs_the_tools_under_the_lock_and_is_stable_afterwards(
             "groupadd: cannot lock /etc/group; try again later.\n",
             LockError,
             "could not create the group web: another process holds the lock of the account files: groupadd: cannot lock "
-            "/etc/group; try again later.; try again when it has ended",
+            "/etc/group; try again later.; try again later",
         ),
         (
             "groupadd: group 'web' already exists\n",

@@ -58,7 +58,7 @@ async def test_a_failing_tool_is_an_error(find: Any) -> None:
 async def test_packages_cannot_be_narrowed(find: Any) -> None:
     runner = FakeRunner()
 
-    with pytest.raises(UsageError, match="write `package`"):
+    with pytest.raises(UsageError, match="use `package`"):
         await find(make_context(runner), "nginx")
 
     assert runner.commands == []

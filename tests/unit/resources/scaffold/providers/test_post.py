@@ -202,7 +202,7 @@ class TestHow:
         event = await host.apply(post=[{"a": "tool"}])
 
         assert event.error == [
-            "TMPDIR /shared: other users may move its content; set a directory such as /tmp"
+            "TMPDIR /shared: other users can move its content; use a directory such as /tmp"
         ]
         assert host.runner.commands == []
 
@@ -402,7 +402,7 @@ class TestFailures:
 
         assert outcomes([same, other, again, after]) == ["failed", "changed", "changed", "stable"]
         assert same.error == [
-            "a `post` command failed last time on the rendered /out/b, and noop does not run it: apply to try again"
+            "a `post` command failed in an earlier run on the rendered /out/b, and noop does not run it: apply to try again"
         ]
 
     async def test_a_failure_does_not_forget_existing_content(self) -> None:

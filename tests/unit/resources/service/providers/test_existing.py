@@ -45,7 +45,7 @@ async def test_services_that_differ_from_their_preset_are_found() -> None:
         ("app", {"ensure": "running", "enable": True}),
         ("idle", {"ensure": "stopped", "enable": False}),
     ]
-    assert [(one.name, one.reason) for one in found.left_out] == [("once", "is enabled, but does not run")]
+    assert [(one.name, one.reason) for one in found.left_out] == [("once", "is enabled, but is not running")]
 
 
 async def test_a_host_without_changes_needs_one_call() -> None:
@@ -65,5 +65,5 @@ async def test_a_host_without_systemd_is_an_error() -> None:
 
 
 async def test_services_cannot_be_narrowed() -> None:
-    with pytest.raises(UsageError, match="write `service`"):
+    with pytest.raises(UsageError, match="use `service`"):
         await find_with_systemd(make_context(FakeRunner()), "nginx")
