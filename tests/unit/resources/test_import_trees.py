@@ -623,3 +623,19 @@ async def test_a_file_with_too_many_blocks_is_named(host: Host, count: int) -> N
     assert (len(found), [reason for _, reason in left_out]) == (
         (100, []) if count == 100 else (0, ["has 101 blocks, and at most 100 are imported"])
     )
+
+
+async def test_a_file_that_an_apply_would_change_is_not_imported_by_its_keys(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such file is known, so the function that changes files is replaced."""
+    host.files.put("/etc/app.json", '{"a": 1}')
+    monkeypatch.setattr(
+        "ccm_agent.resources.config.providers.existing.change_content",
+        lambda _wanted, content: content + b"\n",
+    )
+
+    assert await host.find(find_keys, "/etc/app.json") == (
+        {},
+        [("/etc/app.json", "an apply would change it; use file:/etc/app.json")],
+    )
