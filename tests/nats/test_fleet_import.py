@@ -245,6 +245,17 @@ def test_operators_who_may_not_apply_read_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["repository", "systemd_unit", "container"])
+def test_types_that_read_files_need_the_right_to_apply(secured: Secured, tmp_path: Path, kind: str) -> None:
+    words = ("import", "-t", "role=web", "--json", "--types", kind, "--out")
+
+    plans = secured.as_("pat", *words, str(tmp_path / "pat"))
+    applies = secured.as_("bob", *words, str(tmp_path / "bob"))
+
+    assert (plans.code, "only for operators who may also apply" in plans.err) == (2, True), plans.err
+    assert applies.code == 0 or applies.err.startswith("nothing to import"), applies.err
+
+
 def test_policy_decides_which_files_are_read(secured: Secured, app: Path, tmp_path: Path) -> None:
     with with_policy(secured, FILES_POLICY.replace("APP", str(app))):
         part = import_files(secured, "bob", app, tmp_path / "bob")
