@@ -68,8 +68,8 @@ def site_sources(info: Mapping[str, Any]) -> list[SiteSource]:
     Raises:
         ProtocolError: The answer is not valid.
     """
-    listed = [*(info.get("sources") or ()), *filter(None, [info.get("mirror")])]
     try:
+        listed = [*(info.get("sources") or ()), *filter(None, [info.get("mirror")])]
         found = [_source(one, one["external"]["api"], info["ts"]) for one in listed if one.get("external")]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as err:
         raise ProtocolError("the broker's report about sources is not valid") from err
@@ -82,17 +82,18 @@ def _source(one: Mapping[str, Any], api: str, reported: str) -> SiteSource:
         site=_site(api),
         contact=parse_time(reported) - timedelta(seconds=silent_s) if silent_s is not None else None,
         silent_s=silent_s,
-        lag=int(one.get("lag", 0)),
+        lag=max(int(one.get("lag", 0)), 0),
         error=str((one.get("error") or {}).get("description", ""))[:ERROR_LENGTH],
         index=f"{one['name']}:{_digest(api)}",
     )
 
 
 def _site(api: str) -> str:
-    """Return the domain in `$JS.<domain>.API`, or the whole prefix if it has another form."""
+    """Return the domain in `$JS.<domain>.API`, or the whole prefix if it has another form, as one printable line."""
     first, _, rest = api.partition(".")
     domain = rest.removesuffix(".API")
-    return domain if first == "$JS" and domain and domain != rest else api
+    name = domain if first == "$JS" and domain and domain != rest else api
+    return name if name.isprintable() else ascii(name)
 
 
 def _digest(api: str) -> str:

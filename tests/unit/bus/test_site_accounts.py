@@ -27,7 +27,20 @@ def test_lowercase_letters_digits_and_hyphens_are_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["http://hub1", "tls://u:p@hub1", 'tls://a"b', "tls://hub1/x", "tls://", "tls://h:x", "tls://a b"]
+    "text",
+    [
+        "http://hub1",
+        "tls://u:p@hub1",
+        'tls://a"b',
+        "tls://hub1/x",
+        "tls://",
+        "tls://h:x",
+        "tls://a b",
+        'tls://[::1%"}]',
+        "nats-leaf://[::1%en$A]:1",
+        "tls://hub\n1",
+        "tls://hub\t1",
+    ],
 )
 def test_an_address_that_is_not_a_host_and_a_port_is_refused(text: str) -> None:
     with pytest.raises(UsageError):

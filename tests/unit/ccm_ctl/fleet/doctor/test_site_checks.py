@@ -51,6 +51,29 @@ def test_long_error_of_another_broker_is_shortened() -> None:
     assert len(one.error) == ERROR_LENGTH
 
 
-def test_invalid_report_is_an_error() -> None:
+@pytest.mark.parametrize(
+    "report",
+    [
+        info(source("paris", 1) | {"active": "now"}),
+        {"ts": "2026-11-29T12:00:00Z", "sources": 5},
+        {"ts": "2026-11-29T12:00:00Z", "sources": ["paris"]},
+        {"ts": "2026-11-29T12:00:00Z", "mirror": "center"},
+        info(source("paris", 1) | {"lag": float("inf")}),
+    ],
+)
+def test_invalid_report_is_an_error(report: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
-        site_sources(info(source("paris", 1) | {"active": "now"}))
+        site_sources(report)
+
+
+def test_negative_lag_is_none() -> None:
+    [one] = site_sources(info(source("paris", 1) | {"lag": -5}))
+
+    assert one.lag == 0
+
+
+def test_name_of_a_site_adds_no_line_to_the_command_that_doctor_suggests() -> None:
+    result = judge_sites({"KV_CCM_NODES": site_sources(info(source("paris\nreboot", -1)))})
+
+    assert result.names == ("'paris\\nreboot'",)
+    assert len(result.fix.splitlines()) == 1
