@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.access.accounts import STREAMS
-from ccm_agent.bus.access.sites import down, up
+from ccm_agent.bus.access.sites import ASKED, down, up
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
@@ -409,6 +409,46 @@ async def test_the_holder_of_the_broker_of_a_site_writes_nothing_at_the_center(s
 
     assert [json.loads(one.body)["written_by"] for one in heard] == ["tester"], "the control"
     assert after == before
+
+
+async def test_neither_a_delivery_nor_a_reply_is_a_request_in_the_account_of_the_streams(site: Site) -> None:
+    """Although a colluding operator stores a document that would be a request to create a consumer."""
+    name, everything = f"KV_{DATA}", site.everything("evil")
+    create, crossing = f"$JS.center.API.CONSUMER.CREATE.{name}", f"{ASKED}.CONSUMER.CREATE.{name}"
+    body = consumer(name, key_subject(ASSIGNMENTS, "all.evil"))
+    owner = site.directory / "owner.creds"
+    write_credentials(owner, seed(site.keys, "site-site1"), "owner", "STANDARD", {})
+
+    async with (
+        site.user(site.center, "all", everything) as center,
+        site.user(site.broker, "evil", everything, DOWN) as evil,
+        site.user(site.center, "owner", owner) as own,
+    ):
+        await center.request(key_subject(DATA, "word"), body)
+        await evil.publish(create, body, reply=crossing)
+        await eventually(lambda: evil.request(create, consumer(name, crossing)))
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                made = (await call(own, f"CONSUMER.LIST.{name}", {"offset": 0}))["consumers"] or []
+                waiting = {one["config"]["deliver_subject"]: one["num_pending"] for one in made}
+                if len(made) == 2 and waiting[crossing] == 0:
+                    break
+                await asyncio.sleep(0.05)
+        found = await consumers(center)
+        await own.request(crossing, body)
+        control = await consumers(center)
+        refused = [
+            b"maximum consumers" in (await evil.request(create, consumer(name, f"{DOWN}.x"))).body
+            for _ in range(12)
+        ]
+    assert found == []
+    assert len(control) == 1
+    assert (refused[0], refused[-1]) == (False, True)
+
+
+def consumer(stream: str, subject: str) -> bytes:
+    """A request to create a consumer that delivers to a subject."""
+    return msgspec.json.encode({"stream_name": stream, "config": {**CONSUMER, "deliver_subject": subject}})
 
 
 async def last_sequences(connection: Connection) -> dict[str, int]:

@@ -42,6 +42,12 @@ _LONGEST = 32
 _MARK = "# Sites: "
 _CREATE = "API.CONSUMER.CREATE"
 
+_CONSUMERS = 10
+"""
+The limit of consumers of each mirror at the center, which the holder of the site's broker could otherwise create without end.
+Those of the site's own mirrors do not count, because servers create them as `direct`.
+"""
+
 
 def check_site(name: str) -> str:
     """
@@ -89,7 +95,7 @@ def center_configuration(text: str, operator: Secret, sites: Mapping[str, Secret
         own = credentials.public_key(seed)
         offered = [*offered, _down(name)[-1]]
         claims["imports"] += _imported(_up(name), own)
-        limits = {**claims["limits"], "conn": 10, "leaf": 1}
+        limits = {**claims["limits"], "conn": 10, "leaf": 1, "consumer": _CONSUMERS}
         site = {"limits": limits, "exports": _exported(_up(name)), "imports": _imported(_down(name), streams)}
         accounts += f"\n  {own}: {credentials.signed_jwt(signer, own, 'account', f'site-{name}', site)}"
     claims["exports"] += _exported(offered)

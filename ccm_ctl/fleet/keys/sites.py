@@ -38,9 +38,20 @@ _SCHEMES = ("nats-leaf", "tls")
 
 
 def sites_in(folder: Path) -> list[str]:
-    """Return the names of the sites with an account in this folder."""
-    names = (path.stem.removeprefix(SITE_PREFIX) for path in folder.glob(f"{SITE_PREFIX}*.seed"))
-    return sorted(map(check_site, names))
+    """
+    Return the names of the sites with an account in this folder.
+
+    Raises:
+        InputError: A seed is not named after a site.
+    """
+    return sorted(map(_site_of, folder.glob(f"{SITE_PREFIX}*.seed")))
+
+
+def _site_of(path: Path) -> str:
+    try:
+        return check_site(path.stem.removeprefix(SITE_PREFIX))
+    except UsageError as err:
+        raise InputError(f"{path}: is not named after a site; move it out of this folder: {err}") from err
 
 
 def site_folder(folder: Path, site: str) -> Path:
@@ -103,7 +114,7 @@ def write_site(folder: Path, site: str, account: Secret, configuration: str, lea
         if authority.exists():
             write_whole(there / "ca.pem", authority.read_bytes(), mode=PUBLIC)
         text = _site_conf(site, streams_account(configuration), leaves, has_authority=authority.exists())
-        is_changed = not path.exists() or path.read_text(encoding="utf-8") != text
+        is_changed = _content(path) != text.encode()
         write_whole(path, text.encode(), mode=PUBLIC)
     creds = there / _LEAF_CREDENTIALS
     if not creds.exists():
@@ -113,6 +124,14 @@ def write_site(folder: Path, site: str, account: Secret, configuration: str, lea
         except OSError as err:
             raise InputError(f"{creds}: cannot be written: {err.strerror}") from err
     return is_changed
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a file; empty if it is no regular file, or cannot be read."""
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return b""
 
 
 def checked_leaves(text: str) -> list[str]:

@@ -8,9 +8,9 @@ import pytest
 
 from ccm_agent.bus.access import credentials
 from ccm_agent.bus.access.sites import center_configuration, check_site, down, site_configuration, up
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import InputError, UsageError
 from ccm_ctl.fleet.keys.keys import Keys
-from ccm_ctl.fleet.keys.sites import checked_leaves, new_site_account
+from ccm_ctl.fleet.keys.sites import checked_leaves, new_site_account, site_folder, sites_in, write_site
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_each_site_imports_what_is_delivered_to_it_alone_and_allows_one_leaf_nod
     found = credentials.account_tokens(center)
     for site, other in (("paris", "oslo"), ("oslo", "paris")):
         claims = credentials.claims_in(found[credentials.public_key(seeds[site])])["nats"]
-        assert claims["limits"]["leaf"] == 1
+        assert (claims["limits"]["leaf"], claims["limits"]["consumer"]) == (1, 10)
         assert f"{down(site)}.>" in {one["subject"] for one in claims["imports"]}
         assert f"{up(site)}.>" in {one["subject"] for one in claims["exports"]}
         assert other not in str([claims["imports"], claims["exports"]])
@@ -99,3 +99,31 @@ def test_a_revocation_keeps_the_sites_and_a_removed_seed_ends_one(tmp_path: Path
 
     assert (was_current, with_site, secrets, is_current) == (False, True, {"nats-security.conf"}, False)
     assert own not in keys.account_tokens()
+
+
+def test_seed_that_is_not_named_after_a_site_is_named_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "site-paris.seed").touch()
+    assert sites_in(tmp_path) == ["paris"]
+    (tmp_path / "site-paris.old.seed").touch()
+
+    with pytest.raises(InputError, match=r"site-paris\.old\.seed"):
+        sites_in(tmp_path)
+
+
+def test_folder_of_a_site_has_no_seed_and_its_credentials_are_private(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    keys.make()
+    keys.write_seed("site-paris", new_site_account())
+    keys.configure()
+    there = site_folder(tmp_path, "paris")
+    (there / "site.conf").write_bytes(b"\xff")
+
+    text = keys.configuration.read_text()
+    assert write_site(tmp_path, "paris", keys.seed("site-paris"), text, checked_leaves("hub1"))
+
+    assert there.stat().st_mode & 0o777 == 0o700
+    assert (there / "leaf.creds").stat().st_mode & 0o777 == 0o600
+    seeds = [path.read_text().strip() for path in tmp_path.glob("*.seed")]
+    written = "".join(path.read_text() for path in there.iterdir())
+    assert "USER NKEY SEED" in written, "the control"
+    assert [seed for seed in seeds if seed in written] == []
