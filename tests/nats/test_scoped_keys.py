@@ -136,7 +136,7 @@ def test_a_lost_signing_key_is_not_replaced(tmp_path: Path) -> None:
 
         told = one.fleet.ctl("init", "--security")
 
-        assert "copy the file from where it was created" in told.err
+        assert "copy it from where it was created" in told.err
         assert not seed.exists()
         seed.write_bytes(kept)
         seed.chmod(0o600)
