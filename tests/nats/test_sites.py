@@ -26,10 +26,11 @@ from ccm_agent.bus.subjects import event_subject, key_subject
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
+from ccm_agent.testing.nats_server import NatsServer
 from tests.support.fleet import Done, a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
 from tests.support.secured import Secured, secured_broker
-from tests.support.sites import Hub, Site, hub_fleet, seed, site_fleet, write_credentials
+from tests.support.sites import Hub, Line, Site, hub_fleet, seed, site_fleet, write_credentials
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
 
@@ -139,6 +140,62 @@ def test_each_step_can_be_repeated_and_another_broker_is_refused(site: Site) -> 
     assert "--leaf" in elsewhere.err
     assert (site.keys / "site-site1" / "leaf.creds").read_text() == before
     assert not (site.keys / "site-site2.seed").exists()
+
+
+@pytest.mark.parametrize("place", ["center", "site1"])
+def test_a_revocation_takes_effect_on_a_broker_and_keeps_the_line(site: Site, place: str) -> None:
+    fleet, server = site.fleet, site.center if place == "center" else site.broker
+    at_center = {"NATS_URL": site.center.url}
+    fleet.environ |= at_center
+    given = {"eve": site.give("operator", "eve", "--admin"), "web9": site.give("node", "web9")}
+    at = {"NATS_URL": server.url}
+
+    before = [asyncio.run(accepts(site, server, *one)) for one in given.items()]
+    revoked = [
+        fleet.ctl(kind, "revoke", name, "--json", environ=at)
+        for kind, name in (("operator", "eve"), ("node", "web9"))
+    ]
+    after = [asyncio.run(accepts(site, server, *one)) for one in given.items()]
+    path = fleet.write("word.yaml", "data: {word: one}\n")
+    put = fleet.ctl("data", "put", "word", path, environ=at_center)
+
+    assert [one.named("made")[0]["servers"] for one in revoked] == [[place], [place]]
+    assert (before, after) == ([True, True], [False, False])
+    assert put.code == 0, put.err
+    arrives(site, "word")
+
+
+async def accepts(site: Site, server: NatsServer, name: str, creds: Path) -> bool:
+    try:
+        async with site.user(server, name, creds):
+            return True
+    except BusError:
+        return False
+
+
+def arrives(site: Site, word: str) -> None:
+    """A document of the center reaches the site."""
+    deadline = time.monotonic() + JOINED_S
+    while word not in site.fleet.ctl("data", "list", environ={"NATS_URL": site.broker.url}).out:
+        assert time.monotonic() < deadline, "the document did not reach the site"
+        time.sleep(0.2)
+
+
+def test_a_site_reconnects_while_the_center_still_holds_its_old_connection(site: Site) -> None:
+    other = Line(site.line.target)
+    site.line.freeze()
+    try:
+        other.heal()
+        site.broker.kill()
+        text = site.broker.settings.extra.replace(f":{site.line.port}", f":{other.port}")
+        site.broker.settings = msgspec.structs.replace(site.broker.settings, extra=text)
+        site.broker.start()
+        path = site.fleet.write("word.yaml", "data: {word: one}\n")
+        assert site.at_center("data", "put", "word", path).code == 0
+        arrives(site, "word")
+    finally:
+        site.line.thaw()
+        other.close()
 
 
 @pytest.mark.parametrize(

@@ -37,14 +37,13 @@ class Line:
 
     def __init__(self, target: int) -> None:
         self.port = free_ports(1)[0]
-        self._target = target
+        self.target = target
         self._left: int | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._flows = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self.thaw()
 
     def heal(self) -> None:
         """Accept connections, from now on."""
@@ -62,11 +61,20 @@ class Line:
         """Cut it in the middle of what is sent, after so many bytes."""
         self._left = size_bytes
 
+    def freeze(self) -> None:
+        """Keep the connections, and do not even pass on that one has ended."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def thaw(self) -> None:
+        """Work again."""
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
     def close(self) -> None:
         """End the thread."""
         self.cut()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self.freeze()
         self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -94,7 +102,7 @@ class Line:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return

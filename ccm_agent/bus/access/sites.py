@@ -37,6 +37,9 @@ SOURCED = (EVENTS_STREAM, f"KV_{NODES}")
 ASKED = "JS.streams.API"
 """In the account of a site, the prefix of the center's API for mirrors."""
 
+LEAVES = 3
+"""The leaf nodes in the account of a site: the center refuses more, and counts broken lines until it notices that they are."""
+
 _LETTERS = frozenset(string.ascii_lowercase + string.digits + "-")
 _LONGEST = 32
 _MARK = "# Sites: "
@@ -95,7 +98,7 @@ def center_configuration(text: str, operator: Secret, sites: Mapping[str, Secret
         own = credentials.public_key(seed)
         offered = [*offered, _down(name)[-1]]
         claims["imports"] += _imported(_up(name), own)
-        limits = {**claims["limits"], "conn": 10, "leaf": 1, "consumer": _CONSUMERS}
+        limits = {**claims["limits"], "conn": 10, "leaf": LEAVES, "consumer": _CONSUMERS}
         site = {"limits": limits, "exports": _exported(_up(name)), "imports": _imported(_down(name), streams)}
         accounts += f"\n  {own}: {credentials.signed_jwt(signer, own, 'account', f'site-{name}', site)}"
     claims["exports"] += _exported(offered)

@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ccm_agent.bus.access.credentials import new_account
+from ccm_agent.bus.access.credentials import account_tokens, new_account
 from ccm_agent.bus.access.sites import (
     center_configuration,
     check_site,
@@ -76,6 +76,13 @@ def with_sites(folder: Path, text: str, seed: Callable[[str], Secret]) -> str:
     for site in sites:
         write_whole(site_folder(folder, site) / "nats-security.conf", of_site, mode=PUBLIC)
     return center_configuration(text, operator, sites)
+
+
+def site_tokens(folder: Path, site: str) -> dict[str, str]:
+    """Return the JWTs of the accounts at a site, by public key; none if there is no site with this name."""
+    if site not in sites_in(folder):
+        return {}
+    return account_tokens((site_folder(folder, site) / "nats-security.conf").read_text(encoding="utf-8"))
 
 
 def new_site_account() -> Secret:

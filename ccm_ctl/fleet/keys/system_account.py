@@ -26,7 +26,7 @@ from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.keys.keys import Keys
-from ccm_ctl.fleet.keys.sites import SITE_PREFIX
+from ccm_ctl.fleet.keys.sites import SITE_PREFIX, site_tokens
 from ccm_ctl.fleet.whole_file import create_file
 
 QUIET_S = 1.0
@@ -146,8 +146,12 @@ async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str
         NotFoundError, InputError: `system.seed` is not in the folder, or is not usable.
     """
     tokens = await asyncio.to_thread(keys.account_tokens)
-    chosen = {_claims_subject(key): token for key, token in tokens.items() if name_in_jwt(token) in names}
+    chosen = {_claims_subject(key): key for key, token in tokens.items() if name_in_jwt(token) in names}
     async with system_connection(settings, keys, list(chosen)) as connection:
+        domain = connection.server.domain if connection.server is not None else ""
+        # The account of the streams has other limits at a site. With those of the center, it would lose its leaf node.
+        tokens |= await asyncio.to_thread(site_tokens, keys.folder, domain)
+        chosen = {subject: tokens[key] for subject, key in chosen.items()}
         answers = [await ask_servers(connection, *each) for each in chosen.items()]
     applied = [{_server_of(body) for body in bodies} for bodies in answers]
     return sorted(set.intersection(*applied) - {""}) if applied else []

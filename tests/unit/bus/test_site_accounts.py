@@ -67,7 +67,7 @@ def test_each_site_imports_what_is_delivered_to_it_alone_and_allows_one_leaf_nod
     found = credentials.account_tokens(center)
     for site, other in (("paris", "oslo"), ("oslo", "paris")):
         claims = credentials.claims_in(found[credentials.public_key(seeds[site])])["nats"]
-        assert (claims["limits"]["leaf"], claims["limits"]["consumer"]) == (1, 10)
+        assert (claims["limits"]["leaf"], claims["limits"]["consumer"]) == (3, 10)
         assert f"{down(site)}.>" in {one["subject"] for one in claims["imports"]}
         assert f"{up(site)}.>" in {one["subject"] for one in claims["exports"]}
         assert other not in str([claims["imports"], claims["exports"]])
