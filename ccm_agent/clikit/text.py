@@ -54,7 +54,7 @@ def safe_json(text: str) -> str:
     """
     Return equivalent JSON that contains no terminal control characters.
 
-    JSON escapes characters below the space. Terminals also interpret U+009B as an escape, and line readers interpret U+2028 as
+    JSON escapes the characters below U+0020. Terminals also interpret U+009B as an escape, and line readers interpret U+2028 as
     the end of a line.
     """
     return text if text.isascii() and "\x7f" not in text else _UNPRINTABLE.sub(_json_escape, text)
@@ -164,7 +164,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def lasting(moment: datetime | None, now: datetime) -> str:
-    """Format the time since something began: ` for 12 min`; "" if it has just begun or the time is unknown."""
+    """Format the time since something began: ` for 12m`; "" if it has just begun or the time is unknown."""
     seconds = (now - moment).total_seconds() if moment else 0
     return f" for {span(seconds)}" if seconds >= 1 else ""
 

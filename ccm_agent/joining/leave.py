@@ -4,7 +4,7 @@ removed.
 
     leave.json     the request to the fleet and its result, before any file is removed
     node.creds     the credentials, with the key
-    ca.pem         the broker's authority
+    ca.pem         the broker's CA certificate
     config.yaml    the lines that `ccm join` added; then `leave.json` is removed
 
 After an interruption at any step, the command can be repeated. The state directory is kept: an administrator may need it, and a
@@ -122,7 +122,7 @@ def leave_fleet(places: JoinPlaces, *, wait_s: float) -> LeftHost:
 
 
 def _tell(places: JoinPlaces, broker: BrokerSettings | None, wait_s: float) -> _Told:
-    """Request that the fleet removes its stored data of this node. Returns the result, which is on disk when this returns."""
+    """Request that the fleet remove the data that it stores about this node. The returned result is on disk."""
     known = StateFile(places.leaving, _Told).load()
     if known is not None and known.reason is not None:
         return known
@@ -227,4 +227,4 @@ def _forget(places: JoinPlaces) -> None:
     try:
         places.leaving.unlink(missing_ok=True)
     except OSError as err:
-        raise FileError(f"{places.leaving}: cannot be removed: {err.strerror}; remove it") from err
+        raise FileError(f"{places.leaving}: cannot be removed: {err.strerror}; remove it manually") from err

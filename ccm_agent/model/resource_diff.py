@@ -37,10 +37,10 @@ RUN_LIMIT_BYTES = 1 << 20
 """Limit of all texts in the diffs of one run on one node. Further files are listed only with line counts."""
 
 FILES_LISTED = 200
-"""Limit of the files that the diff of one resource lists. Further files are only counted."""
+"""The maximum number of files in the diff of one resource. Further files are only counted."""
 
 VALUE_LENGTH = 1000
-"""Limit of the characters that a diff shows of a property's value or a command."""
+"""The maximum number of characters of a property's value or a command in a diff."""
 
 
 class PropertyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,7 +74,7 @@ class FileDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         path: The file.
         action: "create", "change" or "remove".
-        form: "text": `text` is the diff; "lines": only the numbers of lines are shown; "binary" or "digests":
+        form: "text": `text` is the diff; "lines": only line counts are shown; "binary" or "digests":
             sizes and digests.
         text: A unified diff without the lines that name the files, masked.
         added, removed: Number of lines.

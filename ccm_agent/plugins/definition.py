@@ -20,7 +20,7 @@ LIMIT_BYTES = 1 << 20
 
 _FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)-plugin\.yaml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_BUILDER = "run it with App Builder itself"
+_BUILDER = "use App Builder to run this command"
 
 
 class PluginArgument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -184,7 +184,7 @@ def _entries(found: list[StreamEntry]) -> list[RegistrationEntry]:
 def _unsettled(query: RegistrationQuery, count: int, ago_s: float, doubt_s: float) -> UnsettledError:
     ago, more = format_duration(max(0, round(ago_s))), format_duration(max(1, round(doubt_s)))
     return UnsettledError(
-        f"registrations of {query}: {count} known entries are missing, and {ago} ago the broker was unavailable or had "
-        f"invalid entries in their place: nodes have {more} more to register again; with a settle time "
-        "of 0s, they are treated as removed immediately"
+        f"registrations of {query}: {count} known entries are missing, and the broker was unavailable or had "
+        f"invalid entries {ago} ago. Nodes have {more} left to register again; use a settle time "
+        "of 0s to treat missing entries as removed"
     )

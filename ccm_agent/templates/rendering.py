@@ -200,7 +200,7 @@ class Renderer:
             raise TemplateError("the data are nested too deeply", place=Place(source=name)) from None
         except (pickle.PicklingError, AttributeError, TypeError) as err:
             raise TemplateError(
-                f"templates cannot take a value of the data: {err}", place=Place(source=name)
+                f"a value in the data cannot be passed to templates: {err}", place=Place(source=name)
             ) from err
         try:
             self._worker.call(request, conversation.hear)

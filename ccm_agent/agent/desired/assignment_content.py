@@ -143,7 +143,7 @@ class AssignmentContent:
         """
         self._without_data &= self._cache.vanished
         reason = (
-            "it and its pinned data are missing from their buckets, although it was not unassigned; "
+            "the assignment and its pinned data were lost from their buckets without an unassign; "
             "assign it again, or unassign it"
         )
         return {

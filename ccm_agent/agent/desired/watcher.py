@@ -2,7 +2,7 @@
 Detects whether data that manifests read has changed since the last run.
 
 A notification contains the written revision, and the start of a session contains the revisions that the run has read. So
-a notification of a change that the node has already read causes no request. After each connection, each document is read
+a notification of a change that the node has already read does not cause a request. After each connection, each document is read
 once. Files and URLs have no notifications, so they are read at regular intervals.
 """
 
@@ -160,8 +160,8 @@ class ExternalData:
     it at different times and a file has no revision.
 
     Attributes:
-        digest: The last digest of a file or a URL; "" without a document, and for a key, whose revision is in each run's
-            start.
+        digest: The last digest of a file or a URL; "" if there is no document or if it is a key. Each run's start contains
+            the key's revision.
     """
 
     def __init__(

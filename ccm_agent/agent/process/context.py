@@ -88,7 +88,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         keep_credentials: Renews the node's credentials, and calls a function after each renewal; None: no renewal.
         waits_for: Returns the locks of this host that the current resource waits for, each with its holder.
         resource_types: Returns the names of the resource types, for the node's policy.
-        secrets: Masks in the log all secrets that runs have found.
+        secrets: Masks, in the log, the secrets that runs have read.
         can_read_own: Returns whether a node can read the documents that only it may read; None if that is currently unknown.
         refreshes: The engine's store of pending refreshes; None: it does not store them.
         slots: Renews the slots that runs hold; None: runs do not use slots.

@@ -48,7 +48,7 @@ STALE_S = 86_400.0
 
 
 LATE_S = 600.0
-"""A due request is delivered within seconds. If it is older than this, it is not its first delivery."""
+"""A due request is delivered within seconds. If the request is older than this, it was delivered before."""
 
 LATEST_LIMIT = 10_000
 """The maximum number of remembered subjects. Those with the latest requests are kept. A node has only a few scopes at a time."""

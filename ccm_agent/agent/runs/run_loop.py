@@ -21,7 +21,7 @@ from ccm_agent.storage.spool import Spool
 log = logging.getLogger(__name__)
 
 REPORTING_RUNS = 20
-"""The number of waiting events to search for runs, oldest first. Controllers are notified that events of these runs wait."""
+"""The number of waiting events, oldest first, whose runs are reported to controllers as still sending events."""
 
 
 class ProgressPublisher:

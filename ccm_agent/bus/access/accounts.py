@@ -14,7 +14,7 @@ subject of its own account. Therefore stored data and requests to nodes are neve
 OPS and NODES import from CTL, as services, only the JetStream API calls that their users may make. Requests are also a service:
 OPS sends them to CTL. CTL adds its own requests and due requests, and sends them to NODES.
 
-These rules hold (tests/nats/test_reply_matrix.py), and the table must keep them:
+The table must follow these rules (tests/nats/test_reply_matrix.py):
 
 - A reply is not forwarded to a service if the service's subject has a wildcard. Otherwise it is forwarded, so services that
   change something have a wildcard.
@@ -157,7 +157,7 @@ REQUESTS = tuple(f"{PROTOCOL}.{noun}.*.request.>" for noun in ("manifest", "reso
 """Every kind of request. A single pattern would overlap with the subjects of events, which go in the other direction."""
 
 SPOKEN = (f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>")
-"""Messages of nodes about a run that no stream stores."""
+"""Messages from nodes about a run. No stream stores these messages."""
 
 
 def grants(*, moving: bool = False) -> list[AccountExport]:
@@ -194,7 +194,7 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
 
 def _questions() -> list[AccountExport]:
     """Return the permitted reads; the subjects of an account do not overlap."""
-    # To an account that does not import this call, the server exports the whole API of an empty account.
+    # If an account does not import this call, the server gives it the whole API of an empty account.
     found = [_service(f"{API}.INFO", Account.OPS, Account.NODES, Account.JOIN)]
     found += [_service(f"{API}.STREAM.INFO.{name}", Account.OPS) for name in STREAMS]
     for name in STREAMS:

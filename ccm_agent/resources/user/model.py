@@ -17,7 +17,7 @@ class UserProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     name: Annotated[str, Meta(description="Name of the user.")]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
-    uid: Annotated[AccountId | None, Meta(description="Number of the user.")] = None
+    uid: Annotated[AccountId | None, Meta(description="User ID.")] = None
     group: Annotated[
         str,
         Meta(description="Primary group, by name or number. Default: a group with the user's name."),

@@ -132,7 +132,7 @@ def _vouched(packed: Packed, file: IO[bytes], tree: OpenTree, stop: CancelFlag) 
     if packed.size_bytes not in (-1, found.st_size):
         raise _changed(packed)
     if why := why_unread(found, PACKED_BYTES):
-        raise FileError(f"{packed.path}: is not read: {why}", errno=errno.EFBIG)
+        raise FileError(f"{packed.path}: cannot be read: {why}", errno=errno.EFBIG)
     with ExitStack() as stack:
         copy = None
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -338,7 +338,7 @@ def _refuse_too_large(packed: Packed, entries: list[ArchiveEntry], tree: OpenTre
     free = tree.free_bytes()
     if needed > free:
         raise FileError(
-            f"{packed.path}: unpacks to {needed} bytes, and {tree.path} has {free} free; make room",
+            f"{packed.path}: unpacks to {needed} bytes, but {tree.path} has only {free} free; free some space",
             errno=errno.ENOSPC,
         )
 

@@ -71,10 +71,10 @@ def _tell_begun(application: Application, keys: Keys, creds: Path, seconds: int)
         f"1. Replace the file on each server with {keys.configuration}, and run\n"
         "       nats-server --signal reload\n"
         f"   Your own new credentials: {creds}\n"
-        "2. Issue new credentials to each operator and each node, and restart its agent:\n"
+        "2. Issue new credentials to each operator and node, and restart the agent of each node:\n"
         "       ccmctl operator add bob --apply role=web > bob.creds\n"
         "       ccmctl node add web1 > web1.creds\n"
-        "3. List the users that are left, as often as needed. When none is left, this command ends the migration:\n"
+        "3. Repeat this command, which lists the remaining users. When no users remain, it ends the migration:\n"
         "       ccmctl init --security --migrate\n"
     )
 

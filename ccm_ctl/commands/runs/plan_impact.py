@@ -39,7 +39,7 @@ def impact_options() -> list[click.Parameter]:
             ["--impact"],
             section=IMPACT,
             is_flag=True,
-            help="Show how many healthy instances each registered service loses at once, given the rollout options below.",
+            help="Show how many healthy instances each service loses at the same time, given the rollout options below.",
         ),
         Option(
             ["--stored"],

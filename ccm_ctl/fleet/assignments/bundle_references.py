@@ -169,7 +169,7 @@ async def find_unused(fleet: Fleet, older_than_s: float) -> list[StoredObject]:
     its revision changes, so `Objects.remove` keeps it.
 
     Args:
-        fleet: The bus.
+        fleet: The fleet, whose bundles and references are read.
         older_than_s: Skip bundles stored within this time, because a command stores a bundle before the object that needs it.
 
     Raises:

@@ -1,9 +1,9 @@
 """
 The records and presences of all nodes, from a cache. A command reads only the changes since the previous command.
 
-The result equals a full read. The current keys of the stream are also read, because keys that expired or were purged leave no
-message. A stream that was restored from a backup has different messages at the same sequences. This is detected by the time of
-its first later message and by the newest unchanged entry.
+The result is the same as that of a full read. The current keys of the stream are also read, because keys that expired or were
+purged leave no message. A stream that was restored from a backup has different messages at the same sequences. Such a stream
+is recognized by the time of its first later message and by the newest unchanged entry.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Driving(Struct, frozen=True, kw_only=True):
     The inputs of a driver.
 
     Attributes:
-        fleet: The bus.
+        fleet: The fleet, to which requests are sent.
         store: The store with the state of the rollout.
         request: The request that is sent to each node. Its run, targets and requester are set here.
         base: The verified data or operator input from which the request was made.
@@ -213,7 +213,9 @@ class RolloutDriver:
             store, base = self._driving.store, self._driving.base
             self._revision = await store.write(replace(self.state, lease=None), self._revision, base=base)
         except (RevisionError, BusUnavailableError) as err:
-            log.info("the lease of a rollout runs out by itself", extra={"reason": str(err)})
+            log.info(
+                "the lease of a rollout could not be released; it will expire", extra={"reason": str(err)}
+            )
 
     def _offline(self) -> list[str]:
         return [
@@ -262,7 +264,9 @@ class RolloutDriver:
 
     async def _ask_forgotten(self) -> None:
         """
-        Send the request to nodes that are listed as asked only in the stored state, because the reply to the last write was lost.
+        Send the request to nodes that the stored state lists as asked, but that did not get it.
+
+        This happens if the reply to the last write was lost.
         """
         nodes = self._run.nodes
         forgotten = [
@@ -281,7 +285,7 @@ class RolloutDriver:
         lease = self.state.lease
         if not self.is_over and lease is not None and lease.process != self._process:
             raise LeaseLostError(
-                f"{short_id(self.state.run)}: {lease.operator} on {lease.host} drives this rollout now"
+                f"{short_id(self.state.run)}: {lease.operator} on {lease.host} is driving this rollout"
             )
 
     async def _try_store(self, state: RolloutState) -> bool:
@@ -381,7 +385,7 @@ def _not_obeyed(found: StoredRollout, own: RolloutState) -> str:
     judged = found.judged
     if isinstance(judged, Unverified):
         return judged.reason
-    # an unsigned state may be from an older controller, which writes no serial
+    # an unsigned state may be from an older controller, which does not write a serial
     is_older = bool(judged.key) and judged.value.serial <= own.serial
     is_other = replace(judged.value, time=None) != replace(own, time=None)
     return "an earlier state was restored" if is_older and is_other else ""

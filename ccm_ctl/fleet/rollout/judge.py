@@ -43,7 +43,7 @@ class RolloutJudge:
         Store the verifier and the record.
 
         Args:
-            verifier: With the newest signers list.
+            verifier: The verifier, which has the newest signers list.
             record: The record of its run. None: there is no record, so nothing signed is valid.
         """
         self._verifier = verifier
@@ -164,7 +164,7 @@ def _is_outdated(state: RolloutState, order: RolloutOrder) -> bool:
 
 
 def contain(state: RolloutState, token: str, number: int) -> RolloutState:
-    """Return the state with an operator's order marked as contained."""
+    """Return the state with an operator's order marked as processed."""
     last = state.orders.get(token, 0)
     left_out = range(max(last + 1, number - KEPT), number)
     missing = [one for one in (*state.missing.get(token, ()), *left_out) if one != number][-KEPT:]

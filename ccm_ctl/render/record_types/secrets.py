@@ -19,12 +19,12 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret"):
     time: Annotated[Time, Meta(description="When it was stored.")] = None
     message: Message = None
     nodes: Annotated[Count, Meta(description="Number of nodes that can decrypt the newest revision.")] = None
-    sealed: Annotated[Texts, Meta(description="The nodes that it was sealed to now.")] = None
-    removed: Annotated[Texts, Meta(description="The nodes that lost access now.")] = None
+    sealed: Annotated[Texts, Meta(description="The nodes for which this command encrypted it.")] = None
+    removed: Annotated[Texts, Meta(description="The nodes from which this command removed access.")] = None
     stale: Annotated[
         Texts,
         Meta(
-            description="Nodes that could decrypt the newest revision and no longer may: replace the value."
+            description="Nodes that lost access after they could decrypt the newest revision. Replace the value."
         ),
     ] = None
     older: Annotated[
@@ -57,8 +57,14 @@ class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node"):
     known: Annotated[Count, Meta(description="The revision that it could open before.")] = None
     since: Annotated[Time, Meta(description="Since when.")] = None
     by: Annotated[Text, Meta(description="The operator who encrypted it for the node, or removed it.")] = None
-    next: Annotated[Count, Meta(description="The revision that it gets by a rotation in progress.")] = None
-    uses: Annotated[Count, Meta(description="The revision that it uses, by its signed record.")] = None
-    uses_since: Annotated[Time, Meta(description="Since when it uses that, by the node's clock.")] = None
+    next: Annotated[
+        Count, Meta(description="The revision that it will receive from the rotation in progress.")
+    ] = None
+    uses: Annotated[Count, Meta(description="The revision that it uses, according to its signed record.")] = (
+        None
+    )
+    uses_since: Annotated[
+        Time, Meta(description="When it began to use that revision, by the node's clock.")
+    ] = None
     doubt: Annotated[Text, Meta(description="Why the revision that the node uses is unknown.")] = None
     problem: Annotated[Text, Meta(description="Why the node cannot decrypt the newest revision.")] = None

@@ -160,7 +160,9 @@ def test_what_is_not_supported_is_refused_and_the_rest_works(
     code, out, err = ccm("deploy", "db", *words)
 
     assert (code, out) == (1, "")
-    assert err == f"ccm: `{name}` of {folder}/deploy-plugin.yaml: {why}; run it with App Builder itself\n"
+    assert (
+        err == f"ccm: `{name}` of {folder}/deploy-plugin.yaml: {why}; use App Builder to run this command\n"
+    )
 
 
 def test_help_lists_what_plugins_add(ccm: Call) -> None:

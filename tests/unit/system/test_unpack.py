@@ -286,7 +286,9 @@ def test_a_bomb_is_refused(place: Path, limits: dict[str, int], sentence: str) -
 def test_an_archive_larger_than_the_room_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.OpenTree, "free_bytes", lambda _: 10)
 
-    with pytest.raises(FileError, match=r"unpacks to 11 bytes, and .*/into has 10 free; make room"):
+    with pytest.raises(
+        FileError, match=r"unpacks to 11 bytes, but .*/into has only 10 free; free some space"
+    ):
         run(place, tar({"name": "f", "content": "hello world"}))
 
     assert tree(place / "into") == {}

@@ -108,7 +108,7 @@ def test_values_are_rendered_as_here(engine: str, text: str, value: Any) -> None
 
 
 def test_a_value_that_cannot_go_there_is_an_error_of_the_template() -> None:
-    with pytest.raises(TemplateError, match="motd: templates cannot take a value of the data"):
+    with pytest.raises(TemplateError, match="motd: a value in the data cannot be passed to templates"):
         environment(Here(), data={"x": lambda: 1}).render("jinja", "{{ data.x }}", name="motd")
 
 

@@ -82,7 +82,9 @@ class Version(GoValue):
             TemplateError: The other value is not a version.
         """
         if not isinstance(other, Version):
-            raise TemplateError("a version is compared with a version; 'semver' makes one")
+            raise TemplateError(
+                "a version can only be compared with another version; use 'semver' to create one"
+            )
         left = (self.major, self.minor, self.patch)
         right = (other.major, other.minor, other.patch)
         if left != right:

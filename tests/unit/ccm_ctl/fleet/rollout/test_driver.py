@@ -277,7 +277,7 @@ async def test_driver_that_lost_its_lease_asks_no_further_node(scene: Scene) -> 
         scene.id, lambda state: replace(state, lease=held_by_another()), base=OWN
     )
     scene.run.ended("n1", NodeState.CHANGED, "", "", 0)
-    with pytest.raises(LeaseLostError, match="ana on vm drives this rollout now"):
+    with pytest.raises(LeaseLostError, match="ana on vm is driving this rollout"):
         await driver.turn()
 
     assert await scene.settle() == ["n1"]
