@@ -103,7 +103,7 @@ def test_a_program_that_outlasts_the_drain_is_left_alone_and_can_still_write(one
     assert code == 0
     agent.start()
     one.wait_for(lambda: result(one, run)["state"] == "failed", "the run's end")
-    assert result(one, run)["reason"] == "interrupted at exec#long, which continues"
+    assert result(one, run)["reason"] == "interrupted at exec#long, which continues to run"
 
 
 def test_kill_9_in_mid_run_is_reported_after_the_restart(one: Fleet) -> None:

@@ -111,7 +111,7 @@ def test_failing_canary_pauses_and_an_abort_changes_no_node_until_the_rollback(
     back = three.ctl("rollback", "site", "--yes")
     wait_content(three, "old", "old", "old")
 
-    assert (again.code, "`ccmctl rollback site` returns them first" in again.err) == (1, True)
+    assert (again.code, "run `ccmctl rollback site` first" in again.err) == (1, True)
     assert back.code == 0, back.err
     assert back.out.startswith("site: rolled back to the revision before the rollout, revision ")
     assert set(status(three).values()) == {("converged", before)}

@@ -222,8 +222,8 @@ def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[
         ),
         (["operator", "add", "a b"], "'a b': not a valid name; use letters, digits, `.`, `_`, `@` and `-`, "
             "and begin with a letter or digit"),
-        (["operator", "add", "web1"], "web1: already the name of a node; choose another name for an operator"),
-        (["node", "add", "op"], "op: already the name of an operator; choose another name for a node"),
+        (["operator", "add", "web1"], "web1: already the name of a node; choose another name"),
+        (["node", "add", "op"], "op: already the name of an operator; choose another name"),
         (
             ["node", "add", "web2", "--address", "x.y"],
             "x.y: not a valid address; services register with an IP address such as 10.0.0.5",
