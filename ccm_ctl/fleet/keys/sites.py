@@ -153,10 +153,9 @@ def checked_leaves(text: str) -> list[str]:
 
 def _checked_leaf(text: str) -> str:
     shown = f"{text!r}: not a valid address for leaf nodes; expected nats-leaf://host:{LEAF_PORT}"
+    # urlsplit drops newlines, and accepts any character after the `%` of an IPv6 zone
     if "%" in text or not text.isprintable():
-        raise UsageError(
-            shown
-        )  # urlsplit drops newlines, and accepts any character after the `%` of an IPv6 zone
+        raise UsageError(shown)
     try:
         parts = urlsplit(text if "://" in text else f"nats-leaf://{text}")
         host, port = parts.hostname or "", parts.port or LEAF_PORT
