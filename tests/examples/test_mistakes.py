@@ -134,7 +134,7 @@ NO_CONTEXT = (
         ),
         pytest.param(
             ["apply", "."],
-            ".: is a directory; give the manifest in it, such as manifest.yaml",
+            ".: is a directory; name the manifest in it, such as manifest.yaml",
             id="a directory",
         ),
         pytest.param(

@@ -72,6 +72,7 @@ EXEMPT = {
     "ccm_agent.resources.exec.providers.posix:_argv": "`split_words`, which is a target",
     "ccm_agent.resources.exec.resource:_check_name": "`split_words`, which is a target",
     "ccm_agent.resources.config.__init__:_gather": _TYPED,
+    "ccm_agent.resources.config.providers.existing:_why_left_out": "a text that this program has just encoded",
     "ccm_agent.resources.edited_files:check_validate": "`split_words`, which is a target",
     "ccm_agent.resources.file_editor:FileEditor._validate": "`split_words`, which is a target",
     "ccm_agent.resources.scaffold.providers.post:_split_command": "`split_words`, which is a target",

@@ -22,7 +22,7 @@ from ccm_agent.bus.access.credentials import Credentials, name_in_jwt
 from ccm_agent.bus.access.sites import mirror_credentials
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import BusSettings, replaced
-from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.keys.keys import Keys
@@ -119,10 +119,15 @@ async def lacking_flag(settings: BusSettings, keys: Keys) -> list[str]:
 
     Raises:
         BusError: The broker cannot be reached.
+        ProtocolError: A server's answer is not valid.
         NotFoundError, InputError: `system.seed` is not in the folder, or is not usable.
     """
     async with system_connection(settings, keys, [_VARZ]) as connection:
-        answers = [msgspec.json.decode(body, type=_Varz) for body in await ask_servers(connection, _VARZ)]
+        bodies = await ask_servers(connection, _VARZ)
+    try:
+        answers = [decode_foreign(body, _Varz) for body in bodies]
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"a server's answer on {_VARZ} is not valid: {err}") from err
     return sorted(one.server.name for one in answers if not one.data.feature_flags.get(FLAG))
 
 

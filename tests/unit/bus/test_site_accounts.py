@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ccm_agent.bus.access import credentials
 from ccm_agent.bus.access.sites import center_configuration, check_site, down, site_configuration, up
-from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.model.errors import InputError, ProtocolError, UsageError
+from ccm_ctl.fleet.keys import system_account
 from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.keys.sites import checked_leaves, new_site_account, site_folder, sites_in, write_site
 
@@ -127,3 +132,59 @@ def test_folder_of_a_site_has_no_seed_and_its_credentials_are_private(tmp_path: 
     written = "".join(path.read_text() for path in there.iterdir())
     assert "USER NKEY SEED" in written, "the control"
     assert [seed for seed in seeds if seed in written] == []
+
+
+def _varz(name: str, flags: dict[str, bool]) -> bytes:
+    return msgspec.json.encode({"server": {"name": name}, "data": {"feature_flags": flags}})
+
+
+@pytest.mark.parametrize(
+    ("answers", "lacking"),
+    [
+        pytest.param(
+            [
+                _varz("b", {}),
+                _varz("a", {system_account.FLAG: False}),
+                _varz("c", {system_account.FLAG: True}),
+            ],
+            ["a", "b"],
+            id="two lack it",
+        ),
+        pytest.param([_varz("a", {system_account.FLAG: True})], [], id="set"),
+    ],
+)
+async def test_servers_without_the_flag_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: list[bytes], lacking: list[str]
+) -> None:
+    _answer(monkeypatch, answers)
+
+    assert (
+        await system_account.lacking_flag(
+            settings_for("nats://127.0.0.1:4222", identity="ann"), Keys(tmp_path)
+        )
+        == lacking
+    )
+
+
+@pytest.mark.parametrize("answer", [b"", b"[" * 5000, b'{"data": {"feature_flags": "all"}}'])
+async def test_an_answer_of_a_server_that_is_not_valid_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes
+) -> None:
+    _answer(monkeypatch, [_varz("a", {system_account.FLAG: True}), answer])
+
+    with pytest.raises(ProtocolError, match="is not valid"):
+        await system_account.lacking_flag(
+            settings_for("nats://127.0.0.1:4222", identity="ann"), Keys(tmp_path)
+        )
+
+
+def _answer(monkeypatch: pytest.MonkeyPatch, answers: list[bytes]) -> None:
+    @contextlib.asynccontextmanager
+    async def connected(*_: object) -> AsyncIterator[None]:
+        yield None
+
+    async def ask(*_: object) -> list[bytes]:
+        return answers
+
+    monkeypatch.setattr(system_account, "system_connection", connected)
+    monkeypatch.setattr(system_account, "ask_servers", ask)
