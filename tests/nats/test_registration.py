@@ -344,7 +344,7 @@ async def test_after_a_restart_an_empty_pool_is_not_believed_by_the_next_process
     await restart(pool)
     await forget_all(pool)
 
-    with pytest.raises(UnsettledError, match=r"2 known entries are missing.*nodes have 10m more"):
+    with pytest.raises(UnsettledError, match=r"2 known entries are missing.*Nodes have 10m left"):
         await host.ask("prod", "http", "web", "*")
 
 
