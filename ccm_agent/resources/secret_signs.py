@@ -48,7 +48,7 @@ _SETTING = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(
-    r"pass|pwd|secret|token|credential|cookie|salt|psk|dsn|pin$|(?:^|[_.-])(?:auth|pw)$"
+    r"pass|pwd|secret|token|credential|cookie|salt|psk|dsn|pin$|pw$|(?:^|[_.-])auth$"
     r"|(?:api|access|private|encrypt|encryption|sign|signing|master|session|auth|account|shared|host|server|ssh|license)[_.-]?key",
     re.IGNORECASE,
 )
@@ -89,15 +89,32 @@ def find_setting_sign(name: str, value: object) -> str:
         value: The value. Values inside lists and mappings are checked, too.
     """
     if isinstance(value, dict):
-        signs = (find_setting_sign(f"{name}.{key}", one) for key, one in value.items())
+        signs = [find_name_sign(str(key)) for key in value]
+        signs += [find_setting_sign(f"{name}.{key}", one) for key, one in value.items()]
+        signs += [
+            find_setting_sign(str(value[key]), value["value"])
+            for key in ("name", "key")
+            if {key, "value"} <= value.keys()
+        ]
         return next(filter(None, signs), "")
     if isinstance(value, list):
-        return next(filter(None, (find_setting_sign(name, one) for one in value)), "")
+        # an option such as `--password` names the next element
+        named = [name, *(one if isinstance(one, str) and one.startswith("-") else name for one in value)]
+        return next(filter(None, map(find_setting_sign, named, value)), "")
     if value is None or isinstance(value, bool) or value == "":
         return ""
     if _NAME.search(name):
         return "contains what looks like a password or token"
-    text = str(value)
+    return find_name_sign(str(value))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a setting with this name may be a secret."""
+    return bool(_NAME.search(name))
+
+
+def find_name_sign(text: str) -> str:
+    """Return the reason why a text may be a secret, whatever its name is; see `find_sign`. It may also be the name itself."""
     if _RANDOM.fullmatch(text):
         return "contains what looks like a key"
     # what follows a `#` is no comment here

@@ -82,7 +82,11 @@ def site_tokens(folder: Path, site: str) -> dict[str, str]:
     """Return the JWTs of the accounts at a site, by public key; none if there is no site with this name."""
     if site not in sites_in(folder):
         return {}
-    return account_tokens((site_folder(folder, site) / "nats-security.conf").read_text(encoding="utf-8"))
+    path = site_folder(folder, site) / "nats-security.conf"
+    try:
+        return account_tokens(path.read_text(encoding="utf-8"))
+    except OSError as err:
+        raise InputError(f"{path}: cannot be read: {err.strerror}; run `ccmctl init --site {site}`") from err
 
 
 def new_site_account() -> Secret:

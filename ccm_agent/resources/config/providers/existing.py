@@ -20,7 +20,7 @@ from ccm_agent.resources.config.resource import check
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_relative
 from ccm_agent.resources.file_editor import read_existing
-from ccm_agent.resources.secret_signs import find_setting_sign
+from ccm_agent.resources.secret_signs import find_name_sign, find_setting_sign, is_secret_name
 
 KEYS_LIMIT = 500
 """The maximum number of keys of a file. A larger file is better imported as a file."""
@@ -65,14 +65,21 @@ async def find_keys(context: ResourceContext, path: str) -> ExistingResources:
 def _add_keys(builder: ExistingBuilder[ConfigProperties], path: str, form: str, content: bytes) -> None:
     """Add the resource, and leave out keys. Blocking. Raises CcmError if the file is left out."""
     values: dict[str, Any] = {}
-    found = list(islice(_leaves(form, read_values(form, content)), KEYS_LIMIT + 1))
+    try:
+        read = read_values(form, content)
+    except CcmError as err:
+        # what follows may quote the file
+        raise UsageError(err.message.partition(":")[0]) from err
+    found = list(islice(_leaves(form, read), KEYS_LIMIT + 1))
     if len(found) > KEYS_LIMIT:
         raise UsageError(f"has more than {KEYS_LIMIT} keys; use file:{path}")
     if form == "ini" and len(found) * content.count(b"\n") > INI_WORK_LIMIT:
         raise UsageError(f"has too many keys and lines; use file:{path}")
     left = [PARTS_LIMIT]
     for names, given in found:
-        shown = ".".join(map(str, names))[:SHOWN]
+        if any(find_name_sign(str(name)) for name in names):
+            raise UsageError("has the name of a key that looks like a secret")
+        shown = _shown(names)
         if reason := _why_no_name(names):
             builder.leave_out(path, f"its key `{shown}` {reason}")
             continue
@@ -87,6 +94,13 @@ def _add_keys(builder: ExistingBuilder[ConfigProperties], path: str, form: str, 
     if change_content(ConfigProperties(name=path, values=values), content) != content:
         raise UsageError(f"an apply would change it; use file:{path}")
     builder.add(path, {"values": values})
+
+
+def _shown(names: tuple[Any, ...]) -> str:
+    """Return the names for a report. Names below one such as `tokens` may be secrets, and are left out."""
+    shown = list(map(str, names))
+    end = next((i for i, name in enumerate(shown) if is_secret_name(name)), len(shown))
+    return ".".join(shown[: end + 1])[:SHOWN]
 
 
 def _leaves(form: str, value: Any, names: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -128,7 +142,12 @@ def _dotted(names: tuple[str, ...]) -> str:
 
 
 def _why_left_out(path: str, form: str, key: str, value: Any, content: bytes) -> str:
-    if sign := find_setting_sign(key, value):
+    sign = find_setting_sign(key, value)
+    # an ini file is split at the first `:` or `=`, which may be inside a URL
+    if not sign and form == "ini":
+        name = key.rpartition(".")[2].strip('"')
+        sign = find_name_sign(f"{name}:{value}") or find_name_sign(f"{name}={value}")
+    if sign:
         return sign
     try:
         kept = decode_yaml(encode_yaml({key: value}))

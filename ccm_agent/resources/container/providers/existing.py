@@ -104,10 +104,11 @@ def _why_left_out(name: str, entries: Mapping[str, TreeEntry]) -> str:
     entry = entries[f"{name}{QUADLET}"]
     if sign := find_sign(entry.content, entry.mode):
         return sign
-    for line in _variables(name, entries).decode(errors="replace").splitlines():
-        variable, _, value = line.partition("=")
-        if sign := find_setting_sign(variable, value):
-            return f"its variable `{variable[:50]}` {sign}"
+    if _variables(name, entries).strip():
+        return "has variables, which are private (mode 0600)"
+    one = _parse(name, entries)
+    if one is not None and (sign := find_setting_sign("", to_builtins(one))):
+        return sign
     if f"{name}{DROP_IN}" in entries:
         return f"has drop-ins, which this type does not have; use `ccm import file:{DIRECTORY}`"
     images = [
@@ -115,8 +116,8 @@ def _why_left_out(name: str, entries: Mapping[str, TreeEntry]) -> str:
         for match in _SETTING.finditer(entry.content.decode(errors="replace"))
         if match["key"] == "Image"
     ]
-    if not all(_DIGEST in image for image in images):
-        return f"its image `{images[0][:100]}` has no digest, so its content may change"
+    if unpinned := next((image for image in images if _DIGEST not in image), ""):
+        return f"its image `{unpinned[:100]}` has no digest, so its content may change"
     return ""
 
 
