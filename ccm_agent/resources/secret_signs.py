@@ -89,13 +89,13 @@ def find_setting_sign(name: str, value: object) -> str:
         value: The value. Values inside lists and mappings are checked, too.
     """
     if isinstance(value, dict):
-        signs = [find_name_sign(str(key)) for key in value]
-        signs += [find_setting_sign(f"{name}.{key}", one) for key, one in value.items()]
-        signs += [
-            find_setting_sign(str(value[key]), value["value"])
-            for key in ("name", "key")
-            if {key, "value"} <= value.keys()
-        ]
+        # `{name: password, value: …}` is a setting, too
+        given = ".".join(str(value[key]) for key in ("name", "key") if isinstance(value.get(key), str))
+        names = {key: given if key == "value" and given else str(key) for key in value}
+        signs = (
+            find_name_sign(str(key)) or find_setting_sign(f"{name}.{names[key]}", one)
+            for key, one in value.items()
+        )
         return next(filter(None, signs), "")
     if isinstance(value, list):
         # an option such as `--password` names the next element
@@ -117,7 +117,7 @@ def find_name_sign(text: str) -> str:
     """Return the reason why a text may be a secret, whatever its name is; see `find_sign`. It may also be the name itself."""
     if _RANDOM.fullmatch(text):
         return "contains what looks like a key"
-    # what follows a `#` is no comment here
+    # text after a `#` is not a comment here
     content = text.encode(errors="backslashreplace")
     return find_sign(content, PRIVATE_BITS) or find_sign(re.sub(rb"[#;]", b" ", content), PRIVATE_BITS)
 

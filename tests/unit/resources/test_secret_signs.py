@@ -123,8 +123,23 @@ KEY = "contains what looks like a key"
         ("url", "https://a:hunter2@b.example", "contains what looks like a URL with a password"),
         ("args", ["--verbose", "--password=hunter2"], TOKEN),
         ("args", "# password=hunter2", TOKEN),
+        ("args", ["--password", "hunter2"], TOKEN),
+        ("args", ["--port", "8080"], ""),
+        ("env", [{"name": "DB_PASSWORD", "value": "hunter2"}], TOKEN),
+        ("env", [{"name": "DB_HOST", "value": "db1"}], ""),
+        ("bindpw", "hunter2", TOKEN),
+        ("clients", {"ghp_" + "a1" * 18: "bob"}, "contains what looks like an access key"),
         ("lone", "\ud800", ""),
     ],
 )
 def test_a_setting_is_judged_by_its_name_and_value(name: str, value: object, sign: str) -> None:
     assert find_setting_sign(name, value) == sign
+
+
+def test_each_part_of_a_nested_value_is_judged_once() -> None:
+    value: object = "x"
+    for _ in range(100):
+        value = {"name": "a", "key": "b", "value": value}
+
+    # a part that is judged twice at each level would not come to an end
+    assert find_setting_sign("env", value) == ""
