@@ -16,7 +16,7 @@ from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue
 from ccm_agent.templates.broker_functions import BrokerClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import BrokerConnection, Clock, Events, Objects
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.data.node_data import OperatorData
-    from ccm_ctl.fleet.nodes.sites import SiteSource
+    from ccm_ctl.fleet.nodes.sites import NatsSiteReader
     from ccm_ctl.fleet.nodes.stored_nodes import StoredNodes
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
@@ -79,18 +79,6 @@ class ServiceRegistry(BrokerClient, Protocol):
         Raises:
             BusError: The registry cannot be read.
         """
-        ...
-
-
-class SiteReader(Protocol):
-    """Reads when the sites of a fleet were last in contact."""
-
-    async def read(self) -> list[SiteSource]:
-        """See `NatsSiteReader.read`."""
-        ...
-
-    async def cut_off(self, sources: Iterable[SiteSource], names: Sequence[str]) -> dict[str, SiteSource]:
-        """See `NatsSiteReader.cut_off`."""
         ...
 
 
@@ -151,7 +139,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     confirm: Callable[[], Awaitable[object]] | None = None
     warn: Callable[[str], None] = _log_warning
     all_nodes: Callable[[], Awaitable[StoredNodes]] | None = None
-    sites: SiteReader | None = None
+    sites: NatsSiteReader | None = None
 
 
 class LocalClock:
