@@ -586,7 +586,7 @@ async def test_a_private_file_that_is_replaced_by_a_readable_one_is_not_imported
 
     monkeypatch.setattr(host.files, "read", read_and_replace)
 
-    # the same content is readable by all users afterwards, so it is no secret
+    # the same content is readable by all users afterwards, so it is not secret
     assert await host.find(find, "/etc/app.ini") == (
         ({"/etc/app.ini": kept}, [])
         if after == TEXT

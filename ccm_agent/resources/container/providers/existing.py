@@ -58,14 +58,15 @@ async def find_containers(context: ResourceContext, argument: str) -> ExistingRe
     for path, entry in entries.items():
         if path in usual or entry.kind == "directory" or _is_part(path, entries):
             continue
-        if reason := _why_no_quadlet(path, entry) or _why_left_out(path.removesuffix(QUADLET), entries):
-            builder.leave_out(path.removesuffix(QUADLET), reason)
-        elif one := _parse(path.removesuffix(QUADLET), entries):
-            found.append(one)
+        name = path.removesuffix(QUADLET)
+        if reason := _why_no_quadlet(path, entry) or _why_left_out(name, entries):
+            builder.leave_out(name, reason)
+        elif (one := parse(name, entry.content, b"")) is None:
+            builder.leave_out(name, _foreign(path, entry.content.decode(errors="replace")))
+        elif sign := find_setting_sign("", to_builtins(one)):
+            builder.leave_out(name, sign)
         else:
-            builder.leave_out(
-                path.removesuffix(QUADLET), _foreign(path, entry.content.decode(errors="replace"))
-            )
+            found.append(one)
     provider = Podman(
         context.runner,
         context.files,
@@ -104,11 +105,8 @@ def _why_left_out(name: str, entries: Mapping[str, TreeEntry]) -> str:
     entry = entries[f"{name}{QUADLET}"]
     if sign := find_sign(entry.content, entry.mode):
         return sign
-    if _variables(name, entries).strip():
+    if f"{name}{VARIABLES}" in entries:
         return "has variables, which are private (mode 0600)"
-    one = _parse(name, entries)
-    if one is not None and (sign := find_setting_sign("", to_builtins(one))):
-        return sign
     if f"{name}{DROP_IN}" in entries:
         return f"has drop-ins, which this type does not have; use `ccm import file:{DIRECTORY}`"
     images = [
@@ -119,15 +117,6 @@ def _why_left_out(name: str, entries: Mapping[str, TreeEntry]) -> str:
     if unpinned := next((image for image in images if _DIGEST not in image), ""):
         return f"its image `{unpinned[:100]}` has no digest, so its content may change"
     return ""
-
-
-def _variables(name: str, entries: Mapping[str, TreeEntry]) -> bytes:
-    variables = entries.get(f"{name}{VARIABLES}")
-    return variables.content if variables is not None else b""
-
-
-def _parse(name: str, entries: Mapping[str, TreeEntry]) -> ContainerProperties | None:
-    return parse(name, entries[f"{name}{QUADLET}"].content, _variables(name, entries))
 
 
 def _foreign(path: str, text: str) -> str:
