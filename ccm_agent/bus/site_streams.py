@@ -48,7 +48,7 @@ async def make_site(connection: Connection, layout: LayoutOptions, site: str) ->
     Create or update the streams of a site on its own broker.
 
     Raises:
-        BusSetupError: The servers are not those of this site, or a stream exists that is no mirror.
+        BusSetupError: The servers are not those of this site, or a stream exists and is not a mirror.
         BusDeniedError: The credentials do not allow creating streams.
     """
     require_domain(connection, site)
@@ -101,7 +101,7 @@ async def _require_mirror(connection: Connection, wanted: WantedStream) -> None:
 
 async def add_sources(connection: Connection, site: str) -> list[LayoutChange]:
     """
-    Have the center collect what the nodes of a site write. Sources of other sites stay.
+    Add the streams of a site to the sources of the center's streams. Sources of other sites are kept.
 
     Raises:
         BusSetupError: The center's streams do not exist yet.

@@ -38,7 +38,7 @@ ASKED = "JS.streams.API"
 """In the account of a site, the prefix of the center's API for mirrors."""
 
 LEAVES = 3
-"""The leaf nodes in the account of a site: the center refuses more, and counts broken lines until it notices that they are."""
+"""The limit of leaf nodes in the account of a site. The center counts a broken connection until it detects that."""
 
 _LETTERS = frozenset(string.ascii_lowercase + string.digits + "-")
 _LONGEST = 32
@@ -47,8 +47,8 @@ _CREATE = "API.CONSUMER.CREATE"
 
 _CONSUMERS = 10
 """
-The limit of consumers of each mirror at the center, which the holder of the site's broker could otherwise create without end.
-Those of the site's own mirrors do not count, because servers create them as `direct`.
+The limit of consumers of each mirror at the center. Without it, the holder of the site's broker could create any number of them.
+Consumers of the site's own mirrors are not included, because servers create them as `direct`.
 """
 
 

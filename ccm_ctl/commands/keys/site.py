@@ -68,7 +68,7 @@ def prepare_site(application: Application, folder: str, site: str, leaf: str) ->
     if is_new:
         if not leaves and not (site_folder(keys.folder, site) / "site.conf").exists():
             raise UsageError(
-                f"{site}: is no site yet; name the addresses where the center's servers accept leaf nodes, such as "
+                f"{site}: is not set up yet; name the addresses where the center's servers accept leaf nodes, such as "
                 "--leaf nats-leaf://nats1.example.net:7422"
             )
         keys.write_seed(f"{SITE_PREFIX}{site}", new_site_account())

@@ -138,7 +138,7 @@ def write_site(folder: Path, site: str, account: Secret, configuration: str, lea
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a file; empty if it is no regular file, or cannot be read."""
+    """Return the content of a file; empty if it is not a regular file or cannot be read."""
     try:
         return path.read_bytes() if path.is_file() else b""
     except OSError:
