@@ -36,12 +36,14 @@ class PlacedColumns(Struct, frozen=True, kw_only=True):
         kept: The positions of the visible columns.
         widths: The widths of the visible columns; [] for a block of lines per row.
         style: The width and color.
+        is_plain: Whether texts are neither colored, wrapped nor aligned to the right.
     """
 
     columns: Sequence[Column]
     kept: Sequence[int]
     widths: Sequence[int]
     style: Style
+    is_plain: bool = False
 
     @property
     def head(self) -> str:
@@ -54,7 +56,11 @@ class PlacedColumns(Struct, frozen=True, kw_only=True):
         """Return the lines of a row."""
         if not self.widths:
             return self._block(cells)
-        return self._lines([(cells[place].full, cells[place].meaning) for place in self.kept])
+        shown = [cells[place] for place in self.kept]
+        texts = [cell.full for cell in shown]
+        if self.is_plain and (text := "".join(texts)).isascii() and "\n" not in text:
+            return f"{_GAP.join(map(str.ljust, texts, self.widths)).rstrip()}\n"
+        return self._lines([(text, cell.meaning) for text, cell in zip(texts, shown, strict=True)])
 
     def _lines(self, texts: Sequence[tuple[str, str]]) -> str:
         is_limited = self.style.width < UNLIMITED
@@ -129,7 +135,10 @@ def lay_out(
             for place, width in zip(kept, own, strict=True)
         ]
         own = _narrow(own, lowest, style.width - GAP * (len(kept) - 1))
-    return PlacedColumns(columns=columns, kept=kept, widths=own, style=style)
+    is_plain = (
+        style.width == UNLIMITED and not style.color and not any(columns[place].right for place in kept)
+    )
+    return PlacedColumns(columns=columns, kept=kept, widths=own, style=style, is_plain=is_plain)
 
 
 def _narrow(widths: Sequence[int], lowest: Sequence[int], limit: int) -> list[int]:

@@ -57,6 +57,8 @@ def scalar(value: object) -> str:
 def _is_special(text: str) -> bool:
     if text in ("true", "false", "null"):
         return True
+    if text[0].isalpha() and text[0] not in "iInN":  # not inf or nan, so it is no number
+        return False
     try:
         float(text)
     except ValueError:

@@ -31,6 +31,8 @@ from ccm_ctl.render.tree import scalar
 
 NO_NODES = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
 
+_MEANINGS = {str(state): meaning for state, meaning in MEANINGS.items()}
+
 
 @takes(TargetOptions)
 def list_nodes(application: Application, given: TargetOptions) -> Exit:
@@ -231,16 +233,14 @@ def _row(
     node, condition = one.node, one.condition
     facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
-    meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
+    state, last_time = (record.last_state, record.last_time) if record else ("", None)
     notes = [f"site {cut.site} is cut off" if cut else "", format_note(node, twins)]
     return [
         node.name,
         Cell(condition.state, condition.meaning),
         Cell(*format_agent(node, condition), elapsed(condition.heard, now)),
         ", ".join(f"{path}={scalar(value)}" for path, value in sorted(facts.items())),
-        Cell(
-            record.last_state if record else "", meaning, elapsed(record.last_time if record else None, now)
-        ),
+        Cell(state, _MEANINGS.get(state, ""), elapsed(last_time, now)),
         record.version if record else "",
         Cell("; ".join(filter(None, notes)), "bad" if is_disputed(node) else ""),
     ]

@@ -115,7 +115,8 @@ class CachedNodes:
             BusError: The broker does not answer.
         """
         index, pattern = known.index, f"{kind}.>"
-        mine = {key: place for place, key in enumerate(index.keys) if key.startswith(pattern[:-1])}
+        prefix = pattern[:-1]
+        mine = {key: place for place, key in enumerate(index.keys) if key.startswith(prefix)}
         if not mine:
             raise _ForeignError(f"it has no entry of the kind {kind}")
         last = max(mine.values(), key=index.revisions.__getitem__)
@@ -130,7 +131,8 @@ class CachedNodes:
             if one.revision <= up_to and (one.key not in mine or await _entry(known, mine[one.key]) != one):
                 raise _ForeignError("the stream was restored and written to")
         new = {one.key: one for one in changes if one.revision > up_to and one.key in keys.keys}
-        kept = {key: place for key, place in mine.items() if key in keys.keys and key not in new}
+        left = mine.keys() & new.keys() | mine.keys() - keys.keys
+        kept = {key: place for key, place in mine.items() if key not in left} if left else mine
         if kept:
             newest = max(kept.values(), key=index.revisions.__getitem__)
             await self._check_stored(await _entry(known, newest))

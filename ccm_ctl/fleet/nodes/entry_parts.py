@@ -26,17 +26,14 @@ AT_ONCE = 500
 SIZE_LIMIT_BYTES = 1 << 30
 """The maximum size of a part. It is more than AT_ONCE entries of the largest size that the broker allows."""
 
-_MAGIC = b"ccm nodes 2\n"
+_MAGIC = b"ccm nodes 3\n"
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = 32
 _SIZE_BYTES = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT = timedelta(microseconds=1)
 
-StoredEntry = tuple[str, bytes, int, int, str, str, str]
-"""Key, value, revision, time in microseconds since 1970, signature, certificate and note."""
-
-_PART = msgspec.msgpack.Decoder(list[StoredEntry])
+_PART = msgspec.msgpack.Decoder(list[KeyValueEntry])
 
 
 class TornFileError(Exception):
@@ -123,7 +120,7 @@ class EntryParts:
         first = number * AT_ONCE
         try:
             body = _read(self._file, part.offset, part.size_bytes, part.digest)
-            found = [_entry(stored) for stored in _PART.decode(body)]
+            found = _PART.decode(body)
         except (OSError, ValueError, OverflowError) as err:  # errors of msgspec are ValueErrors
             raise TornFileError(f"part {number}: {err}") from err
         if [one.key for one in found] != index.keys[first : first + AT_ONCE]:
@@ -142,14 +139,14 @@ def write_parts(created: str, entries: Iterable[KeyValueEntry]) -> Iterator[byte
     keys, revisions, moments = list[str](), array("Q"), array("q")
     deleted, parts, offset = list[int](), list[Part](), len(_MAGIC)
     rest = iter(entries)
-    while some := [_stored(entry) for entry in islice(rest, AT_ONCE)]:
+    while some := list(islice(rest, AT_ONCE)):
         body = msgspec.msgpack.encode(some)
         parts.append(Part(offset, len(body), _DIGEST(body).digest()))
         offset += len(body)
-        deleted += [len(keys) + place for place, one in enumerate(some) if not one[1]]
-        keys += [one[0] for one in some]
-        revisions.extend(one[2] for one in some)
-        moments.extend(one[3] for one in some)
+        deleted += [len(keys) + place for place, one in enumerate(some) if not one.value]
+        keys += [one.key for one in some]
+        revisions.extend(one.revision for one in some)
+        moments.extend((one.created - _EPOCH) // _UNIT for one in some)
         yield body
     if any("\n" in key for key in keys):
         raise ValueError("a key has several lines")
@@ -196,29 +193,3 @@ def _read(file: IO[bytes], offset: int, size_bytes: int, digest: bytes) -> bytes
     if _DIGEST(body).digest() != digest:
         raise ValueError("it is torn")
     return body
-
-
-def _stored(entry: KeyValueEntry) -> StoredEntry:
-    microseconds = (entry.created - _EPOCH) // _UNIT
-    return (
-        entry.key,
-        entry.value,
-        entry.revision,
-        microseconds,
-        entry.signature,
-        entry.certificate,
-        entry.note,
-    )
-
-
-def _entry(stored: StoredEntry) -> KeyValueEntry:
-    key, value, revision, microseconds, signature, certificate, note = stored
-    return KeyValueEntry(
-        key=key,
-        value=value,
-        revision=revision,
-        created=_EPOCH + microseconds * _UNIT,
-        signature=signature,
-        certificate=certificate,
-        note=note,
-    )
