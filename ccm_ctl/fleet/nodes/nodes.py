@@ -73,6 +73,8 @@ class Node(Struct, kw_only=True, gc=False):
     @property
     def unverified_note(self) -> str:
         """Its unverified entries with the reasons, as text, or ""."""
+        if not self.unverified:
+            return ""
         kinds = sorted(self.unverified.items())
         return "; ".join(f"{_KIND_NAMES.get(kind, kind)}: {reason}" for kind, reason in kinds)
 
