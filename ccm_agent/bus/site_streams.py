@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ccm_agent.bus.access.sites import ASKED, CENTER, MIRRORED, SOURCED, down, up
+from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import (
+    JOINS,
     SCHEDULES_VERSION,
     CopyCount,
     LayoutAction,
@@ -19,27 +23,60 @@ from ccm_agent.bus.layout import (
 )
 from ccm_agent.bus.stream_settings import WantedStream
 from ccm_agent.bus.streams import call
-from ccm_agent.model.errors import BusSetupError
+from ccm_agent.model.errors import BusError, BusSetupError, RevisionError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
     from ccm_agent.bus.connection.connection import Connection
 
+LOCK_S = 120.0
+"""After this many seconds, the lock on the sources is assumed to be left by a program that was killed."""
 
-def require_domain(connection: Connection, domain: str) -> None:
+_LOCK = "sources.lock"
+_PAUSE_S = 0.1
+
+
+def domain_of(connection: Connection) -> str:
+    """Return the JetStream domain of the servers; "" if they have none."""
+    return connection.server.domain if connection.server is not None else ""
+
+
+def require_domain(connection: Connection, *domains: str) -> str:
     """
-    Check that the servers have this JetStream domain.
+    Return the JetStream domain of the servers. It must be one of these.
 
     Raises:
         BusSetupError: They have another one, or none.
     """
-    server = connection.server
-    has = server.domain if server is not None else ""
-    if has != domain:
-        found = f"the JetStream domain {has}" if has else "no JetStream domain"
-        example = "hub-1.conf" if domain == CENTER else "site.conf"
+    has = domain_of(connection)
+    if has in domains:
+        return has
+    found = f"the JetStream domain {has}" if has else "no JetStream domain"
+    needed = " or ".join(
+        f"`domain: {one}` (deploy/nats/{'hub-1.conf' if one == CENTER else 'site.conf'})" for one in domains
+    )
+    raise BusSetupError(
+        f"this broker has {found}; {needed} is required in `jetstream` of each of its servers: correct it, restart them, "
+        "and run this again"
+    )
+
+
+async def refuse_site(connection: Connection, known: Collection[str]) -> None:
+    """
+    Check that this broker is not that of a site, by its mirrors or by the names of the known sites.
+
+    Raises:
+        BusSetupError: It is.
+    """
+    site = domain_of(connection)
+    if site in ("", CENTER):
+        return
+    found = await stream_config(connection, MIRRORED[0])
+    if site in known or (found is not None and found.get("mirror")):
         raise BusSetupError(
-            f"this broker has {found}; `domain: {domain}` is required in `jetstream` of each of its servers: "
-            f"see deploy/nats/{example}, restart them, and run this again"
+            f"this broker is that of the site {site}, whose buckets are mirrors of those at the center; "
+            f"run `ccmctl init --site {site}` here, or run this at the center"
         )
 
 
@@ -104,10 +141,51 @@ async def add_sources(connection: Connection, site: str) -> list[LayoutChange]:
     Add the streams of a site to the sources of the center's streams. Sources of other sites are kept.
 
     Raises:
-        BusSetupError: The center's streams do not exist yet.
+        BusSetupError: The center's streams do not exist yet, or another program is changing them.
     """
     require_domain(connection, CENTER)
-    return [await _change_sources(connection, name, site, source(name, site)) for name in SOURCED]
+    async with sources_lock(connection):
+        return [await _change_sources(connection, name, site, source(name, site)) for name in SOURCED]
+
+
+@contextlib.asynccontextmanager
+async def sources_lock(connection: Connection) -> AsyncIterator[None]:
+    """
+    Let only one program at a time read and write the configuration of the center's streams.
+
+    JetStream has no compare-and-set for that, so a second writer would remove the source that the first one added. The lock is a
+    key of CCM_JOINS: only operators write there, and no site has a copy. Other brokers have no sources, and need no lock.
+
+    Raises:
+        BusSetupError: Another program holds the lock.
+    """
+    if domain_of(connection) != CENTER or await stream_config(connection, f"KV_{JOINS}") is None:
+        yield
+        return
+    bucket = NatsKeyValue(connection, JOINS)
+    revision = await _take_lock(bucket)
+    try:
+        yield
+    finally:
+        # if this fails, the lock expires
+        with contextlib.suppress(BusError):
+            await bucket.store_signed(_LOCK, b"", revision, "")
+
+
+async def _take_lock(bucket: NatsKeyValue) -> int:
+    """Write the lock, and return its revision."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 2 * LOCK_S
+    while loop.time() < deadline:
+        held = await bucket.newest(_LOCK)
+        is_free = held is None or not held.value
+        if held is None or is_free or (await bucket.now() - held.created).total_seconds() > LOCK_S:
+            with contextlib.suppress(RevisionError):  # another program was faster
+                return await bucket.store_signed(_LOCK, b"held", held.revision if held else 0, "")
+        await asyncio.sleep(_PAUSE_S)
+    raise BusSetupError(
+        "another `ccmctl init` is changing the streams of the center; run this again when it has ended"
+    )
 
 
 def source(name: str, site: str) -> dict[str, Any]:

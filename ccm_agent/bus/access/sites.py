@@ -79,7 +79,9 @@ def down(site: str) -> str:
     return f"choria.ccm.down.{site}"
 
 
-def center_configuration(text: str, operator: Secret, sites: Mapping[str, Secret]) -> str:
+def center_configuration(
+    text: str, operator: Secret, sites: Mapping[str, Secret], revoked: Mapping[str, int] | None = None
+) -> str:
     """
     Return the configuration of the center's servers with an account for each site.
 
@@ -87,6 +89,7 @@ def center_configuration(text: str, operator: Secret, sites: Mapping[str, Secret
         text: The configuration without sites.
         operator: The seed that signs accounts.
         sites: For each site the seed of its account.
+        revoked: For sites with revoked credentials, the time up to which credentials of its account are void.
     """
     if not sites:
         return text
@@ -100,6 +103,8 @@ def center_configuration(text: str, operator: Secret, sites: Mapping[str, Secret
         claims["imports"] += _imported(_up(name), own)
         limits = {**claims["limits"], "conn": 10, "leaf": LEAVES, "consumer": _CONSUMERS}
         site = {"limits": limits, "exports": _exported(_up(name)), "imports": _imported(_down(name), streams)}
+        if until := (revoked or {}).get(name):
+            site["revocations"] = {"*": until}
         accounts += f"\n  {own}: {credentials.signed_jwt(signer, own, 'account', f'site-{name}', site)}"
     claims["exports"] += _exported(offered)
     changed = credentials.signed_jwt(signer, streams, "account", Account.CTL.value, claims)
@@ -138,9 +143,11 @@ def streams_account(text: str) -> str:
     return credentials.account_in_configuration(text, Account.CTL)[0]
 
 
-def leaf_credentials(account: Secret, site: str) -> Secret:
+def leaf_credentials(account: Secret, site: str, issued: int) -> Secret:
     """
     Return credentials for the leaf node of a site: what its server may send to the center, and receive.
+
+    They are the only ones of the account that do not expire soon. `issued` is in seconds since 1970.
 
     The API cannot be narrowed to single streams: servers announce their interest in `$JS.center.API.CONSUMER.>` as a whole.
     """
@@ -149,23 +156,23 @@ def leaf_credentials(account: Secret, site: str) -> Secret:
         "pub": {"allow": [f"$JS.{CENTER}.API.CONSUMER.>", f"{up(site)}.>", *replies]},
         "sub": {"allow": [f"$JS.{site}.API.CONSUMER.>", f"{down(site)}.>", *replies]},
     }
-    return _credentials(account, f"site-{site}", "LEAFNODE", allowed)
+    return _credentials(account, f"site-{site}", "LEAFNODE", allowed, issued)
 
 
-def mirror_credentials(account: Secret, expires: int) -> Secret:
-    """Return credentials that create the mirrors in the account of a site. `expires` is in seconds since 1970."""
-    return _credentials(account, "ccmctl-mirrors", "STANDARD", {}, expires)
+def mirror_credentials(account: Secret, issued: int, expires: int) -> Secret:
+    """Return credentials that create the mirrors in the account of a site. Times are in seconds since 1970."""
+    return _credentials(account, "ccmctl-mirrors", "STANDARD", {}, issued, expires)
 
 
 def _credentials(
-    account: Secret, name: str, kind: str, allowed: Mapping[str, Any], expires: int | None = None
+    account: Secret, name: str, kind: str, allowed: Mapping[str, Any], issued: int, expires: int | None = None
 ) -> Secret:
     limits = {"subs": -1, "data": -1, "payload": -1, "allowed_connection_types": [kind]}
     user = credentials.new_user()
     key = credentials.public_key(user)
     signer = credentials.key_pair(account)
     return credentials.credentials_text(
-        credentials.signed_jwt(signer, key, "user", name, {**limits, **allowed}, expires), user
+        credentials.signed_jwt(signer, key, "user", name, {**limits, **allowed}, expires, issued), user
     )
 
 

@@ -295,16 +295,19 @@ def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit
     if kind == "node":
         _note_joined(application, keys, name)
     revoked = keys.revoke(kind, name)
-    servers = _push(application, keys, {user.account or Account.CTL.value for user in revoked})
+    servers = apply_accounts(application, keys, {user.account or Account.CTL.value for user in revoked})
     application.terminal.record(MadeLine, name=name, kind=kind, action="revoked", servers=servers)
-    copy = f"copy {keys.configuration} to each server"
-    if servers:
-        effect = f"In effect on {', '.join(servers)}. To keep it in effect after a restart, {copy}."
-    else:
-        effect = f"No server was reached. To apply this, {copy}, then run `nats-server --signal reload`."
+    effect = format_effect(servers, f"copy {keys.configuration} to each server")
     application.terminal.show(f"{name}: {plural(len(revoked), 'credentials file')} revoked. {effect}\n")
     publish_signers(application, keys)
     return Exit.OK
+
+
+def format_effect(servers: Sequence[str], copy: str) -> str:
+    """Return where a revocation is in effect, and how to apply it elsewhere."""
+    if servers:
+        return f"In effect on {', '.join(servers)}. To keep it in effect after a restart, {copy}."
+    return f"No server was reached. To apply this, {copy}, then run `nats-server --signal reload`."
 
 
 def _note_joined(application: Application, keys: Keys, name: str) -> None:
@@ -325,7 +328,7 @@ def _note_joined(application: Application, keys: Keys, name: str) -> None:
     _ask_broker(application, keys, read)
 
 
-def _push(application: Application, keys: Keys, accounts: Collection[str]) -> list[str]:
+def apply_accounts(application: Application, keys: Keys, accounts: Collection[str]) -> list[str]:
     """Make running servers apply accounts of the folder. Return the servers that applied them; [] if they cannot be reached."""
     from ccm_ctl.fleet.keys.system_account import push_accounts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ccm_agent.bus.layout import LayoutChange, LayoutOptions, make, make_audit
+from ccm_agent.bus.layout import LayoutChange, LayoutOptions, make_audit
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import plural
@@ -18,7 +18,13 @@ from ccm_ctl.commands.keys.credentials import prepare_security
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.keys.signers import publish_list, signers_in
-from ccm_ctl.commands.keys.site import make_site_streams, prepare_site, site_options
+from ccm_ctl.commands.keys.site import (
+    make_site_streams,
+    make_streams,
+    prepare_site,
+    renew_leaf_credentials,
+    site_options,
+)
 from ccm_ctl.render.record_types.administration import MadeLine
 
 
@@ -101,6 +107,7 @@ def init(
     allow_unsigned: int | None,
     site: str,
     leaf: str,
+    new_leaf: bool,
     keys: str,
 ) -> Exit:
     """
@@ -121,10 +128,15 @@ def init(
         raise UsageError("--allow-unsigned requires --security")
     if (migrate and not security) or (finish and not migrate):
         raise UsageError("--migrate requires --security, and --finish requires --migrate")
-    if leaf and not site:
-        raise UsageError("--leaf requires --site")
+    if (leaf or new_leaf) and not site:
+        raise UsageError("--leaf and --new-leaf require --site")
+    if leaf and new_leaf:
+        raise UsageError("--leaf and --new-leaf: run them one after the other")
     if site and migrate:
         raise UsageError("--site and --migrate: finish the migration first")
+    if new_leaf:
+        renew_leaf_credentials(application, keys, site)
+        return Exit.OK
     is_secure = security or bool(site)
     if migrate and begin_migration(application, keys, migrate_within):
         return Exit.OK
@@ -152,7 +164,7 @@ def init(
         if site:
             made = await make_site_streams(application, broker, layout, keys, site)
         else:
-            made = await make(broker.connection, layout)
+            made = await make_streams(application, broker, layout, keys)
         if is_secure:
             made += await _make_audit(application, layout, keys)
         show_made(application, made)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.errors import BusError, BusSetupError, UsageError
-from ccm_ctl.commands.keys.credentials import prepare_security
+from ccm_ctl.commands.keys.credentials import apply_accounts, format_effect, prepare_security
 from ccm_ctl.commands.keys.keys_folder import keys_in
 from ccm_ctl.render.record_types.administration import MadeLine
 
@@ -33,7 +33,45 @@ def site_options() -> list[click.Option]:
             default="",
             help="With a new --site: where the center's servers accept leaf nodes, separated by commas.",
         ),
+        click.Option(
+            ["--new-leaf"],
+            is_flag=True,
+            help="With --site: revoke the credentials of its leaf node, and create new ones.",
+        ),
     ]
+
+
+def renew_leaf_credentials(application: Application, folder: str, site: str) -> None:
+    """
+    Revoke the credentials of the leaf node of a site, create new ones, and tell what to copy.
+
+    Raises:
+        UsageError: The folder has no such site.
+        InputError: A file cannot be read or written.
+    """
+    from ccm_agent.bus.access.sites import check_site
+    from ccm_ctl.fleet.keys.sites import AT_THE_SITE, SITE_PREFIX, renew_leaf, site_folder
+
+    keys = keys_in(application, folder)
+    _require_site(keys, check_site(site))
+    renew_leaf(keys.folder, site, keys.seed(f"{SITE_PREFIX}{site}"))
+    keys.configure()
+    servers = apply_accounts(application, keys, {f"{SITE_PREFIX}{site}"})
+    application.terminal.record(MadeLine, name=site, kind="site", action="revoked", servers=servers)
+    effect = format_effect(servers, f"copy {keys.configuration} to each server of the center")
+    application.terminal.show(
+        f"{site}: the credentials of its leaf node were revoked. {effect}\n"
+        f"Copy {site_folder(keys.folder, site) / 'leaf.creds'} to {AT_THE_SITE} on the site's server, and restart that.\n"
+    )
+
+
+def _require_site(keys: Keys, site: str) -> None:
+    from ccm_ctl.fleet.keys.sites import sites_in
+
+    if site not in sites_in(keys.folder):
+        raise UsageError(
+            f"{keys.folder}: has no site {site}; run this where the fleet's keys are, or name them with --keys"
+        )
 
 
 def prepare_site(application: Application, folder: str, site: str, leaf: str) -> bool:
@@ -51,6 +89,7 @@ def prepare_site(application: Application, folder: str, site: str, leaf: str) ->
         SITE_PREFIX,
         checked_leaves,
         new_site_account,
+        require_leaves,
         site_folder,
         sites_in,
         write_site,
@@ -65,12 +104,8 @@ def prepare_site(application: Application, folder: str, site: str, leaf: str) ->
         return True
     prepare_security(application, folder)
     is_new = site not in sites_in(keys.folder)
+    require_leaves(keys.folder, site, leaves)
     if is_new:
-        if not leaves and not (site_folder(keys.folder, site) / "site.conf").exists():
-            raise UsageError(
-                f"{site}: is not set up yet; name the addresses where the center's servers accept leaf nodes, such as "
-                "--leaf nats-leaf://nats1.example.net:7422"
-            )
         keys.write_seed(f"{SITE_PREFIX}{site}", new_site_account())
     if is_new or not (site_folder(keys.folder, site) / "nats-security.conf").exists():
         is_new = True
@@ -112,38 +147,43 @@ async def make_site_streams(
         BusSetupError: The broker is neither the center's nor that of this site, or its configuration lacks settings.
     """
     from ccm_agent.bus.access.sites import CENTER
-    from ccm_agent.bus.site_streams import make_site
+    from ccm_agent.bus.site_streams import make_site, require_domain
 
     assert broker.connection is not None
-    server = broker.connection.server
-    if server is not None and server.domain == CENTER:
+    if require_domain(broker.connection, CENTER, site) == CENTER:
         return await _make_at_center(application, broker, layout, folder, site)
-    if server is not None and server.domain == site:
-        return await make_site(broker.connection, layout, site)
-    has = (
-        f"the JetStream domain {server.domain}"
-        if server is not None and server.domain
-        else "no JetStream domain"
-    )
-    raise BusSetupError(
-        f"this broker has {has}; a server of the center needs `domain: {CENTER}` in `jetstream` (deploy/nats/hub-1.conf), "
-        f"and one of the site `domain: {site}` (deploy/nats/site.conf); correct it, restart the server, and run this again"
-    )
+    return await make_site(broker.connection, layout, site)
+
+
+async def make_streams(
+    application: Application, broker: Broker, layout: LayoutOptions, folder: str
+) -> list[LayoutChange]:
+    """
+    Create the streams of a broker that is not that of a site.
+
+    Raises:
+        BusSetupError: It is that of a site. See also `make`.
+    """
+    from ccm_agent.bus.layout import make
+    from ccm_agent.bus.site_streams import refuse_site, sources_lock
+    from ccm_ctl.fleet.keys.sites import sites_in
+
+    assert broker.connection is not None
+    known = await asyncio.to_thread(sites_in, keys_in(application, folder).folder)
+    await refuse_site(broker.connection, known)
+    async with sources_lock(broker.connection):
+        return await make(broker.connection, layout)
 
 
 async def _make_at_center(
     application: Application, broker: Broker, layout: LayoutOptions, folder: str, site: str
 ) -> list[LayoutChange]:
     from ccm_agent.bus.site_streams import add_sources, make_mirrors
-    from ccm_ctl.fleet.keys.sites import sites_in
     from ccm_ctl.fleet.keys.system_account import lacking_flag, site_connection
 
     assert broker.connection is not None
     keys, settings = keys_in(application, folder), application.settings()
-    if site not in await asyncio.to_thread(sites_in, keys.folder):
-        raise UsageError(
-            f"{keys.folder}: has no site {site}; run this where the fleet's keys are, or name them with --keys"
-        )
+    await asyncio.to_thread(_require_site, keys, site)
     if lacking := await lacking_flag(settings, keys):
         raise BusSetupError(
             f"{', '.join(lacking)}: `feature_flags {{ js_ack_fc_v2: true }}` is missing in the configuration, so the center "

@@ -2,6 +2,7 @@
 The sites of a fleet in the folder with the keys, and the files for the brokers of the sites.
 
     site-NAME.seed              the account of the site at the center; secret, and never at the site
+    site-NAME.revoked           the time up to which credentials of that account are void, if some were revoked
     site-NAME/                  what is copied to the site's broker
         site.conf               its configuration, except for addresses and TLS of its own
         nats-security.conf      the accounts; not secret
@@ -11,6 +12,7 @@ The sites of a fleet in the folder with the keys, and the files for the brokers 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -34,6 +36,7 @@ AT_THE_SITE = "/etc/nats"
 """Where the site's broker has its files."""
 
 _LEAF_CREDENTIALS = "leaf.creds"
+_SITE_CONF = "site.conf"
 _SCHEMES = ("nats-leaf", "tls")
 
 
@@ -75,7 +78,7 @@ def with_sites(folder: Path, text: str, seed: Callable[[str], Secret]) -> str:
     of_site = site_configuration(text, operator).encode()
     for site in sites:
         write_whole(site_folder(folder, site) / "nats-security.conf", of_site, mode=PUBLIC)
-    return center_configuration(text, operator, sites)
+    return center_configuration(text, operator, sites, {site: _revoked_until(folder, site) for site in sites})
 
 
 def site_tokens(folder: Path, site: str) -> dict[str, str]:
@@ -89,9 +92,53 @@ def site_tokens(folder: Path, site: str) -> dict[str, str]:
         raise InputError(f"{path}: cannot be read: {err.strerror}; run `ccmctl init --site {site}`") from err
 
 
+def issue_time(folder: Path, site: str) -> int:
+    """Return the time for new credentials of the account of a site: now, but later than those that are revoked."""
+    return max(int(time.time()), _revoked_until(folder, site) + 1)
+
+
+def _revoked_until(folder: Path, site: str) -> int:
+    """Return the time up to which credentials of the account of a site are void, in seconds since 1970; 0 if none are."""
+    path = folder / f"{SITE_PREFIX}{site}.revoked"
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as err:
+        raise InputError(
+            f"{path}: cannot be read: {err}; write the seconds since 1970 into it, such as {int(time.time())}"
+        ) from err
+
+
+def renew_leaf(folder: Path, site: str, account: Secret) -> None:
+    """
+    Revoke the credentials of the leaf node of a site, and write new ones. The center's configuration is not written here.
+
+    Raises:
+        InputError: A file cannot be read or written.
+    """
+    write_whole(folder / f"{SITE_PREFIX}{site}.revoked", b"%d\n" % issue_time(folder, site))
+    creds = leaf_credentials(account, site, issue_time(folder, site))
+    write_whole(site_folder(folder, site) / _LEAF_CREDENTIALS, creds.reveal().encode())
+
+
 def new_site_account() -> Secret:
     """Generate the seed of the account of a site."""
     return new_account()
+
+
+def require_leaves(folder: Path, site: str, leaves: Sequence[str]) -> None:
+    """
+    Check that the addresses for the leaf node of a site are given, or already in its `site.conf`.
+
+    Raises:
+        UsageError: They are not.
+    """
+    if not leaves and not (site_folder(folder, site) / _SITE_CONF).exists():
+        raise UsageError(
+            f"{site}: is not set up yet; name the addresses where the center's servers accept leaf nodes, such as "
+            f"--leaf nats-leaf://nats1.example.net:{LEAF_PORT}"
+        )
 
 
 def write_site(folder: Path, site: str, account: Secret, configuration: str, leaves: Sequence[str]) -> bool:
@@ -109,16 +156,10 @@ def write_site(folder: Path, site: str, account: Secret, configuration: str, lea
         Whether a file was written.
 
     Raises:
-        UsageError: There is no `site.conf` yet, and no address.
         InputError: A file cannot be written.
     """
     there = site_folder(folder, site)
-    path = there / "site.conf"
-    if not leaves and not path.exists():
-        raise UsageError(
-            f"--leaf: name the addresses at which the center's servers accept leaf nodes, such as "
-            f"nats-leaf://nats1.example.net:{LEAF_PORT}"
-        )
+    path = there / _SITE_CONF
     is_changed = False
     if leaves:
         authority = folder / "ca.pem"
@@ -131,7 +172,7 @@ def write_site(folder: Path, site: str, account: Secret, configuration: str, lea
     if not creds.exists():
         is_changed = True
         try:
-            create_file(creds, leaf_credentials(account, site).reveal().encode())
+            create_file(creds, leaf_credentials(account, site, issue_time(folder, site)).reveal().encode())
         except OSError as err:
             raise InputError(f"{creds}: cannot be written: {err.strerror}") from err
     return is_changed

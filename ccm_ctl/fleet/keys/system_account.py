@@ -22,11 +22,12 @@ from ccm_agent.bus.access.credentials import Credentials, name_in_jwt
 from ccm_agent.bus.access.sites import mirror_credentials
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import BusSettings, replaced
+from ccm_agent.bus.site_streams import domain_of
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.keys.keys import Keys
-from ccm_ctl.fleet.keys.sites import SITE_PREFIX, site_tokens
+from ccm_ctl.fleet.keys.sites import SITE_PREFIX, issue_time, site_tokens
 from ccm_ctl.fleet.whole_file import create_file
 
 QUIET_S = 1.0
@@ -108,7 +109,8 @@ async def site_connection(settings: BusSettings, keys: Keys, site: str) -> Async
         NotFoundError, InputError: The seed of the account is not in the folder, or is not usable.
     """
     account = await asyncio.to_thread(keys.seed, f"{SITE_PREFIX}{site}")
-    text = mirror_credentials(account, int(time.time()) + _VALID_S)
+    issued = await asyncio.to_thread(issue_time, keys.folder, site)
+    text = mirror_credentials(account, issued, issued + _VALID_S)
     async with _connection_as(settings, _MIRROR_MAKER, text) as connection:
         yield connection
 
@@ -153,9 +155,8 @@ async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str
     tokens = await asyncio.to_thread(keys.account_tokens)
     chosen = {_claims_subject(key): key for key, token in tokens.items() if name_in_jwt(token) in names}
     async with system_connection(settings, keys, list(chosen)) as connection:
-        domain = connection.server.domain if connection.server is not None else ""
         # The account of the streams has other limits at a site. With those of the center, it would lose its leaf node.
-        tokens |= await asyncio.to_thread(site_tokens, keys.folder, domain)
+        tokens |= await asyncio.to_thread(site_tokens, keys.folder, domain_of(connection))
         chosen = {subject: tokens[key] for subject, key in chosen.items()}
         answers = [await ask_servers(connection, *each) for each in chosen.items()]
     applied = [{_server_of(body) for body in bodies} for bodies in answers]

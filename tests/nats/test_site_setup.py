@@ -1,0 +1,165 @@
+"""`ccmctl init` for sites: several at the same time, at another broker, and with new credentials for the leaf node."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.bus import site_streams
+from ccm_agent.bus.access.sites import SOURCED, up
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import JOINS, LayoutOptions, make
+from ccm_agent.bus.streams import call
+from ccm_agent.testing.nats_server import NatsServer
+from tests.support.nats_server import WAIT_S, running_server, settings
+from tests.support.secured import Secured, secured_broker
+from tests.support.sites import Hub, hub_fleet, site_fleet
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
+
+JOINED_S = 200.0
+SHOPS = [f"shop{number}" for number in range(12)]
+
+
+@pytest.fixture
+async def center(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    """The broker of a center without sites."""
+    with running_server(tmp_path, domain="center") as server:
+        async with Connection(settings(server, "op")) as connection:
+            await connection.connect_now()
+            await make(connection)
+        yield server
+
+
+async def delivered(connection: Connection, name: str) -> set[str]:
+    """Where the sources of a stream deliver."""
+    config = (await call(connection, f"STREAM.INFO.{name}"))["config"]
+    return {one["external"]["deliver"] for one in config.get("sources") or []}
+
+
+async def test_sources_of_all_sites_are_kept_when_they_are_set_up_at_the_same_time(
+    center: NatsServer,
+) -> None:
+    async def set_up(site: str) -> None:
+        async with Connection(settings(center, site)) as connection:
+            await connection.connect_now()
+            await site_streams.add_sources(connection, site)
+
+    async def upgrade(days: int) -> None:
+        async with Connection(settings(center, f"op{days}")) as connection:
+            await connection.connect_now()
+            async with site_streams.sources_lock(connection):
+                await make(connection, LayoutOptions(events_age_s=days * 86_400))
+
+    async with asyncio.TaskGroup() as group:
+        for number, site in enumerate(SHOPS):
+            group.create_task(set_up(site))
+            if number % 4 == 0:
+                group.create_task(upgrade(30 + number))
+
+    async with Connection(settings(center, "op")) as connection:
+        await connection.connect_now()
+        found = [await delivered(connection, name) for name in SOURCED]
+        lock = await NatsKeyValue(connection, JOINS).get("sources.lock")
+    assert found == [{up(site) for site in SHOPS}] * len(SOURCED)
+    assert lock is None
+
+
+async def test_a_lock_that_a_killed_program_left_expires(
+    center: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Connection(settings(center, "op")) as connection:
+        await connection.connect_now()
+        await NatsKeyValue(connection, JOINS).put("sources.lock", b"held")
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await site_streams.add_sources(connection, "paris")
+        held = await delivered(connection, SOURCED[0])
+        monkeypatch.setattr(site_streams, "LOCK_S", 0.5)
+        await site_streams.add_sources(connection, "paris")
+
+        assert held == set(), "the control"
+        assert await delivered(connection, SOURCED[0]) == {up("paris")}
+
+
+def test_init_without_a_site_at_the_broker_of_a_site_names_the_command(tmp_path: Path) -> None:
+    with site_fleet(tmp_path) as site:
+        at_site = [site.fleet.ctl("init", *words) for words in ([], ["--security"])]
+        at_center = site.at_center("init")
+
+    assert [one.code == 0 for one in at_site] == [False, False]
+    for one in at_site:
+        assert "the site site1" in one.err
+        assert "`ccmctl init --site site1`" in one.err
+    assert (at_center.code, at_center.err) == (0, "")
+
+
+def test_init_at_the_new_broker_of_a_known_site_creates_no_streams(tmp_path: Path) -> None:
+    with secured_broker(tmp_path, Secured) as one:
+        assert one.fleet.ctl("init", "--site", "paris", "--leaf", "hub1").code == 0
+        with running_server(tmp_path / "paris", domain="paris") as server:
+            refused = one.fleet.ctl("init", environ={"NATS_URL": server.url})
+        with running_server(tmp_path / "other", domain="other") as server:
+            control = one.fleet.ctl("init", environ={"NATS_URL": server.url})
+
+    assert refused.code != 0
+    assert "`ccmctl init --site paris`" in refused.err
+    assert control.code == 0, control.err
+
+
+def test_a_revoked_leaf_node_is_cut_off_until_it_has_the_new_credentials(tmp_path: Path) -> None:
+    with hub_fleet(tmp_path, ["paris", "oslo"]) as hub:
+        put(hub, "one")
+        for place in ("paris", "oslo"):
+            wait_for_word(hub, place, "one")
+        at_paris = tmp_path / "sites" / "paris"
+        oslo = (hub.keys / "site-oslo" / "leaf.creds").read_text()
+
+        revoked = hub.fleet.ctl("init", "--site", "paris", "--new-leaf", "--json")
+        wait_for_log(at_paris / "log", "uthorization Violation")
+        put(hub, "two")
+        wait_for_word(hub, "oslo", "two")
+        without = words_at(hub, "paris")
+        shutil.copy(hub.keys / "site-paris" / "leaf.creds", at_paris)
+        wait_for_word(hub, "paris", "two")
+        again = hub.init("center", "--site", "paris", "--json")
+
+        assert (revoked.code, revoked.err) == (0, "")
+        assert revoked.named("made")[0]["servers"] == ["nats1", "nats2", "nats3"]
+        assert "one" in without
+        assert "two" not in without
+        assert (hub.keys / "site-oslo" / "leaf.creds").read_text() == oslo
+        assert {one["action"] for one in again.named("made")} == {"unchanged"}
+
+
+def put(hub: Hub, word: str) -> None:
+    """At the center, write a document."""
+    path = hub.fleet.write(f"{word}.yaml", f"data: {{word: {word}}}\n")
+    done = hub.fleet.ctl("data", "put", word, path)
+    assert done.code == 0, done.err
+
+
+def words_at(hub: Hub, place: str) -> str:
+    """The documents that a broker has."""
+    return hub.fleet.ctl("data", "list", environ={"NATS_URL": hub.urls[place]}).out
+
+
+def wait_for_word(hub: Hub, place: str, word: str) -> None:
+    deadline = time.monotonic() + JOINED_S
+    while word not in words_at(hub, place):
+        assert time.monotonic() < deadline, f"{word} did not reach {place}"
+        time.sleep(0.2)
+
+
+def wait_for_log(path: Path, text: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while text not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text()[-2000:]
+        time.sleep(0.1)
