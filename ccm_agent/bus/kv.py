@@ -55,6 +55,9 @@ _EXPECTED_STREAM = "Nats-Expected-Stream"
 _WRITTEN_TO = "Ccm-Bucket"
 """Header with the stream that a client wrote to. A mirror keeps it, and drops all headers that begin with `Nats-Expected-`."""
 
+_SOURCE = "Nats-Stream-Source"
+"""Header of a message that the broker copied from a source: the name of the source, a space, and more."""
+
 OURS = frozenset(
     ("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA", "CCM_SECRETS", "CCM_SLOTS")
 )
@@ -282,6 +285,7 @@ class NatsKeyValue:
             signature=stored.headers.get(SIGNATURE_HEADER, ""),
             certificate=stored.headers.get(CERTIFICATE_HEADER, ""),
             note=decode_note(stored.headers.get(_NOTE, "")) if _OPERATION in stored.headers else "",
+            copied_from=stored.headers.get(_SOURCE, "").partition(" ")[0],
         )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.connection.broker_errors import NoRespondersError, place_of
+from ccm_agent.bus.connection.broker_errors import NoRespondersError, place_of, read_only
 from ccm_agent.bus.connection.messages import COPIED
 from ccm_agent.bus.leader_reads import read_from_leader
 from ccm_agent.model.errors import (
@@ -185,21 +185,21 @@ async def call(connection: Connection, subject: str, question: object = None) ->
     return decode_foreign(message.body, dict[str, Any])
 
 
-async def explain_no_responders(connection: Connection, err: BusError) -> BusError:
+async def explain_no_responders(connection: Connection, err: NoRespondersError) -> BusError:
     """
     Return a more precise error for a stream that did not answer, or the same error.
 
-    If JetStream is off for the account, requests to a stream get no reply. Only operators may use this, as with `call`.
+    Requests get no reply if JetStream is off for the account, and writes to a mirror get none. Only operators may use this.
     """
     try:
-        await call(connection, "STREAM.INFO.KV_CCM_NODES")
+        info = await call(connection, f"STREAM.INFO.{err.stream or 'KV_CCM_NODES'}")
     except NoStreamError:
         return err
     except BusSetupError as found:
         return found
     except BusError:
         return err
-    return err
+    return read_only(err.stream) if info["config"].get("mirror") else err
 
 
 async def read_last(connection: Connection, stream: str, subject: str, at_least: int = 0) -> Stored | None:

@@ -776,6 +776,8 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True, gc=False):
         signature: The `Ccm-Signature` header of the write; "" without one.
         certificate: The `Ccm-Certificate` header of the write; "" without one.
         note: For a deletion, the note that was passed to `delete`: who removed the key and why; "" if there is none.
+        copied_from: For an entry that this broker copied from that of a site: the broker's name for it. `created` is then when it
+            was copied. "" for all others.
     """
 
     key: str
@@ -785,6 +787,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True, gc=False):
     signature: str = ""
     certificate: str = ""
     note: str = ""
+    copied_from: str = ""
 
 
 class KeyReader(Protocol):

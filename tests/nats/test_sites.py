@@ -8,6 +8,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ccm_agent.bus.subjects import event_subject, key_subject
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
+from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.fleet import Done, a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
@@ -533,6 +535,7 @@ def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site:
     healthy = site.at_center("doctor", "--json").named("check")
     site.line.cut()
     during, text = sites_at_center(site, "cut"), site.at_center("node", "list").out
+    why, shown = site.at_center("why", "web1", "--json"), site.at_center("node", "show", "web1").out
     warned = site.at_center("doctor", "--json").named("check")
     at_site = fleet.ctl("doctor", "--json").named("check")
     site.line.heal()
@@ -548,9 +551,77 @@ def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site:
     assert [(one["node"], one["cut_site"]) for one in during.named("node")] == [("web1", "site1")]
     assert "site site1 is cut off" in text
     assert "site site1: no contact for " in text
+    assert "site: site1, no contact for " in shown
+    [explained] = why.named("why")
+    assert (explained["cut_site"], explained["answered"]) == ("site1", "not asked")
     assert ["cut_site" in one for one in after.named("node")] == [False]
     states = [
         [(one["state"], one.get("names")) for one in each if one["id"] == "sites.contact"]
         for each in (healthy, warned, at_site)
     ]
     assert states == [[("ok", None)], [("warning", ["site1"])], [("warning", ["center"])]]
+
+
+def test_a_node_of_a_site_is_not_called_silent_when_its_heartbeats_are_late(site: Site) -> None:
+    """Requests do not reach it from the center, so its agent is not asked there."""
+    for node in ("web1", "web2"):
+        creds = site.give("node", node)
+        asyncio.run(beat(site, site.broker if node == "web1" else site.center, node, creds))
+    site.fleet.wait_for(lambda: "web1" in site.at_center("node", "list").out, "the node")
+
+    at_site, at_center = (site.at_center("why", node, "--json").named("why")[0] for node in ("web1", "web2"))
+    site.line.cut()
+    sites_at_center(site, "cut")
+    cut = site.at_center("why", "web1", "--json").named("why")[0]
+
+    assert at_site["answered"] == "not asked"
+    assert (at_center["answered"], at_center["state"]) == ("silent", "silent"), "the control"
+    assert "web2 is silent" in at_center["reason"]
+    assert at_site["state"] != "silent"
+    assert cut["cut_site"] == "site1"
+
+
+async def beat(site: Site, server: NatsServer, node: str, creds: Path, age_s: float = 0) -> None:
+    """Store a record and a heartbeat of a node, whose clock is right, as its agent did some time ago."""
+    async with site.user(server, node, creds) as connection:
+        bucket = NatsKeyValue(connection, "CCM_NODES")
+        moment = datetime.now(UTC) - timedelta(seconds=age_s)
+        record = NodeRecord(node=node, signatures=True)
+        await eventually(lambda: bucket.put(f"node.{node}", msgspec.json.encode(record)))
+        presence = Presence(node=node, time=moment, ttl_s=600)
+        await eventually(lambda: bucket.put(f"presence.{node}", msgspec.json.encode(presence), ttl_s=600))
+
+
+def test_a_heartbeat_that_arrives_late_is_no_wrong_clock(site: Site) -> None:
+    given = {node: site.give("node", node) for node in ("web1", "web2")}
+
+    site.line.cut()
+    asyncio.run(beat(site, site.broker, "web1", given["web1"], age_s=400))
+    asyncio.run(beat(site, site.center, "web2", given["web2"], age_s=400))
+    site.line.heal()
+    site.fleet.wait_for(lambda: "web1" in site.at_center("node", "list").out, "the node")
+    found = site.at_center("node", "list", "--json").named("node")
+    checked = {one["id"]: one for one in site.at_center("doctor", "--json").named("check")}
+
+    assert {one["node"]: "wrong_clock" in one for one in found} == {"web1": False, "web2": True}
+    assert (checked["nodes.clock"]["state"], checked["nodes.clock"]["names"]) == ("problem", ["web2"])
+
+
+def test_a_directory_cannot_be_scheduled_at_a_site_and_the_error_tells_why(site: Site) -> None:
+    site.fleet.add("web1", nats={"url": site.broker.url, "creds": str(site.give("node", "web1"))})
+    bob = site.at_center("operator", "add", "bob", "--apply", "all", "--schedules", "--data")
+    (site.directory / "bob.creds").write_text(bob.out)
+    (site.directory / "bob.creds").chmod(0o600)
+    site.fleet.write("web/manifest.yaml", manifest(a_file("word")))
+    folder, to = str(site.directory / "web"), ("--every", "1h", "-t", "node=web1", "--yes")
+
+    refused = [site.as_(name, "schedule", "add", "often", folder, *to) for name in ("tester", "bob")]
+    put = site.as_("bob", "data", "put", "word", site.fleet.write("w.yaml", "data: {word: one}\n"))
+    listed = site.fleet.ctl("schedule", "list", "--json").named("schedule")
+
+    for one in refused:
+        assert one.code != 0
+        assert "object store CCM_MANIFESTS: read-only, because this broker is that of a site" in one.err
+        assert "assign it at the center" in one.err
+    assert "bucket CCM_DATA: read-only" in put.err
+    assert listed == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 
 _STORE = re.compile(
     r"\$JS\.API\.(?:DIRECT\.GET|STREAM\.MSG\.GET|STREAM\.\w+|CONSUMER\.(?:MSG\.NEXT|\w+))\.(?:(KV|OBJ)_)?([\w-]+)"
@@ -20,7 +20,16 @@ _CREATED_BY = {"bucket": "nats kv add", "object store": "nats object add", "stre
 
 
 class NoRespondersError(BusUnavailableError):
-    """No program answers on a subject: no stream stores the subject, or JetStream is off for the account."""
+    """
+    No program answers on a subject: no stream stores the subject, or JetStream is off for the account.
+
+    Attributes:
+        stream: The name of the stream that should store the subject. "": unknown.
+    """
+
+    def __init__(self, message: str, stream: str = "") -> None:
+        self.stream = stream
+        super().__init__(message)
 
 
 def place_of(subject: str) -> str:
@@ -50,6 +59,25 @@ def no_responders(subject: str) -> str:
     return f"the broker has no {kind} {name} (create it with `{create}`), or it has no leader now"
 
 
+def stream_of(subject: str) -> str:
+    """Return the name of the stream that stores a subject of a bucket or of JetStream's API; "" for others."""
+    kind, name = _store_of(subject)
+    return f"{_PREFIXES.get(kind, '')}{name}"
+
+
+def read_only(stream: str) -> BusSetupError:
+    """Return the error for a write to a mirror."""
+    place = place_of(f"$JS.API.STREAM.INFO.{stream}")
+    more = (
+        "; a directory is stored there: assign it at the center, or use a single file here"
+        if stream.startswith("OBJ_")
+        else ""
+    )
+    return BusSetupError(
+        f"{place}: read-only, because this broker is that of a site; run this at the center{more}"
+    )
+
+
 def is_ours(subject: str) -> bool:
     """Whether a subject belongs to a stream, bucket or object store that only `ccmctl init` creates."""
     return _store_of(subject)[1].startswith("CCM_")
@@ -58,7 +86,7 @@ def is_ours(subject: str) -> bool:
 def is_not_direct(subject: str) -> NoRespondersError:
     """Return the error for a stream that did not answer a direct get and that this user may not read in another way."""
     kind, name = _store_of(subject)
-    stream = f"{_PREFIXES.get(kind, '')}{name}"
+    stream = stream_of(subject)
     return NoRespondersError(
         f"the broker has no {kind} {name}, or it does not allow direct reads, and this user may not read it otherwise; "
         f"allow them with `nats stream edit {stream} --allow-direct`"

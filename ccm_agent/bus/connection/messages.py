@@ -13,6 +13,7 @@ from ccm_agent.bus.connection.broker_errors import (
     jetstream_is_off,
     no_responders,
     place_of,
+    stream_of,
 )
 from ccm_agent.model.errors import BusError, BusUnavailableError
 
@@ -130,4 +131,4 @@ class PendingReply:
     def _no_responders(self) -> BusUnavailableError:
         if self._no_jetstream_at and self.subject.startswith(("$JS.", "$KV.", "$O.")):
             return BusUnavailableError(jetstream_is_off(self._no_jetstream_at))
-        return NoRespondersError(no_responders(self.subject))
+        return NoRespondersError(no_responders(self.subject), stream_of(self.subject))

@@ -17,8 +17,10 @@ from ccm_agent.clikit.text import ago, clock, ended, lasting, one_line, plural, 
 from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.outcome import FailedResource
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, AgentEvent, Disabled, NodeState
+from ccm_ctl.commands.nodes.site_lines import format_behind
 from ccm_ctl.fleet.nodes import node_condition as condition
 from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, SILENT, Evidence, Status, decide_node
+from ccm_ctl.fleet.nodes.sites import SiteSource
 
 UNIT = "ccm-agent"
 """The name of the agent's service in the packages."""
@@ -137,10 +139,11 @@ def _never_seen(evidence: Evidence, _now: datetime) -> Reason:
 
 
 def _offline(evidence: Evidence, now: datetime) -> Reason:
-    node = evidence.node
-    goodbye = went(evidence)
+    node, site, goodbye = evidence.node, evidence.site, went(evidence)
     if goodbye is not None:
         words = f"its agent was stopped at {clock(goodbye.timestamp)} ({ago(goodbye.timestamp, now)})"
+    elif site is not None and (site.is_cut or site.lag):
+        return _at_site(evidence, site, now)
     else:
         heard = f"{clock(evidence.heard_of)} ({ago(evidence.heard_of, now)})" if evidence.heard_of else ""
         since = f"last heartbeat at {heard}" if heard else "the time of its last heartbeat is unknown"
@@ -304,7 +307,17 @@ def _stopped_by_request(evidence: Evidence, now: datetime) -> Reason:
     )
 
 
+def _at_site(evidence: Evidence, site: SiteSource, now: datetime) -> Reason:
+    name = evidence.node.name
+    sentence = format_behind(name, site, condition.last_heartbeat(evidence.node), now)
+    return Reason(
+        sentence=sentence, next=(Next(f"ccmctl why {name}", "its state there", f"the site {site.site}"),)
+    )
+
+
 def _silent(evidence: Evidence, now: datetime) -> Reason:
+    if evidence.site is not None:
+        return _at_site(evidence, evidence.site, now)
     name, heard = evidence.node.name, condition.last_heartbeat(evidence.node)
     last = f"its last heartbeat was {ago(heard, now)}" if heard is not None else "its heartbeats arrive"
     words = (
@@ -323,8 +336,7 @@ def _silent(evidence: Evidence, now: datetime) -> Reason:
 
 def _disk(evidence: Evidence, _now: datetime) -> Reason:
     """Explain that the state folder cannot be written. A kill would lose events, and runs cannot be undone."""
-    trouble = evidence.status.spool.trouble
-    name = evidence.node.name
+    name, trouble = evidence.node.name, evidence.status.spool.trouble
     return Reason(
         sentence=one_line(
             f"{name} cannot write its state: {trouble} Events wait in memory and are lost at a restart, and runs cannot be "
@@ -441,8 +453,7 @@ def _drifted(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _well(evidence: Evidence, now: datetime) -> Reason:
-    name, record = evidence.node.name, evidence.node.record
-    count = len(evidence.judged)
+    name, record, count = evidence.node.name, evidence.node.record, len(evidence.judged)
     if record is None or not (record.last_run or count):
         sentence = f"{name} is present, and nothing has been applied to it yet."
     else:
@@ -463,8 +474,7 @@ def _when(moment: datetime, now: datetime) -> str:
 
 def _first(errors: Sequence[str]) -> str:
     """Return the first line of the first error, shortened for the headline. All errors are printed below the headline."""
-    line = one_line(next(iter(errors), "").partition("\n")[0])
-    return shortened(line, HEADLINE_ERROR)
+    return shortened(one_line(next(iter(errors), "").partition("\n")[0]), HEADLINE_ERROR)
 
 
 _EXPLAIN: dict[str, Callable[[Evidence, datetime], Reason]] = {

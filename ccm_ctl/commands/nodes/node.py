@@ -13,6 +13,7 @@ from ccm_ctl.commands.keys.credentials import add_node, revoke_node
 from ccm_ctl.commands.keys.join import accept_node
 from ccm_ctl.commands.nodes.node_removal import remove_nodes, reset_nodes
 from ccm_ctl.commands.nodes.nodes import as_agents, format_note, is_disputed, list_command, node_fields
+from ccm_ctl.commands.nodes.site_lines import format_contact
 from ccm_ctl.fleet.nodes.inventory import read_twins, require_nodes
 from ccm_ctl.fleet.nodes.overview import read_conditions
 from ccm_ctl.fleet.ports import Fleet
@@ -51,9 +52,10 @@ def _show(application: Application, name: str) -> Exit:
         now = fleet.clock.now()
         record = found.record
         twins = await read_twins(fleet, name) if is_disputed(found) else []
+        site = await fleet.sites.site_of(found.copied_from) if fleet.sites is not None else None
         application.terminal.record(
             NodeLine,
-            **node_fields(found, condition),
+            **node_fields(found, condition, site),
             assigned=found.assigned,
             agents=as_agents(twins) or None,
         )
@@ -64,6 +66,7 @@ def _show(application: Application, name: str) -> Exit:
             "node": found.name,
             "state": f"{condition.state}{detail}",
             "agent": f"{found.state}{seen}{late}",
+            "site": f"{site.site}, {format_contact(site)}" if site is not None else "",
             "note": format_note(found, twins),
         }
         if record:

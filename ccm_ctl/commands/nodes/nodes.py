@@ -12,21 +12,21 @@ from msgspec import Struct
 from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.table import Cell, Column, elapsed
 from ccm_agent.clikit.table_stream import TableStream
-from ccm_agent.clikit.terminal import Terminal
-from ccm_agent.clikit.text import one_line, plural, short_id, span
+from ccm_agent.clikit.text import plural, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.nodes.node_removal import remove_nodes
+from ccm_ctl.commands.nodes.site_lines import show_sites
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
 from ccm_ctl.fleet.nodes.inventory import read_twins
 from ccm_ctl.fleet.nodes.node_condition import NodeCondition
 from ccm_ctl.fleet.nodes.node_list import ListedNode, open_list
 from ccm_ctl.fleet.nodes.nodes import DuplicateIdentity, Node
-from ccm_ctl.fleet.nodes.sites import SiteSource
+from ccm_ctl.fleet.nodes.sites import SiteSource, find_site
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.render.outcome import MEANINGS
-from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral, SiteLine
+from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
 from ccm_ctl.render.tree import scalar
 
 NO_NODES = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
@@ -44,14 +44,13 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
         async with open_list(fleet, given.spec()) as listed:
             if not listed.names:
                 terminal.show(NO_NODES)
-                _show_sites(terminal, sites)
+                show_sites(terminal, sites)
                 return Exit.OK
-            now, total = fleet.clock.now(), len(listed.names)
+            now, total, away = fleet.clock.now(), len(listed.names), [one for one in sites if one.is_cut]
             table = TableStream(_list_columns(), total, terminal.style, unit="nodes", narrow="-t")
             async for part in listed.parts():
                 counts.take(part)
-                names = [one.node.name for one in part]
-                cut = await fleet.sites.cut_off(sites, names) if fleet.sites is not None else {}
+                cut = {one.node.name: site for one in part if (site := find_site(away, one.node.copied_from))}
                 twins = {
                     one.node.name: await read_twins(fleet, one.node.name)
                     for one in part
@@ -69,29 +68,10 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
                     terminal.show("".join(table.add(rows)))
             terminal.show("".join(table.end()))
         terminal.show(f"{counts.sentence}\n")
-        _show_sites(terminal, sites)
+        show_sites(terminal, sites)
         return Exit.OK
 
     return application.run(work)
-
-
-def _show_sites(terminal: Terminal, sites: Sequence[SiteSource]) -> None:
-    for one in sites:
-        state = "cut" if one.is_cut else "connected"
-        terminal.record(
-            SiteLine, site=one.site, state=state, contact=one.contact, lag=one.lag, reason=one.error or None
-        )
-        terminal.show(f"{_site_sentence(one)}\n")
-
-
-def _site_sentence(one: SiteSource) -> str:
-    """Return the line below the list about a site."""
-    error = f" ({one_line(one.error)})" if one.error else ""
-    if one.is_cut:
-        since = f"for {span(one.silent_s)}" if one.silent_s is not None else "since the broker has started"
-        return f"site {one.site}: no contact {since}{error}; its nodes are shown as they last reported, or as offline"
-    behind = f", {one.lag} not copied yet" if one.lag else ""
-    return f"site {one.site}: last contact {span(one.silent_s or 0)} ago{behind}{error}"
 
 
 class _Counts(Struct):
@@ -159,8 +139,8 @@ nodes = group("nodes", invoke_without_command=True, examples=_EXAMPLES, options=
 nodes.add_command(remove_nodes)
 
 
-def node_fields(node: Node, condition: NodeCondition, cut: SiteSource | None = None) -> dict[str, Any]:
-    """Return a node as record fields; `cut` is its site, if there is no contact with it."""
+def node_fields(node: Node, condition: NodeCondition, site: SiteSource | None = None) -> dict[str, Any]:
+    """Return a node as record fields, with its site."""
     record = node.record
     return {
         "node": node.name,
@@ -183,7 +163,7 @@ def node_fields(node: Node, condition: NodeCondition, cut: SiteSource | None = N
         "disk": (record.disk or None) if record else None,
         "wrong_clock": node.wrong_clock or None,
         "unverified": node.unverified or None,
-        "cut_site": cut.site if cut else None,
+        "cut_site": site.site if site and site.is_cut else None,
     }
 
 

@@ -39,6 +39,7 @@ from ccm_ctl.commands.nodes.diagnosis import (
     is_duplicate,
     open_refusal,
 )
+from ccm_ctl.commands.nodes.site_lines import format_contact
 from ccm_ctl.commands.rollouts.slots import release_command
 from ccm_ctl.fleet.assignments.assignments import Standing
 from ccm_ctl.fleet.assignments.convergence import NodeStanding
@@ -112,7 +113,7 @@ def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
     summary = evidence.summaries.get(reason.run)
     built = msgspec.to_builtins
     return {
-        **node_fields(evidence.node, decide_node(evidence, now)),
+        **node_fields(evidence.node, decide_node(evidence, now), evidence.site),
         "present": evidence.node.is_present,
         "state": reason.state,
         "reason": reason.sentence,
@@ -165,6 +166,8 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
             yield Fact(
                 "locked", one_line(f"{lock.resource}, {lock.sentence.removeprefix('locked ')}"), "change"
             )
+    if (site := evidence.site) is not None:
+        yield Fact("site", f"{site.site}, {format_contact(site)}", "bad" if site.is_cut else "")
     yield from _assignment_facts(evidence, now)
     for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
         yield Fact("refresh pending", pending, "change")

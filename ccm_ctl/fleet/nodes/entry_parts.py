@@ -26,7 +26,7 @@ AT_ONCE = 500
 SIZE_LIMIT_BYTES = 1 << 30
 """The maximum size of a part. It is more than AT_ONCE entries of the largest size that the broker allows."""
 
-_MAGIC = b"ccm nodes 3\n"
+_MAGIC = b"ccm nodes 4\n"
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = 32
 _SIZE_BYTES = 8

@@ -191,13 +191,13 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
         if not is_node(name):
             return
         node = nodes[name] = Node(name=name)
-    node.entries[kind] = entry
+    node.entries[kind], node.copied_from = entry, entry.copied_from
     try:
         if kind == "node":
             node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
-            node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry.created)
+            node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry)
         elif kind == "facts":
             node.gathered = decode_foreign(entry.value, FactsRecord).facts
     except msgspec.MsgspecError:

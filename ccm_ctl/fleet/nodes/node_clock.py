@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.wire import NodeRecord, Presence
+
+HEARTBEAT_TTL_S = 180
+"""The lifetime of heartbeats from agents that do not report it. It is three times the usual interval of one minute."""
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60, 300
 """
@@ -14,11 +16,18 @@ to five minutes ahead.
 """
 
 
-def clock_off_s(presence: Presence, created: datetime) -> float | None:
+def clock_off_s(presence: Presence, entry: KeyValueEntry) -> float | None:
     """
     Return the seconds by which a node's clock was ahead of the broker's when the broker stored this heartbeat. None: unknown.
+
+    A heartbeat that was copied from a site may be as old as its lifetime, for example if the line was cut. So a clock that seems
+    to be behind by no more than that may be right. At the site, the difference is known.
     """
-    return (presence.time - created).total_seconds() if presence.time is not None else None
+    if presence.time is None:
+        return None
+    off_s = (presence.time - entry.created).total_seconds()
+    is_delay = entry.copied_from and -(presence.ttl_s or HEARTBEAT_TTL_S) <= off_s < 0
+    return None if is_delay else off_s
 
 
 def find_wrong_clock(record: NodeRecord | None, off_s: float, *, is_mistimed: bool) -> str:

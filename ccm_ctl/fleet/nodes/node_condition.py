@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
+from ccm_ctl.fleet.nodes.node_clock import HEARTBEAT_TTL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +37,6 @@ MEANINGS = {
     NEVER_SEEN: "quiet", DISABLED: "change", WAITING: "change", RUNNING: "change", UNASSIGNED: "quiet", CONVERGED: "good",
 }  # fmt: skip
 """The states, worst first, with their meanings as keys of `clikit.table.COLORS`."""
-
-HEARTBEAT_TTL_S = 180
-"""The lifetime of heartbeats from agents that do not report it. It is three times the usual interval of one minute."""
 
 
 class AgentAnswer(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from ccm_ctl.fleet.nodes.inventory import read_inventory, read_twins
 from ccm_ctl.fleet.nodes.node_clock import clock_off_s
 from ccm_ctl.fleet.nodes.node_condition import AgentAnswer, NodeCondition, decide_condition
 from ccm_ctl.fleet.nodes.nodes import ASSIGNED, DuplicateIdentity, Inventory, Node, TargetSet
+from ccm_ctl.fleet.nodes.sites import SiteSource
 from ccm_ctl.fleet.nodes.slot_holders import NodeSlot, read_slots_of
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -152,7 +153,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
         judged: Its state for each assignment.
         answer: The full answer of its agent. None: no answer.
         status: The readable part of the answer.
-        asked: ANSWERED, SILENT, NOT_ASKED (the node is offline) or DENIED (this operator may not send the query).
+        asked: ANSWERED, SILENT, NOT_ASKED (the node is offline or at a site) or DENIED (this operator may not send the query).
+        site: Its site, if its entries were copied from the broker of a site. Requests do not reach it from here.
         rollouts: The open rollouts that it is part of, oldest first.
         slots: The slots that it holds or waits for.
     """
@@ -169,6 +171,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     answer: dict[str, Any] | None = None
     status: Status = Status()
     asked: str = NOT_ASKED
+    site: SiteSource | None = None
     rollouts: list[NodeRollout] = []
     slots: list[NodeSlot] = []
 
@@ -182,7 +185,8 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     """
     node, written = await _read_node(fleet, name)
     told = await _read_told(fleet, name)
-    answer, asked = await _ask(fleet, node)
+    site = await fleet.sites.site_of(node.copied_from) if fleet.sites is not None else None
+    answer, asked = await _ask(fleet, node) if site is None else (None, NOT_ASKED)
     node.record = _with_newest(node.record, read_status(answer))
     starts, summaries = await _read_sessions(fleet, node)
     moments = [written, *(event.timestamp for event in told.values())]
@@ -207,6 +211,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         answer=answer,
         status=read_status(answer),
         asked=asked,
+        site=site,
         rollouts=await _read_rollouts(fleet, name),
         slots=await read_slots_of(fleet, name),
     )
@@ -240,13 +245,13 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
     node, written = Node(name=name), None
     for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
         kind = entry.key.partition(".")[0]
-        node.entries[kind] = entry
+        node.entries[kind], node.copied_from = entry, entry.copied_from
         if kind == "node":
             node.record = _decoded(entry, NodeRecord)
         elif kind == "presence":
             node.presence = _decoded(entry, Presence)
             if node.presence is not None:
-                node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry.created)
+                node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry)
         written = max(written, entry.created) if written else entry.created
     assigned = await fleet.facts.get(name)
     document = decode_document(assigned) if assigned else None

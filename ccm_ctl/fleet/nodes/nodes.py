@@ -40,6 +40,7 @@ class Node(Struct, kw_only=True, gc=False):
         signs: Whether one of its verified entries is signed. If so, unsigned entries are not from this node.
         unverified: The kinds of entries whose signature is not valid, each with the reason. See `node_state.judge_node`.
         is_mistimed: Whether its presence has a valid signature for a time other than now.
+        copied_from: The broker's name for the site from whose broker its entries were copied. "": they were written here.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Node(Struct, kw_only=True, gc=False):
     signs: bool = False
     unverified: dict[str, str] = {}
     is_mistimed: bool = False
+    copied_from: str = ""
 
     @property
     def is_asked(self) -> bool:

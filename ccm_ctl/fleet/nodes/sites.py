@@ -8,15 +8,14 @@ and heartbeats expire although the nodes may be well.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ccm_agent.bus.layout import NODES
-from ccm_agent.bus.streams import NoStreamError, call, parse_time, read_newest
-from ccm_agent.bus.subjects import key_subject
+from ccm_agent.bus.streams import NoStreamError, call, parse_time
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ SILENT_S = 30.0
 ERROR_LENGTH = 200
 
 _STREAM = f"KV_{NODES}"
-_SOURCE_HEADER = "Nats-Stream-Source"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -83,7 +81,7 @@ def _source(one: Mapping[str, Any], api: str, reported: str) -> SiteSource:
         contact=parse_time(reported) - timedelta(seconds=silent_s) if silent_s is not None else None,
         silent_s=silent_s,
         lag=max(int(one.get("lag", 0)), 0),
-        error=str((one.get("error") or {}).get("description", ""))[:ERROR_LENGTH],
+        error=_printable(str((one.get("error") or {}).get("description", ""))[:ERROR_LENGTH]),
         index=f"{one['name']}:{_digest(api)}",
     )
 
@@ -92,8 +90,11 @@ def _site(api: str) -> str:
     """Return the domain in `$JS.<domain>.API`, or the whole prefix if it has another form, as one printable line."""
     first, _, rest = api.partition(".")
     domain = rest.removesuffix(".API")
-    name = domain if first == "$JS" and domain and domain != rest else api
-    return name if name.isprintable() else ascii(name)
+    return _printable(domain if first == "$JS" and domain and domain != rest else api)
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else ascii(text)
 
 
 def _digest(api: str) -> str:
@@ -120,22 +121,16 @@ class NatsSiteReader:
         except (BusDeniedError, NoStreamError):
             return []
 
-    async def cut_off(self, sources: Iterable[SiteSource], names: Sequence[str]) -> dict[str, SiteSource]:
+    async def site_of(self, copied_from: str) -> SiteSource | None:
         """
-        Return, for those of these nodes whose record came from a site without contact, the site. Nothing is read if there is
-        contact with all sites.
+        Return the site with this name in `KeyValueEntry.copied_from`. Nothing is read for entries that were written here.
 
         Raises:
             BusError: The broker does not answer.
         """
-        cut = {one.index: one for one in sources if one.is_cut}
-        if not cut:
-            return {}
-        prefix = key_subject(NODES, "node.")
-        subjects = [f"{prefix}{name}" for name in names]
-        found: dict[str, SiteSource] = {}
-        for stored in await read_newest(self._connection, _STREAM, subjects):
-            index = stored.headers.get(_SOURCE_HEADER, "").partition(" ")[0]
-            if index in cut:
-                found[stored.subject.removeprefix(prefix)] = cut[index]
-        return found
+        return find_site(await self.read(), copied_from) if copied_from else None
+
+
+def find_site(sources: Iterable[SiteSource], copied_from: str) -> SiteSource | None:
+    """Return the site with this name in `KeyValueEntry.copied_from`. None: there is none."""
+    return next((one for one in sources if one.index == copied_from), None)
