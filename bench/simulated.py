@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
 import sys
 import tempfile
 import time
@@ -115,12 +116,13 @@ async def simulated_agent(
 
     from ccm_agent import app_agent
     from ccm_agent.agent.process.agent import Agent
-    from ccm_agent.agent.state.settings import BrokerSettings, Settings
+    from ccm_agent.agent.state.settings import BrokerSettings, Settings, TlsConfig
     from ccm_agent.app_agent import bus_settings, read_trust
     from ccm_agent.bus.connection.connection import Connection
 
     creds = credentials_of(node)
-    broker = BrokerSettings(servers=(url,), creds=creds)
+    ca = os.environ.get("CCM_CA", "")
+    broker = BrokerSettings(servers=(url,), creds=creds, tls=TlsConfig(ca=ca) if ca else None)
     settings = Settings(
         state_dir=str(folder / node),
         identity=node,
