@@ -83,8 +83,10 @@ class CachedNodes:
             BusError: The broker does not answer.
         """
         changes = [await self._read_since(kind, known) for kind in KINDS]
-        entries = {key: entry for one in changes for key, entry in one.entries.items()}
-        places = {key: place for one in changes for key, place in one.places.items()}
+        entries, places = dict[str, KeyValueEntry](), dict[str, int]()
+        for one in changes:
+            entries |= one.entries
+            places |= one.places
         cached = CachedEntries(parts=known, places=places, bucket=self._bucket, remove=self._file.remove)
         stored = StoredNodes(entries, cached)
         if sum(one.count for one in changes) * REWRITE_SHARE >= len(entries) + len(places):

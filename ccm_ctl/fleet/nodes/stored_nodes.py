@@ -61,7 +61,7 @@ class StoredNodes:
         """
         self._entries = entries
         self._cached = cached
-        known = list(dict.fromkeys(_cached_names(cached))) if cached is not None else []
+        known = _cached_names(cached) if cached is not None else []
         self.names = add_names(known, (_name(key) for key, entry in entries.items() if entry.value))
 
     async def read(self, names: Iterable[str]) -> list[KeyValueEntry]:
@@ -142,12 +142,11 @@ def add_names(known: list[str], others: Iterable[str]) -> list[str]:
     return known
 
 
-def _cached_names(cached: CachedEntries) -> Iterator[str]:
-    """Yield the names of nodes whose newest entries are in the file, in the order of the file. Names may occur more than once."""
+def _cached_names(cached: CachedEntries) -> list[str]:
+    """Return the names of nodes whose newest entries are in the file, in the order of the file."""
     index = cached.parts.index
-    for place, key in enumerate(index.keys):
-        if key in cached.places and place not in index.deleted and is_node(name := _name(key)):
-            yield name
+    keys = (key for place, key in enumerate(index.keys) if place not in index.deleted)
+    return list(filter(is_node, dict.fromkeys(_name(key) for key in keys if key in cached.places)))
 
 
 def _name(key: str) -> str:
