@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ccm_agent.app import App, ApplyOptions
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.records.host_import import (
+    CONTENT_TYPES,
     FILE_BYTES,
     HOST_BYTES,
     HOST_FILES,
@@ -92,7 +93,7 @@ async def find_host_resources(
             refused, found = err, ExistingResources()
         if refused is not None:
             left_out.append(LeftOutResource(type=type_name, name=argument or "*", reason=refused.message))
-        left_out += found.left_out
+        left_out += [await _without_forbidden(app, context, one) for one in found.left_out]
         for one in found.resources:
             kind = one.kind or type_name
             one, large = _without_large(kind, one)
@@ -175,8 +176,26 @@ def _described(kept: dict[tuple[str, str], tuple[str, ExistingResource]]) -> lis
     return found
 
 
-async def _refusal(app: App, context: ManifestContext, type_name: str, one: ExistingResource) -> str:
-    """Return the reason for leaving out a resource; "" if it is not left out."""
+async def _without_forbidden(app: App, context: ManifestContext, one: LeftOutResource) -> LeftOutResource:
+    """Return an entry of the report. If the policy forbids the resource's files, it shows nothing of their content."""
+    if one.type not in CONTENT_TYPES:
+        return one
+    named = ExistingResource(name=one.name, properties={})
+    reason = await _refusal(app, context, one.type, named, is_read=True)
+    return replace(one, reason=reason) if reason else one
+
+
+async def _refusal(
+    app: App, context: ManifestContext, type_name: str, one: ExistingResource, *, is_read: bool = False
+) -> str:
+    """
+    Return the reason for leaving out a resource; "" if it is not left out.
+
+    Args:
+        app, context: The adapters of this process, and the requester's permissions.
+        type_name, one: The resource.
+        is_read: Whether its files were read, although it has no content.
+    """
     texts = f"{one.name}{one.properties}{[entry.path for entry in one.tree]}"
     if not texts.isascii():
         try:
@@ -190,7 +209,7 @@ async def _refusal(app: App, context: ManifestContext, type_name: str, one: Exis
     try:
         wanted = kind.properties(name=one.name, **{"ensure": PRESENT, **one.properties})
         refused = await permission.refusal(ResolvedResource(kind=kind, wanted=wanted), "/")
-        if refused is None and (one.has_source or type_name in TEXT_TYPES):
+        if refused is None and (one.has_source or is_read or type_name in TEXT_TYPES):
             places = kind.reach(wanted).paths if kind.reach is not None else (one.name,)
             inner = [posixpath.join(one.name, path) for path, _, _ in _entries(one) if path]
             await asyncio.to_thread(_check_reads, permission, [*places, *inner])

@@ -31,7 +31,7 @@ from tests.support.engine import bench
 class Asked:
     """A provider that finds what a test says, and counts how often it is asked."""
 
-    def __init__(self, *found: ExistingResource | Exception) -> None:
+    def __init__(self, *found: ExistingResource | LeftOutResource | Exception) -> None:
         self.found = found
         self.count = 0
 
@@ -40,12 +40,15 @@ class Asked:
 
     async def find(self, context: ResourceContext, argument: str) -> ExistingResources:
         self.count += 1
-        resources = []
+        resources, left_out = [], []
         for one in self.found:
             if isinstance(one, Exception):
                 raise one
-            resources.append(one)
-        return ExistingResources(resources=tuple(resources))
+            if isinstance(one, LeftOutResource):
+                left_out.append(one)
+            else:
+                resources.append(one)
+        return ExistingResources(resources=tuple(resources), left_out=tuple(left_out))
 
 
 def a_resource(name: str, **properties: Any) -> ExistingResource:
@@ -146,6 +149,29 @@ async def test_a_container_is_reported_only_if_its_files_may_be_written_and_read
     assert names(found) == ["container#web"] * is_kept
     assert [(one.type, one.name) for one in found.left_out] == [("container", "web")] * (not is_kept)
     assert all("of the node's policy does not allow" in one.reason for one in found.left_out)
+
+
+@pytest.mark.parametrize(
+    ("forbid", "is_shown"),
+    [
+        ("{paths: [/etc/containers/systemd/web.container]}", False),
+        ('{paths: ["/etc/containers/**"]}', False),
+        ("{sources: [/etc/containers/systemd/web.container]}", False),
+        ("{services: [web]}", False),
+        ("{paths: [/etc/containers/systemd/db.container], services: [db]}", True),
+    ],
+)
+async def test_why_a_container_is_left_out_is_shown_only_if_its_files_may_be_written_and_read(
+    forbid: str, is_shown: bool
+) -> None:
+    reason = "its image `registry.example/inside:1` has no digest, so its content may change"
+    web = LeftOutResource(type="container", name="web", reason=reason)
+
+    found = await found_in((replace(CONTAINER, providers=(Asked(web).spec(),)),), granted(forbid))
+
+    [one] = found.left_out
+    assert (one.type, one.name, one.reason == reason) == ("container", "web", is_shown)
+    assert is_shown or "of the node's policy does not allow" in one.reason
 
 
 async def test_type_that_cannot_be_read_is_named_and_the_others_are_reported() -> None:
