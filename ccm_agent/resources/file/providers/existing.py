@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import posixpath
 from collections.abc import Collection, Mapping
@@ -54,11 +55,14 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     closed = {
         name for name, entry in entries.items() if entry.kind == "directory" and not entry.mode & ENTER_BIT
     }
+    own = {name: entry for name, entry in entries.items() if name not in usual}
+    # searching a large tree for secrets takes seconds
+    reasons = await asyncio.to_thread(
+        lambda: {name: _why_left_out(name, entry, looks[name]) for name, entry in own.items()}
+    )
     resources, left_out = [], []
-    for name, entry in entries.items():
-        if name in usual:
-            continue
-        reason = _why_left_out(name, entry, looks[name])
+    for name, entry in own.items():
+        reason = reasons[name]
         if not reason and entry.kind == "file" and is_within(name, closed):
             reason = "is in a private directory"
         if reason:
