@@ -6,13 +6,13 @@ this process has observed is counted: each scan adds the time since the previous
 changed clock, a stopped process or a broker outage cannot remove a node. The count restarts when the process restarts.
 
 If all nodes lose the connection to the broker, all of them seem to be away. Therefore no time is counted for a scan that finds no
-present node in the fleet, and one scan removes at most a tenth of these nodes.
+present node in the fleet, and one scan removes at most a tenth of these nodes. Nodes of a site that is cut off are not away.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.fleet.keys.join_records import BriefNode, JoinRecords
@@ -67,11 +67,15 @@ class BriefNodeWatch:
         self._scanned = None
         records = JoinRecords(self._fleet)
         nodes = await records.brief_nodes()
-        present = await self._present(nodes)
+        inventory = await read_nodes(self._fleet, [node.name for node in nodes])
+        unknown = await self._cut_off(inventory)
+        present = await self._verified(inventory)
+        if nodes and not present:  # is any other node of the fleet present?
+            present = await self._verified(await read_inventory(self._fleet))
         if present:
             self._scanned = began
         passed_s = min(began - before, 2 * SCAN_S) if before is not None and present else 0.0
-        away = [node.key for node in nodes if node.name not in present]
+        away = [node.key for node in nodes if node.name not in present and node.name not in unknown]
         self._away_s = {key: self._away_s[key] + passed_s if key in self._away_s else 0.0 for key in away}
         due = [node for node in nodes if self._away_s.get(node.key, 0.0) >= node.ephemeral_s]
         due.sort(key=lambda node: self._away_s[node.key], reverse=True)
@@ -79,10 +83,13 @@ class BriefNodeWatch:
             await leave_fleet(self._fleet, records, node.name, node.key)
             self._on_left(node)
 
-    async def _present(self, nodes: Sequence[BriefNode]) -> Collection[str]:
-        """Return those of the nodes that are present. If there are none, return other present nodes of the fleet."""
-        found = await self._verified(await read_nodes(self._fleet, [node.name for node in nodes]))
-        return found or (await self._verified(await read_inventory(self._fleet)) if nodes else found)
+    async def _cut_off(self, inventory: Inventory) -> Collection[str]:
+        """Return those of the nodes whose site is cut off. Their presence expires here, although they may be well."""
+        copied = {name: node.copied_from for name, node in inventory.nodes.items() if node.copied_from}
+        if self._fleet.sites is None or not copied:
+            return ()
+        cut = {one.index for one in await self._fleet.sites.read() if one.is_cut}
+        return [name for name, source in copied.items() if source in cut]
 
     async def _verified(self, inventory: Inventory) -> set[str]:
         """Return the names of the nodes whose presence is verified."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from ccm_agent.bus.signatures.signed_bucket import SignedBucket
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.keys.brief_nodes import SCAN_S, BriefNodeWatch
 from ccm_ctl.fleet.keys.join_records import BriefNode, JoinedNode, JoinRecords
+from ccm_ctl.fleet.nodes.sites import SiteSource
 from tests.support.controller import fleet_on
 from tests.support.signing import OWN
 
@@ -215,3 +218,43 @@ async def test_a_node_that_has_the_name_of_one_that_left_stays(desk: Desk) -> No
 
     assert desk.left == ["web1"]
     assert await desk.known(["web1"]) == ["web1"]
+
+
+class AtSite:
+    """A bucket whose entries were copied from the broker of a site, and the contact with that site."""
+
+    def __init__(self, bucket: Any) -> None:
+        self._bucket = bucket
+        self.silent_s = 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    async def matching(self, patterns: Sequence[str], **options: Any) -> list[KeyValueEntry]:
+        found = await self._bucket.matching(patterns, **options)
+        return [
+            msgspec.structs.replace(one, copied_from="paris") if one.key.endswith(".web1") else one
+            for one in found
+        ]
+
+    async def read(self) -> list[SiteSource]:
+        return [
+            SiteSource(site="paris", contact=None, silent_s=self.silent_s, lag=0, error="", index="paris")
+        ]
+
+
+async def test_a_node_of_a_site_that_is_cut_off_is_not_away(desk: Desk) -> None:
+    await desk.join("web1", "web2")
+    site: Any = AtSite(desk.fleet.nodes)
+    desk.fleet = msgspec.structs.replace(desk.fleet, nodes=site, sites=site)
+    desk.watch = desk.new_watch()
+    await desk.scan()
+    await desk.end("web1")
+
+    site.silent_s = 3600.0
+    await desk.scan(2 * SCANS)
+    while_cut = list(desk.left)
+    site.silent_s = 1.0
+    await desk.scan(2 * SCANS)
+
+    assert (while_cut, desk.left) == ([], ["web1"])
