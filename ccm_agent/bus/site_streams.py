@@ -12,6 +12,7 @@ from ccm_agent.bus.access.sites import ASKED, CENTER, MIRRORED, SOURCED, down, u
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import (
     JOINS,
+    NODES,
     SCHEDULES_VERSION,
     CopyCount,
     LayoutAction,
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
 
 LOCK_S = 120.0
 """After this many seconds, the lock on the sources is assumed to be left by a program that was killed."""
+
+SOURCE_HEADER_BYTES = 4 << 10
+"""
+How much larger messages the center's streams accept than those of a site. The center adds a header to each message of a site. One
+message that is too large with it would stop the source, so a node could hide all later events of its site.
+"""
+
+NODES_BYTES = 2 << 30
+"""
+The size of CCM_NODES at the center, which is unlimited without sites. The holder of a site's broker could otherwise fill the disk
+of the center. Nodes can replace their entries in a full bucket. It has space for 50,000 nodes with 40 KiB each.
+"""
 
 _LOCK = "sources.lock"
 _PAUSE_S = 0.1
@@ -198,13 +211,29 @@ async def _change_sources(
 ) -> LayoutChange:
     config = (await call(connection, f"STREAM.INFO.{name}"))["config"]
     has = config.get("sources") or []
-    is_new = all((one.get("external") or {}).get("deliver") != up(site) for one in has)
-    if is_new:
-        await call(connection, f"STREAM.UPDATE.{name}", {**config, "sources": [*has, added]})
+    changes = _limits(name, config)
+    details = [f"{field} {config.get(field, 0)} → {value}" for field, value in changes.items()]
+    if all((one.get("external") or {}).get("deliver") != up(site) for one in has):
+        changes["sources"] = [*has, added]
+    if changes:
+        await call(connection, f"STREAM.UPDATE.{name}", {**config, **changes})
     return LayoutChange(
         name=name.removeprefix("KV_"),
         kind="bucket" if name.startswith("KV_") else "stream",
-        action=LayoutAction.UPDATED if is_new else LayoutAction.UNCHANGED,
+        action=LayoutAction.UPDATED if changes else LayoutAction.UNCHANGED,
         replicas=config["num_replicas"],
-        details=(f"source {site}",),
+        details=(f"source {site}", *details),
     )
+
+
+def _limits(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the limits of a stream of the center that must change, because sites write to it."""
+    [wanted] = [
+        one.config for one in plan(LayoutOptions(), with_schedules=False) if one.config["name"] == name
+    ]
+    changes, least = {}, wanted["max_msg_size"] + SOURCE_HEADER_BYTES
+    if 0 < config["max_msg_size"] < least:
+        changes["max_msg_size"] = least
+    if name == f"KV_{NODES}" and config["max_bytes"] <= 0:
+        changes["max_bytes"] = NODES_BYTES
+    return changes

@@ -14,8 +14,9 @@ from ccm_agent.bus import site_streams
 from ccm_agent.bus.access.sites import SOURCED, up
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import JOINS, LayoutOptions, make
+from ccm_agent.bus.layout import JOINS, NODES, LayoutOptions, make
 from ccm_agent.bus.streams import call
+from ccm_agent.model.errors import BusError
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.nats_server import WAIT_S, running_server, settings
 from tests.support.secured import Secured, secured_broker
@@ -163,3 +164,31 @@ def wait_for_log(path: Path, text: str) -> None:
     while text not in path.read_text():
         assert time.monotonic() < deadline, path.read_text()[-2000:]
         time.sleep(0.1)
+
+
+async def test_a_full_bucket_of_nodes_at_the_center_refuses_new_nodes_and_keeps_the_others(
+    center: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_streams, "NODES_BYTES", 1 << 20)
+    async with Connection(settings(center, "op")) as connection:
+        await connection.connect_now()
+        bucket, before = NatsKeyValue(connection, NODES), await limit(connection)
+        await site_streams.add_sources(connection, "paris")
+        await make(connection)
+        after = await limit(connection)
+        for number in range(10):
+            await bucket.put(f"node.web{number}", b"x" * 100_000)
+        with pytest.raises(BusError, match="maximum bytes"):
+            await bucket.put("node.web10", b"x" * 100_000)
+
+        await bucket.put("node.web0", b"y" * 100_000)
+        entry = await bucket.get("node.web0")
+
+        assert (before, after) == (-1, 1 << 20)
+        assert entry is not None
+        assert entry.value[:1] == b"y"
+
+
+async def limit(connection: Connection) -> int:
+    """The size limit of CCM_NODES."""
+    return int((await call(connection, f"STREAM.INFO.KV_{NODES}"))["config"]["max_bytes"])

@@ -19,16 +19,19 @@ from ccm_agent.bus.access.accounts import STREAMS
 from ccm_agent.bus.access.sites import ASKED, down, up
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.messages import Message
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import ASSIGNMENTS, DATA
-from ccm_agent.bus.streams import call, read_all
+from ccm_agent.bus.layout import ASSIGNMENTS, DATA, EVENT_BYTES, NODES
+from ccm_agent.bus.streams import call, read_all, store
 from ccm_agent.bus.subjects import event_subject, key_subject
-from ccm_agent.model.errors import BusError
+from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.testing.nats_server import NatsServer
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
 from tests.support.fleet import Done, a_file, manifest
 from tests.support.nats_server import WAIT_S, eventually
 from tests.support.secured import Secured, secured_broker
@@ -625,3 +628,57 @@ def test_a_directory_cannot_be_scheduled_at_a_site_and_the_error_tells_why(site:
         assert "assign it at the center" in one.err
     assert "bucket CCM_DATA: read-only" in put.err
     assert listed == []
+
+
+async def test_the_largest_messages_of_a_node_of_a_site_do_not_stop_its_source(site: Site) -> None:
+    """The center adds a header to each, so they are larger there."""
+    creds = await asyncio.to_thread(site.give, "node", "web1")
+    subjects = [event_subject(TRANSACTION_EVENT, "web1", new_id()) for _ in range(3)]
+    async with (
+        site.user(site.broker, "web1", creds) as web1,
+        site.admin(site.center) as center,
+        asyncio.timeout(JOINED_S),
+    ):
+        for subject, most in zip(subjects, (1, EVENT_BYTES, 1), strict=True):
+            await eventually(lambda s=subject, n=most: store_largest(web1, s, n))
+        for key, most in (("node.web1", 1 << 20), ("facts.web1", 1)):
+            await eventually(lambda k=key, n=most: store_largest(web1, key_subject(NODES, k), n))
+        while True:
+            found = await call(center, f"STREAM.INFO.{EVENTS_STREAM}", {"subjects_filter": ">"})
+            entries = await call(center, f"STREAM.INFO.KV_{NODES}", {"subjects_filter": ">"})
+            if len(found["state"].get("subjects") or {}) == 3 and entries["state"]["messages"] == 2:
+                break
+            await asyncio.sleep(0.2)
+    assert set(found["state"]["subjects"]) == set(subjects)
+
+
+async def store_largest(connection: Connection, subject: str, most: int) -> None:
+    """Store the largest message that the broker accepts, or one of `most` bytes."""
+    for size in range(most, 0, -10):
+        with contextlib.suppress(ProtocolError):  # too large
+            await store(connection, subject, b"x" * size)
+            return
+
+
+async def test_the_subscriptions_of_a_leaf_node_are_limited(site: Site) -> None:
+    """Each costs the center memory."""
+    creds = site.everything("evil")
+    leaves = "$SYS.REQ.SERVER.PING.LEAFZ"
+    keys, url = Keys(site.keys), settings_for(site.center.url, identity="tester")
+    async with (
+        site.user(site.broker, "evil", creds, DOWN) as evil,
+        system_connection(url, keys, [leaves]) as system,
+    ):
+        before = await subscriptions(system, leaves)
+        for first in range(0, 3_000, 500):
+            await evil.subscribe([f"{DOWN}.heard{first + n}" for n in range(500)], lambda _: None)
+        await asyncio.sleep(2)
+        after = await subscriptions(system, leaves)
+    assert 0 < before < 50
+    assert after <= 1_000
+
+
+async def subscriptions(system: Connection, subject: str) -> int:
+    """The number of subscriptions of the leaf node at the center."""
+    [body] = await ask_servers(system, subject)
+    return sum(one["subscriptions"] for one in json.loads(body)["data"].get("leafs") or [])
