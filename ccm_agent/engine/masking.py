@@ -8,7 +8,7 @@ shortened: `content` to its digest and size, `environment` to the names of its v
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -90,11 +90,12 @@ def register_secrets(
             _learn_arguments(masker, text)
     if "name" not in pending and rules.commands:
         _learn_arguments(masker, wanted.name)
-    for field in wanted.__struct_fields__:
-        if isinstance(value := getattr(wanted, field), dict) and value and field not in pending:
+    given = {field: value for field, value in _given_fields(wanted).items() if field not in pending}
+    for value in given.values():
+        if isinstance(value, dict):
             _learn_named(masker, value)
-    for field, value in _fields_with_urls(kind, wanted):
-        for text in _texts(value) if field not in pending else ():
+    for _, value in _with_urls(kind, given):
+        for text in _texts(value):
             _learn_urls(masker, text)
 
 
@@ -260,7 +261,7 @@ def mask_properties(kind: AnyType, wanted: Any) -> Any:
     for field in kind.rules.sensitive:
         if value := getattr(wanted, field):
             changes[field] = _masked_value(value)
-    for field, value in _fields_with_urls(kind, wanted):
+    for field, value in _with_urls(kind, _given_fields(wanted)):
         is_url = field in kind.rules.urls and isinstance(value, str)
         shown = mask_url(value) if is_url else Masker().value(msgspec.to_builtins(value))
         if shown != value:
@@ -329,18 +330,17 @@ def _learn_urls(masker: Masker, text: str) -> None:
         masker.learn(secret)
 
 
-def _fields_with_urls(kind: AnyType, wanted: Any) -> Iterator[tuple[str, Any]]:
-    """
-    Yield the fields that may contain a URL, with their values. Whole documents and masked fields are left out.
+def _given_fields(wanted: Any) -> dict[str, Any]:
+    """Return the fields that have a value. Most fields of a resource have none."""
+    return {field: value for field, value in msgspec.structs.asdict(wanted).items() if value}
 
-    Most resources have no URL fields, and this function runs twice per resource, so it must be fast.
-    """
-    shortened_or_masked = kind.rules.publish_digest | kind.rules.sensitive
-    for field in wanted.__struct_fields__:
-        value = getattr(wanted, field)
-        if not value or (value.__class__ is str and "=" not in value and "://" not in value):
-            continue
-        if _may_quote_url(value) and field not in shortened_or_masked:
+
+def _with_urls(kind: AnyType, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields that may contain a URL, with their values. Whole documents and masked fields are left out."""
+    rules = kind.rules
+    for field, value in given.items():
+        is_left_out = field in rules.publish_digest or field in rules.sensitive
+        if not is_left_out and _may_quote_url(value):
             yield field, value
 
 
