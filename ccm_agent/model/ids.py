@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from os import urandom
 
 _PAYLOAD_BYTES = 16
@@ -119,8 +120,16 @@ def is_id(text: str) -> bool:
 
 def _encode(number: int) -> str:
     # two digits at a time for speed, because every event of thousands of resources has an id
+    first, last = divmod(number, 62**4)
+    high, low = divmod(last, 62 * 62)
+    return f"{_first_digits(first)}{_PAIRS[high]}{_PAIRS[low]}"
+
+
+@lru_cache(maxsize=1)
+def _first_digits(number: int) -> str:
+    """Return all digits except the last four, which are the only ones that differ in ids of the same second."""
     parts = []
-    for _ in range(_LENGTH // 2):
+    for _ in range((_LENGTH - 4) // 2):
         number, rest = divmod(number, 62 * 62)
         parts.append(_PAIRS[rest])
     parts.append(_DIGITS[number])
