@@ -31,6 +31,8 @@ NOT_REACHED = frozenset((Outcome.FAILED, Outcome.UNMET))
 OUTPUT_LINES = 12
 """The maximum number of lines shown from the end of a command's output. Errors are usually at the end."""
 
+_NOT_IN_WORDS = frozenset(' "=')
+
 _NS_PER_S = 1_000_000_000
 
 
@@ -190,7 +192,7 @@ def _line(level: str, message: str, fields: list[tuple[str, object]], color: boo
 def _value(value: object) -> str:
     """Format a field's value. Values that are not a single word are in quotes."""
     text = value if isinstance(value, str) else str(value)
-    if text and text.isprintable() and not any(char in text for char in ' "='):
+    if text and text.isprintable() and _NOT_IN_WORDS.isdisjoint(text):
         return text
     return _quoted(text)
 
