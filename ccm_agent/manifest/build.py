@@ -133,6 +133,8 @@ class ResourceBuilder(EntryReader):
         """Return the properties with rendered templates, and the names of deferred properties."""
         rendered, pending, rules = raw, [], kind.rules
         for written, value in raw.items():
+            if isinstance(value, str) and not has_markers(value):
+                continue
             key = rules.aliases.get(written, written)
             if key in rules.untemplated or not isinstance(value, (str, list, dict)):
                 continue
