@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
@@ -113,15 +115,20 @@ def decide(wanted: KernelModuleProperties, found: KernelModuleState, context: De
     loads = _loads(wanted)
     if problem := _problem(wanted, found, loads):
         return Decision(error=FileError(problem))
-    settings = _differs(found.settings, settings_content(wanted), wanted)
+    settings = _differs(found.settings, settings_content(_in_order(wanted, found)), wanted)
     boot = _changes_boot(wanted, found)
-    changes = tuple(_changes(wanted, found, loads))
+    changes = tuple(_changes(_in_order(wanted, found), found, loads))
     return Decision(
         steps=tuple(_steps(wanted, found, loads, settings=settings, boot=boot)),
         reason="; ".join(_reasons(wanted, found, loads, settings=settings, boot=boot)),
         changes=changes,
         contents=(lambda p: p.compare(wanted, settings=settings, boot=boot)) if settings or boot else None,
     )
+
+
+def _in_order(wanted: KernelModuleProperties, found: KernelModuleState) -> KernelModuleProperties:
+    """Return the desired state, with the order of the current options if they are the same: their order has no meaning."""
+    return replace(wanted, options=found.options) if found.options == wanted.options else wanted
 
 
 def _is_persistent(wanted: KernelModuleProperties) -> bool:

@@ -437,6 +437,16 @@ async def test_a_module_is_loaded_with_its_options_and_stable_afterwards() -> No
     assert host.runner.lines == ["modprobe -- kvm_intel"]
 
 
+async def test_options_in_another_order_are_stable() -> None:
+    host = Host()
+    await manage(TYPE, host.provider, wanted(options={"nested": "1", "ept": "0"}))
+
+    event = await manage(TYPE, host.provider, wanted(options={"ept": "0", "nested": "1"}))
+    other = await manage(TYPE, host.provider, wanted(options={"ept": "1", "nested": "1"}))
+
+    assert (event.changed, event.diff, event.error, other.changed) == (False, None, [], True)
+
+
 async def test_the_directories_are_created() -> None:
     host = Host()
     del host.files.nodes["/etc/modules-load.d"], host.files.nodes["/etc/modprobe.d"]
