@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import testenv
 
+from tests.support.machine import make_kind
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -58,19 +60,35 @@ def program() -> str:
 
 
 @pytest.fixture(scope="module")
-def podman_machine(
+def podman_only(
     base: Path, program_binds: dict[str, str], request: pytest.FixtureRequest
-) -> Iterator[testenv.Node]:
-    """A machine of Debian 13 with podman and quadlet, and with the image `localhost/box`, which is busybox."""
+) -> Iterator[Callable[[str], testenv.Node]]:
+    """Machines with podman and quadlet, by their package manager, each with the image `localhost/box`, which is busybox."""
     binds = dict(program_binds)
     if sys.base_prefix == "/usr":
         # Debian 13 has another Python than this host
         python, library = sysconfig.get_config_var("BINDIR"), sysconfig.get_path("stdlib")
         binds |= {str(Path(sys.executable).resolve()): f"{python}/python3", library: library}
+    made: dict[str, testenv.Node] = {}
+    module = request.module.__name__.rpartition(".")[2].removeprefix("test_").replace("_", "-")[:15]
     with testenv.Lab(testenv.ensure_base(script="build-podman.sh")) as lab:
-        node = lab.create(request.module.__name__.rpartition(".")[2][-20:].replace("_", "-"), binds).start()
-        node.run("sh", "-c", MAKE_BOX)
-        yield node
+
+        def machine(kind: str) -> testenv.Node:
+            if kind not in made:
+                made[kind] = lab.create(f"{module}-{kind}", binds).start()
+                make_kind(made[kind], kind)
+                made[kind].run("sh", "-c", MAKE_BOX)
+            return made[kind]
+
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def podman_machine(
+    podman_only: Callable[[str], testenv.Node], request: pytest.FixtureRequest
+) -> testenv.Node:
+    """A machine with podman: of Debian, or of the kind that a test is parametrized with."""
+    return podman_only(getattr(request, "param", "apt"))
 
 
 MAKE_BOX = """\
@@ -80,9 +98,6 @@ printf '#!/bin/sh\\ntrap "exit 0" TERM\\nsleep infinity & wait\\n' > /root/box/b
 chmod 755 /root/box/bin/serve
 tar -C /root/box -c . | podman import - localhost/box:1
 """
-
-HIDDEN = {"apt": ["dnf", "rpm"], "dnf": ["apt-get", "apt-cache", "apt-mark", "dpkg-query"]}
-"""Programs that a machine of a kind does not have; the base holds both package managers."""
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +111,7 @@ def only(
     def machine(kind: str) -> testenv.Node:
         if kind not in made:
             made[kind] = lab.create(f"{module}-{kind}", program_binds).start()
-            made[kind].run("sh", "-c", 'cd /usr/bin && rm -f "$@"', "-", *HIDDEN[kind])
-            if kind == "dnf":
-                made[kind].run("rm", "-r", "/var/lib/dpkg")
+            make_kind(made[kind], kind)
         return made[kind]
 
     yield machine

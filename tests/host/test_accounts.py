@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,32 +12,6 @@ import testenv
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
 KINDS = ["apt", "dnf"]
-
-UNDO = """\
-import asyncio, os
-from pathlib import Path
-
-from ccm_agent.app import App
-from ccm_agent.engine.request import ApplyOptions, ManifestSource
-from ccm_agent.engine.run import LocalEngine
-from ccm_agent.model.ids import new_id
-from ccm_agent.storage.undo_store import UndoStore
-from ccm_agent.system.clock import SystemClock
-
-
-async def main() -> None:
-    store = UndoStore(Path("/root/undo"), SystemClock(), keep_s=86400, limit_bytes=1 << 20)
-    store.open()
-    engine = LocalEngine(App(os.environ, directory="/").deps())
-    source = ManifestSource(text=Path("/root/m.yaml").read_bytes(), name="m")
-    for _ in range(2):  # the run and its undo
-        run = new_id()
-        await engine.apply(source, ApplyOptions(run=run, undo_log=store, on_event=lambda one: print(one.name, one.error)))
-        source = ManifestSource(name="undo", undo=await store.find(run))
-
-
-asyncio.run(main())
-"""
 
 
 def declare(machine: testenv.Node, resources: list[dict[str, Any]]) -> None:
@@ -60,13 +33,6 @@ def apply(
         for one in events
         if one["protocol"].endswith("transaction.event")
     }
-
-
-def run_and_undo(machine: testenv.Node, resources: list[dict[str, Any]]) -> str:
-    """Apply resources and undo that; returns the errors of both."""
-    declare(machine, resources)
-    machine.path("/root/undo.py").write_text(UNDO)
-    return str(machine.run(sys.executable, "/root/undo.py", timeout=120).stdout)
 
 
 def group_of(machine: testenv.Node, name: str) -> str:
@@ -100,28 +66,6 @@ def test_a_group_is_made_kept_repaired_and_removed(
     assert apply(machine, program, gone) == {"group#cm-web": True}
     assert apply(machine, program, gone) == {"group#cm-web": False}
     assert group_of(machine, "cm-web") == ""
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_undo_restores_groups(only: Callable[[str], testenv.Node], program: str, kind: str) -> None:
-    machine = only(kind)
-    before = [
-        {"group": [{"cm-old": {"gid": 4910, "members": ["bin"]}}, {"cm-kept": {"gid": 4911}}]},
-    ]
-    apply(machine, program, before)
-    changes = [
-        {"group": [
-            {"cm-old": {"ensure": "absent"}},
-            {"cm-kept": {"gid": 4912, "members": ["games"]}},
-            {"cm-new": {"gid": 4913}},
-        ]},
-    ]  # fmt: skip
-
-    told = run_and_undo(machine, changes)
-
-    assert [group_of(machine, name) for name in ("cm-old", "cm-kept", "cm-new")] == [
-        "cm-old:x:4910:bin", "cm-kept:x:4911:", "",
-    ], told  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -336,38 +280,6 @@ def test_a_removed_user_keeps_its_home_unless_it_is_purged(alice: testenv.Node, 
     assert apply(alice, program, one(ensure="absent", purge_home=True)) == {"user#alice": True}
     assert not alice.path("/home/alice").exists()
     assert alice.path("/etc/passwd").exists()
-
-
-@each_kind
-def test_an_undo_restores_a_removed_user(alice: testenv.Node, program: str) -> None:
-    apply(alice, program, one(**ALICE, expires="2031-01-01"))
-    before = user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")
-
-    told = run_and_undo(alice, one(ensure="absent"))
-
-    assert (user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")) == before, told
-
-
-@each_kind
-def test_an_undo_restores_a_changed_user(alice: testenv.Node, program: str) -> None:
-    apply(alice, program, one(**ALICE))
-    before = user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")
-    changes = {
-        "uid": 4777, "group": "games", "groups": ["audio"], "groups_exclusive": True, "shell": "/bin/sh", "comment": "",
-        "password_hash": OTHER_HASH, "locked": True, "authorized_keys": [OTHER_KEY],
-    }  # fmt: skip
-
-    told = run_and_undo(alice, one(**changes))
-
-    assert (user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")) == before, told
-
-
-@each_kind
-def test_an_undo_of_a_new_user_removes_it(alice: testenv.Node, program: str) -> None:
-    told = run_and_undo(alice, one(**ALICE))
-
-    assert user_of(alice, "alice")[0] == "", told
-    assert group_of(alice, "alice") == ""
 
 
 @each_kind

@@ -14,6 +14,7 @@ from tests.host.test_undo import PROGRAM
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
 FOLDER = "/etc/containers/systemd"
+each_kind = pytest.mark.parametrize("podman_machine", ["apt", "dnf"], indirect=True)
 
 
 class Site:
@@ -68,6 +69,7 @@ class Site:
         return " ".join(shown.split())
 
 
+@each_kind
 def test_a_container_is_created_stable_repaired_and_removed(
     podman_machine: testenv.Node, program: str
 ) -> None:
@@ -154,6 +156,7 @@ def test_an_image_that_is_not_there_is_an_error_before_any_change(
     assert lost.sh(f"cat {lost.quadlet}; systemctl show -P MainPID lost") == before
 
 
+@each_kind
 def test_an_undo_restores_the_earlier_container(podman_machine: testenv.Node, program: str) -> None:
     old = Site(podman_machine, program, "old")
     assert old.apply(labels={"number": "1"}, environment=["A=1"]) == "changed"
@@ -168,6 +171,7 @@ def test_an_undo_restores_the_earlier_container(podman_machine: testenv.Node, pr
     assert told == ["2 running", "1 running", "2 running"], done.stdout
 
 
+@each_kind
 def test_a_new_container_is_removed_by_its_undo_and_by_prune(
     podman_machine: testenv.Node, program: str
 ) -> None:
@@ -252,6 +256,7 @@ def test_a_volume_below_a_symlink_of_another_user_is_not_mounted(
     assert (linked.again(), linked.active) == (error, "inactive")
 
 
+@each_kind
 def test_an_import_is_stable_names_what_it_cannot_have_and_restores(
     podman_machine: testenv.Node, program: str
 ) -> None:

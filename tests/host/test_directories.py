@@ -1,4 +1,4 @@
-"""Directories of real machines: a source, purge, limits, owners, and mount points in the tree."""
+"""Directories of real machines: limits, owners, and mount points in the tree."""
 
 from __future__ import annotations
 
@@ -7,39 +7,7 @@ from collections.abc import Callable
 import pytest
 import testenv
 
-from tests.support.machine import check_phases, run_phases
-
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
-
-PREPARE = """
-mkdir -p /root/www/css /srv/www/old/deep
-echo index > /root/www/index.html; echo style > /root/www/css/site.css
-printf '#!/bin/sh\\n' > /root/www/hook; chmod 755 /root/www/hook
-echo stale > /srv/www/index.html; echo x > /srv/www/old/deep/x; ln -s /etc/passwd /srv/www/link
-chmod 600 /srv/www/old/deep/x; chown -R daemon /srv/www/old
-"""
-OBSERVE = "cd / && find srv/www -printf '%p %y %U:%G %m %l\\n' | sort; cat srv/www/index.html srv/www/old/deep/x 2>&1"
-DRIFT = "cd /srv/www; echo drift > css/site.css; rm hook; touch added; chmod 777 css; ln -sf /etc/shadow index.html"
-
-
-@pytest.mark.parametrize("kind", ["apt", "dnf"])
-def test_directories_are_stable_repaired_and_undone(only: Callable[[str], testenv.Node], kind: str) -> None:
-    machine = only(kind)
-    machine.run("sh", "-ec", PREPARE)
-    wanted = {"source": "/root/www", "purge": True, "owner": "daemon", "directory_mode": "0750"}
-
-    phases = run_phases(machine, [{"directory": [{"/srv/www": wanted}]}], observe=OBSERVE, drift=DRIFT)
-
-    check_phases(phases)
-    uid = machine.run("id", "-u", "daemon").stdout.strip()
-    assert phases.applied.seen.splitlines()[:6] == [
-        f"srv/www d {uid}:0 750 ",
-        f"srv/www/css d {uid}:0 750 ",
-        f"srv/www/css/site.css f {uid}:0 644 ",
-        f"srv/www/hook f {uid}:0 755 ",
-        f"srv/www/index.html f {uid}:0 644 ",
-        "index",
-    ]
 
 
 @pytest.mark.parametrize("kind", ["apt", "dnf"])

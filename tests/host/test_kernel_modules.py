@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import testenv
 
-from tests.support.machine import check_phases, run_phases
-
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
 MODULES = """\
@@ -30,7 +28,7 @@ true
 """
 
 
-def _empty_module() -> bytes:
+def empty_module() -> bytes:
     """Return an ELF object with a license and no code, which is enough for depmod and modprobe."""
     names, info = b"\0.modinfo\0.shstrtab\0", b"license=GPL\0"
     header = struct.pack(
@@ -47,33 +45,10 @@ def _empty_module() -> bytes:
 @pytest.fixture(params=["apt", "dnf"])
 def machine(only: Callable[[str], testenv.Node], request: pytest.FixtureRequest) -> Iterator[testenv.Node]:
     node = only(request.param)
-    node.path("/root/module.ko").write_bytes(_empty_module())
+    node.path("/root/module.ko").write_bytes(empty_module())
     node.run("sh", "-c", MODULES)
     yield node
     node.run("sh", "-c", "rm -f /etc/mod*.d/ccm-* /etc/modules /etc/modprobe.d/site.conf")
-
-
-def test_files_are_read_by_the_tools_undone_and_repaired(machine: testenv.Node) -> None:
-    modules: list[dict[str, Any]] = [
-        {"t-intel": {"options": {"nested": 1, "dyndbg": "file a.c +p"}, "apply": False}},
-        {"t_floppy": {"ensure": "absent", "blacklisted": True, "apply": False}},
-    ]
-
-    phases = run_phases(
-        machine,
-        [{"kernel_module": modules}],
-        observe=OBSERVE,
-        drift="echo 'options t_intel nested=0' > /etc/modprobe.d/ccm-t_intel.conf; rm /etc/mod*.d/ccm-t_floppy.conf "
-        "/etc/modules-load.d/ccm-t_intel.conf",
-    )
-
-    check_phases(phases)
-    seen = phases.applied.seen
-    assert 't_intel.ko nested=1 dyndbg="file a.c +p"' in seen
-    assert 'options t_intel nested=1 dyndbg="file a.c +p"\n' in seen
-    assert "blacklist t_floppy\n" in seen
-    assert "Loading module: t_intel\n" in seen
-    assert "644 root /etc/modules-load.d/ccm-t_intel.conf\n" in seen
 
 
 def apply(machine: testenv.Node, program: str, name: str, **properties: Any) -> tuple[int, str]:

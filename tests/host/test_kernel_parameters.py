@@ -9,36 +9,9 @@ from typing import Any
 import pytest
 import testenv
 
-from tests.support.machine import check_phases, run_phases
-
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
-TTL, FORWARDING = "net.ipv4.ip_default_ttl", "net.ipv4.conf.lo.forwarding"
-FILE = "/etc/sysctl.d/70-test.conf"
-
-
-@pytest.mark.parametrize("kind", ["apt", "dnf"])
-def test_parameters_are_set_undone_and_repaired(only: Callable[[str], testenv.Node], kind: str) -> None:
-    machine = only(kind)
-    machine.path(FILE).write_text(f"# kept\nnet/ipv4/ip_default_ttl=61\n{FORWARDING} = 0\n")
-
-    phases = run_phases(
-        machine,
-        [{"sysctl": [{TTL: {"value": 65, "file": FILE}}, {FORWARDING: {"value": "1"}}]}],
-        observe=f"cat {FILE} /etc/sysctl.d/60-ccm.conf; sysctl {TTL} {FORWARDING}",
-        drift=f"sysctl -w {TTL}=99 && rm /etc/sysctl.d/60-ccm.conf",
-    )
-
-    check_phases(phases)
-    lines = [
-        "# kept",
-        "net/ipv4/ip_default_ttl=65",
-        f"{FORWARDING} = 0",
-        f"{FORWARDING} = 1",
-        f"{TTL} = 65",
-        f"{FORWARDING} = 1",
-    ]
-    assert phases.applied.seen.splitlines() == lines
+TTL = "net.ipv4.ip_default_ttl"
 
 
 def apply(machine: testenv.Node, program: str, name: str, **properties: Any) -> tuple[int, str]:

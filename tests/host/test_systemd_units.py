@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import testenv
-
-from tests.support.machine import check_phases, run_phases
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
@@ -54,40 +51,6 @@ def calls(machine: testenv.Node, program: str, *resources: dict[str, Any]) -> li
 def show(machine: testenv.Node, name: str, value: str) -> str:
     """A property of a unit, as systemd has it."""
     return machine.run("systemctl", "show", "-P", value, name).stdout.strip()
-
-
-@pytest.mark.parametrize("kind", ["apt", "dnf"])
-def test_units_are_written_undone_and_repaired(only: Callable[[str], testenv.Node], kind: str) -> None:
-    machine = only(kind)
-    machine.path("/usr/lib/systemd/system/u-vendor.service").write_text(SERVICE)
-    machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "start", "u-vendor")
-    units = [
-        {"u-job.service": {"content": "[Service]\nType=oneshot\nExecStart=/bin/true\n"}},
-        {"u-job.timer": {"content": "[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n"}},
-        {"u-each@.service": {"content": "[Service]\nExecStart=/bin/sleep %i\n"}},
-        {
-            "limits": {
-                "unit": "u-vendor.service",
-                "drop_in": "limits.conf",
-                "content": "[Service]\nLimitNOFILE=4242\n",
-            }
-        },
-    ]
-
-    phases = run_phases(
-        machine,
-        [{"systemd_unit": units}],
-        observe=f"cd {FOLDER} && find . -path './u-*' -exec stat -c '%n %a %U' {{}} + | sort; cat u-* u-*/* 2>/dev/null; "
-        "systemctl show -p LimitNOFILE,NeedDaemonReload u-vendor",
-        drift=f"rm {FOLDER}/u-job.timer && printf '[Service]\\n' > {FOLDER}/u-vendor.service.d/limits.conf && "
-        f"chmod 666 {FOLDER}/u-job.service && systemctl daemon-reload",
-    )
-
-    check_phases(phases)
-    assert "LimitNOFILE=4242\nNeedDaemonReload=no\n" in phases.applied.seen
-    assert "./u-vendor.service.d/limits.conf 644 root\n" in phases.applied.seen
-    assert "u-" not in phases.undone.seen
 
 
 def test_many_changed_units_are_one_verification_and_one_reload(machine: testenv.Node, program: str) -> None:

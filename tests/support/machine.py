@@ -1,4 +1,4 @@
-"""Resources on a machine of the tests' own making: applied, undone, applied again, drifted and repaired."""
+"""Machines of the tests' own making with one package manager; resources on them: applied, undone, drifted and repaired."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from typing import Any
 
 import testenv
 from msgspec import Struct
+
+HIDDEN = {"apt": ["dnf", "rpm"], "dnf": ["apt-get", "apt-cache", "apt-mark", "dpkg-query"]}
+"""Programs that a machine of a kind does not have; the base holds both package managers."""
+MAKE_FEDORA = """\
+set -e
+rm -rf /var/lib/dpkg /etc/debian_version /etc/os-release
+printf 'ID=fedora\\nVERSION_ID=42\\nNAME="Fedora Linux"\\n' >/etc/os-release
+echo 'Fedora release 42 (Adams)' | tee /etc/fedora-release >/etc/redhat-release
+"""
+
+
+def make_kind(node: testenv.Node, kind: str) -> None:
+    """Leave a machine with one package manager, and with the release files of its distribution."""
+    node.run("sh", "-c", 'cd /usr/bin && rm -f "$@"', "-", *HIDDEN[kind])
+    if kind == "dnf":
+        node.run("sh", "-c", MAKE_FEDORA)
+
 
 PROGRAM = """\
 import asyncio, json, os, subprocess, sys
@@ -104,14 +121,16 @@ def run_phases(machine: testenv.Node, resources: list[dict[str, Any]], *, observ
     return Phases(*(Phase(**one) for one in shown))
 
 
-def check_phases(phases: Phases) -> None:
-    """Every apply works and the second one changes nothing; the undo restores, and drift is repaired."""
-    problems = [
-        one for phase in (phases.applied, phases.undone, phases.repaired) for one in phase.events if one[2:]
-    ]
+def check_phases(phases: Phases, *, has_undo: bool = True) -> None:
+    """Every apply works and the second one changes nothing; the undo restores, if the type has one, and drift is repaired."""
+    problems = [one for phase in (phases.applied, phases.repaired) for one in phase.events if one[2:]]
     assert problems == []
-    assert phases.applied.outcomes == phases.undone.outcomes == {"changed"}, phases
-    assert phases.undone.seen == phases.before.seen
+    assert phases.applied.outcomes == {"changed"}, phases
+    if has_undo:
+        assert phases.undone.outcomes == {"changed"}, phases.undone
+    else:
+        assert ["are not recorded" in " ".join(one) for one in phases.undone.events] == [True], phases.undone
+    assert phases.undone.seen == (phases.before if has_undo else phases.applied).seen
     assert phases.reapplied.seen == phases.applied.seen
     assert phases.stable.outcomes == {"stable"}, phases.stable
     assert phases.drifted.seen != phases.stable.seen
