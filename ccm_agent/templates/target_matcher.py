@@ -1,7 +1,8 @@
 """
-Match the selectors of requests and assignments against this node, outside the event loop.
+Match the selectors of requests and assignments against this node.
 
-One thread evaluates the selectors and expressions in sequence. Each expression has limits
+Short selectors without patterns for facts are evaluated at once. For all others, one thread evaluates the selectors
+and expressions in sequence, outside the event loop. Each expression has limits
 (`templates/selector.py`), so the thread is never busy for long. Requests are also answered in sequence, so the
 total time of their expressions is limited as well. Otherwise, many costly expressions of one operator could
 block all other requests to the node.
@@ -11,9 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ccm_agent.model.errors import SelectorLimitError
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.selector import Selector
 
 SHARE = 0.1
 """The share of one CPU for the expressions of requests."""
@@ -23,6 +27,10 @@ BURST_S = 0.3
 
 COSTLY_LENGTH = 2_000
 """The number of characters from which the time of selectors is charged as well."""
+
+
+QUICK_LENGTH = 200
+"""The number of characters up to which selectors are evaluated at once, because a thread would cost ten times as much."""
 
 
 class Matches(Protocol):
@@ -79,6 +87,10 @@ class TargetMatcher:
         is_request: bool = False,
     ) -> bool:
         """See `Matches`."""
+        if not where and sum(map(len, targets)) <= QUICK_LENGTH:
+            selectors = _parse(targets)
+            if not any(selector.patterns for selector in selectors):
+                return _is_selected(selectors, node, facts)
         is_costly = is_request and (bool(where) or sum(map(len, targets)) > COSTLY_LENGTH)
         if is_costly:
             self._admit()
@@ -115,9 +127,20 @@ def _measured(
 
 def _means(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
     """Whether any of the targets and the expression match the node."""
+    from ccm_agent.templates.selector import parse_where
+
+    is_meant = _is_selected(_parse(targets), node, facts)
+    return is_meant and (not where or parse_where(where).matches(node, facts))
+
+
+def _parse(targets: Sequence[str]) -> list[Selector]:
+    from ccm_agent.templates.selector import parse_targets
+
+    return parse_targets(targets)
+
+
+def _is_selected(selectors: Sequence[Selector], node: str, facts: Mapping[str, Any]) -> bool:
     from ccm_agent.templates.fact_texts import FactTexts
-    from ccm_agent.templates.selector import parse_targets, parse_where
 
     texts = FactTexts(facts)
-    is_meant = not targets or any(selector.matches(node, texts) for selector in parse_targets(targets))
-    return is_meant and (not where or parse_where(where).matches(node, facts))
+    return not selectors or any(selector.matches(node, texts) for selector in selectors)

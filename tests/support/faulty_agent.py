@@ -35,7 +35,7 @@ LOOK_S = 0.02
 """How often the file of the clock is read."""
 
 EVENTS = {Kind.START: "start", Kind.RESOURCE: "resource", Kind.SUMMARY: "summary", Kind.AGENT: "agent"}
-REQUESTS = {"t": "taken", "b": "begun", "e": "ended", "l": "last"}
+REQUESTS = {"t": "taken", "b": "begun", "e": "ended", "l": "last", "d": "decided"}
 _HEAD_BYTES = len(MAGIC) + 8
 
 
@@ -111,7 +111,7 @@ class Death:
             return ()
         if path.name == "ledger.log":
             kind, run, *_ = msgspec.msgpack.decode(payload)
-            return (REQUESTS[kind], run)
+            return (REQUESTS[kind], str(run))
         record = decoder.decode(payload)
         if isinstance(record, Spooled):
             if record.kind is Kind.SUMMARY:

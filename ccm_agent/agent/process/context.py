@@ -171,7 +171,7 @@ class AgentContext:
         self.spool = Spool(state / "spool", limit_bytes=limits[0], segment_bytes=limits[1])
         self.events = AgentEventPublisher(self.node, version, self.machine, self.spool, clock)
         self.request_log = RequestLog(state / LEDGER, keep_s=settings.ledger_keep_s, clock=clock)
-        self.decisions = DecisionLog(state / "decisions.json", self.events, clock)
+        self.decisions = DecisionLog(state / "decisions.json", self.request_log, self.events, clock)
         self.run_queue = RunQueue(settings.queue_limit)
         self.checkpoints = Checkpoints(state / "continuation.json")
         self.plans = PlanStore(state / "plans", clock)

@@ -7,8 +7,6 @@ they have ended. If a run has no end when the agent starts, it was waiting or wa
 
 A refusal is also recorded, including one for a full queue: the controller has counted the node as refused, and would not watch a
 run that began later. A stop of an unknown run is recorded as that run's end, because it may arrive before its run.
-
-The decision about each request is also published, for the audit trail (ADR 84).
 """
 
 from __future__ import annotations
@@ -86,9 +84,21 @@ class _Last(Struct, tag="l", array_like=True, frozen=True):
     at: float
 
 
-_Record: TypeAlias = _Taken | _Begun | _Ended | _Last
+class _Decided(Struct, tag="d", array_like=True, frozen=True):
+    number: int
+    link: str
+
+
+_Record: TypeAlias = _Taken | _Begun | _Ended | _Last | _Decided
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Record)
+
+
+class DecisionPlace(Struct, frozen=True):
+    """The last decision: its number and its link."""
+
+    number: int = 0
+    link: str = NONE
 
 
 class RequestLogEntry(Struct, kw_only=True):
@@ -125,6 +135,7 @@ class RequestLog:
 
     Attributes:
         last_run: The newest run that has ended; None if unknown.
+        last_decision: The last decision about a request; number 0 if unknown.
     """
 
     def __init__(self, path: Path, *, keep_s: float, clock: Clock) -> None:
@@ -135,6 +146,7 @@ class RequestLog:
             clock: Returns the current time.
         """
         self.last_run: _Last | None = None
+        self.last_decision = DecisionPlace()
         self._journal = Journal(path)
         self._keep_s = keep_s
         self._clock = clock
@@ -196,6 +208,10 @@ class RequestLog:
         """Record that a run ends now, so that a kill does not hide it."""
         self._write(_Last(run, state, self._now()))
 
+    def note_decision(self, place: DecisionPlace) -> None:
+        """Record the last decision. It survives a kill after this returns."""
+        self._write(_Decided(place.number, place.link))
+
     @property
     def wants_compaction(self) -> bool:
         """Whether most of the file is about forgotten or ended runs."""
@@ -236,6 +252,9 @@ class RequestLog:
     def _take_in(self, record: _Record) -> None:
         if isinstance(record, _Last):
             self.last_run = record
+            return
+        if isinstance(record, _Decided):
+            self.last_decision = DecisionPlace(record.number, record.link)
             return
         if isinstance(record, _Taken):
             self._entries.setdefault(
@@ -280,6 +299,8 @@ class RequestLog:
     def _live_payloads(self) -> Iterator[bytes]:
         if self.last_run is not None:
             yield _encoder.encode(self.last_run)
+        if (last := self.last_decision).number:
+            yield _encoder.encode(_Decided(last.number, last.link))
         for entry in self._entries.values():
             if entry.outcome:
                 yield _encoder.encode(_Ended(entry.run, entry.at, entry.outcome, entry.reason, entry.code))
@@ -317,16 +338,12 @@ _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
 REFUSALS_A_MINUTE = 30
 """The maximum number of refusals per minute that a node stores, even if it receives a thousand requests."""
 
+SAVE_AFTER_S = 5.0
+"""How long the position of a decision waits before it is flushed to disk."""
+
 _REMEMBERED = 1000
 _REASON_LIMIT = 500
 _NAME_LIMIT = 200
-
-
-class DecisionPlace(Struct, frozen=True):
-    """The last decision: its number and its link."""
-
-    number: int = 0
-    link: str = NONE
 
 
 class _Asked(Struct):
@@ -350,17 +367,21 @@ class DecisionLog:
     next decision contains their number. So a client with many refused requests cannot fill the spool.
     """
 
-    def __init__(self, path: Path, events: AgentEventPublisher, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, request_log: RequestLog, events: AgentEventPublisher, clock: Clock
+    ) -> None:
         """
         Args:
             path: The file with the position of the last decision.
+            request_log: Contains the same position, which survives a kill there, but may not survive a power loss.
             events: Publishes the decisions.
             clock: Returns the current time.
         """
         self._file = StateFile(path, DecisionPlace)
+        self._request_log = request_log
         self._events = events
         self._clock = clock
-        self._last: DecisionPlace | None = None
+        self._last = DecisionPlace()
         self._asked: dict[str, _Asked] = {}
         self._refusals: deque[float] = deque(maxlen=REFUSALS_A_MINUTE)
         self._left_out = 0
@@ -368,25 +389,24 @@ class DecisionLog:
 
     def open(self) -> None:
         """Read the last position of an earlier process. Blocking."""
-        self._last = self._file.load()
-        if self._last is not None:
-            self._file.mark_saved(self._last)
+        self._last = self._file.load() or DecisionPlace()
+        self._file.mark_saved(self._last)
 
     async def run(self) -> None:
         """
-        Save the position of the last decision at each change, until cancelled.
+        Save the position of the last decision a few seconds after each change, until cancelled.
 
-        Decisions do not wait for this, because it flushes the disk. If the agent is killed before that, a number is used twice.
+        This flushes the disk, so several decisions share it. If the host loses power before that, a number is used twice.
         """
         while True:
             await self._is_new.wait()
+            await asyncio.sleep(SAVE_AFTER_S)
             self._is_new.clear()
             await self.save()
 
     async def save(self) -> None:
         """Save the position of the last decision."""
-        if self._last is not None:
-            await self._file.save(self._last)
+        await self._file.save(self._last)
 
     def asked(self, run: str, incoming: IncomingRequest, principal: Principal) -> None:
         """Remember a new request. If its author is not verified, the name in the request is used."""
@@ -425,7 +445,8 @@ class DecisionLog:
         if state == AnswerState.REFUSED and self._is_flood():
             self._left_out += 1
             return
-        last, author = self._last or DecisionPlace(), asked.principal
+        last = max(self._last, self._request_log.last_decision, key=lambda one: one.number)
+        author = asked.principal
         flags = {
             "verified": author.is_verified,
             "plan_only": author.is_plan_only,
@@ -447,6 +468,7 @@ class DecisionLog:
         message = f"{words}: {reason[:_REASON_LIMIT]}" if reason else words
         self._left_out = 0
         self._last = DecisionPlace(last.number + 1, self._events.decided(message, details))
+        self._request_log.note_decision(self._last)
         self._is_new.set()
 
     def _is_flood(self) -> bool:

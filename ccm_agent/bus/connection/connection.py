@@ -23,6 +23,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.access.denials import PUBLISH, denied, no_inbox
+from ccm_agent.bus.connection.headers import format_headers
 from ccm_agent.bus.connection.messages import Message, PendingReply, ServerInfo
 from ccm_agent.bus.connection.server_rotation import ServerRotation
 from ccm_agent.bus.connection.settings import replaced
@@ -51,7 +52,6 @@ _ASK_AGAIN_S = 5.0
 _TOLD_PAUSE_S = 10.0
 """A pause of more seconds is logged, because the agent would otherwise seem to hang."""
 
-_LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
 
 
@@ -189,16 +189,15 @@ class Connection:
             ProtocolError: The message is larger than the broker accepts, or is not valid.
         """
         client = self._living()
-        self._check_size(subject, body, headers)
-        if headers and any(_LINE_END.search(f"{name}{value}") for name, value in headers.items()):
-            raise ProtocolError(f"{subject}: not sent: a header contains a line break")
+        block = self._header_block(subject, headers) if headers else b""
+        self._check_size(subject, len(block) + len(body))
         if not confirm:
-            await self._send(client, subject, body, reply, headers)
+            await self._send(client, subject, reply, block, body)
             return
         key, refusals = object(), list[BusDeniedError]()
         self._watching[key] = (subject, refusals)
         try:
-            await self._send(client, subject, body, reply, headers)
+            await self._send(client, subject, reply, block, body)
             await self._round_trip(client, self.settings.answer_s)
             if refusals:
                 raise refusals[0]
@@ -403,7 +402,7 @@ class Connection:
             else BusUnavailableError("the connection to the broker is being closed")
         )
         for waiting in self._waiting.values():
-            waiting.arrived.put_nowait(away)
+            waiting.receive(away)
         await client.disconnect()
 
     # --- errors of the broker ---
@@ -411,7 +410,7 @@ class Connection:
     def _on_answer(self, message: Message) -> None:
         waiting = self._waiting.get(message.subject.rpartition(".")[2])
         if waiting is not None:
-            waiting.arrived.put_nowait(message)
+            waiting.receive(message)
 
     def _on_malformed(self, subject: str, reason: str) -> None:
         self.malformed += 1
@@ -430,7 +429,7 @@ class Connection:
         if kind == "publish":
             for waiting in list(self._waiting.values()):
                 if waiting.subject.lower() == subject:
-                    waiting.arrived.put_nowait(denied(self.settings, word, waiting.subject))
+                    waiting.receive(denied(self.settings, word, waiting.subject))
                     told = True
             for watched, refusals in self._watching.values():
                 if watched.lower() == subject:
@@ -451,14 +450,14 @@ class Connection:
             raise BusUnavailableError(str(self.disconnect_error()))
         return client
 
-    def _check_size(self, subject: str, body: bytes, headers: Mapping[str, str] | None) -> None:
-        """
-        Check the size including headers. The broker closes the connection if a message is too large, and nats-py does not count
-        headers.
-        """
-        size = len(body)
-        if headers:
-            size += 14 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+    def _header_block(self, subject: str, headers: Mapping[str, str]) -> bytes:
+        try:
+            return format_headers(headers)
+        except ProtocolError as err:
+            raise ProtocolError(f"{subject}: not sent: {err.message}") from err
+
+    def _check_size(self, subject: str, size: int) -> None:
+        """Check the size including headers. The broker closes the connection if a message is too large."""
         limit = self.server.max_payload_bytes if self.server else size
         if size > limit:
             raise ProtocolError(
@@ -466,14 +465,12 @@ class Connection:
                 "`max_payload` or send less"
             )
 
-    async def _send(
-        self, client: BusClient, subject: str, body: bytes, reply: str, headers: Mapping[str, str] | None
-    ) -> None:
+    async def _send(self, client: BusClient, subject: str, reply: str, block: bytes, body: bytes) -> None:
         import nats.errors
 
         try:
-            await client.publish(subject, body, reply=reply, headers=dict(headers) if headers else None)
-        except (nats.errors.BadSubjectError, nats.errors.Error, OSError) as err:
+            await client.send(subject, reply, block, body)
+        except (nats.errors.Error, OSError) as err:
             if client.ended.is_set() or not client.is_connected:
                 raise BusUnavailableError(str(self.disconnect_error())) from err
             raise ProtocolError(f"{subject}: cannot be sent: {err}") from err

@@ -34,6 +34,7 @@ _VALUE = r"[^\x00-\x08\x0a-\x1f\x7f]*"
 _NAME = r"[!-9;-~]+"
 _BLOCK = re.compile(rf"NATS/1\.0(?: (\d{{3}})(?: ({_VALUE}))?)?\r\n((?:{_NAME}:{_VALUE}\r\n)*)\r\n")
 _LINE = re.compile(rf"({_NAME}):[ \t]*({_VALUE})\r\n")
+_SENT = re.compile(rf"(?:{_NAME}: [^\r\n\0]*\r\n)*")
 
 STORED = frozenset(("nats-stream", "nats-subject", "nats-sequence", "nats-time-stamp"))
 """Lowercase names of headers that only a broker adds, when it sends a stored message to a reader."""
@@ -47,6 +48,20 @@ _REPEATABLE = frozenset(("nats-request-info",))
 
 class MalformedHeadersError(ProtocolError):
     """A header block is incomplete or ambiguous."""
+
+
+def format_headers(headers: Mapping[str, str]) -> bytes:
+    """
+    Format the headers of a message that is sent.
+
+    Raises:
+        MalformedHeadersError: A name is not valid, or a value contains a line break.
+    """
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    # a value with a line break adds a line, even if that line has the form of a header
+    if lines.count("\n") != len(headers) or _SENT.fullmatch(lines) is None:
+        raise MalformedHeadersError("a header contains a line break or has a name that is not valid")
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
 
 
 def parse_headers(block: bytes) -> dict[str, str]:

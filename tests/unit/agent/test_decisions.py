@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.agent.state.request_log import REFUSALS_A_MINUTE, DecisionLog
+import pytest
+
+from ccm_agent.agent.state.request_log import REFUSALS_A_MINUTE, DecisionLog, RequestLog
 from ccm_agent.bus.chain import NONE
 from ccm_agent.model.errors import Refusal
 from ccm_agent.model.ports import IncomingRequest
@@ -37,7 +39,10 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.published = Published()
         self.clock = FakeClock()
-        self.log = DecisionLog(folder / "decisions.json", self.published, self.clock)  # type: ignore[arg-type]
+        self.requests = RequestLog(folder / "ledger.log", keep_s=60, clock=self.clock)
+        self.requests.open()
+        published: Any = self.published
+        self.log = DecisionLog(folder / "decisions.json", self.requests, published, self.clock)
         self.log.open()
 
 
@@ -69,11 +74,26 @@ def test_a_decision_names_the_request_and_its_author_and_the_decision_before_it(
     assert node.published.messages == ["manifest.apply accepted", "manifest.apply refused: not here"]
 
 
-async def test_a_later_process_continues_the_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["ledger.log", "decisions.json"])
+async def test_a_later_process_continues_the_numbers_from_either_file(tmp_path: Path, lost: str) -> None:
     node = await asyncio.to_thread(Node, tmp_path)
     node.log.asked("r1", request(), ANN)
     node.log.decided("r1", "accepted")
     await node.log.save()
+    await asyncio.to_thread((tmp_path / lost).unlink)
+
+    later = await asyncio.to_thread(Node, tmp_path)
+    later.log.asked("r2", request(), ANN)
+    later.log.decided("r2", "accepted")
+
+    assert [(one["number"], one["previous"]) for one in later.published.details] == [(2, "link1")]
+
+
+async def test_a_killed_process_has_recorded_the_number_of_its_last_decision(tmp_path: Path) -> None:
+    node = await asyncio.to_thread(Node, tmp_path)
+    node.log.asked("r1", request(), ANN)
+    node.log.decided("r1", "accepted")
+    await node.requests.compact()
 
     later = await asyncio.to_thread(Node, tmp_path)
     later.log.asked("r2", request(), ANN)

@@ -11,6 +11,7 @@ from ccm_agent.bus.connection.headers import (
     BLOCK_LIMIT_BYTES,
     MalformedHeadersError,
     broker_headers,
+    format_headers,
     parse_headers,
     was_stored,
 )
@@ -120,13 +121,28 @@ VALUES = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=20).ma
 
 @given(headers=st.dictionaries(NAMES, VALUES, max_size=5))
 def test_headers_of_a_client_are_read_unchanged(headers: dict[str, str]) -> None:
-    block = (
-        b"NATS/1.0\r\n"
-        + b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
-        + b"\r\n"
-    )
+    assert parse_headers(format_headers(headers)) == headers
 
-    assert parse_headers(block) == headers
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X", "a\r\nNats-Msg-Id: b"),
+        ("X", "a\nb"),
+        ("X", "a\rb"),
+        ("X", "a\0b"),
+        ("X", "a\r\n\r\n"),
+        ("X\r\nY", "a"),
+        ("X: a\r\nY", "b"),
+        ("X Y", "a"),
+        ("X:", "a"),
+        ("", "a"),
+    ],
+)
+def test_no_value_and_no_name_adds_a_header(name: str, value: str) -> None:
+    assert format_headers({"X": "a"}) == b"NATS/1.0\r\nX: a\r\n\r\n"
+    with pytest.raises(MalformedHeadersError):
+        format_headers({"First": "1", name: value, "Last": "2"})
 
 
 async def test_nats_py_would_read_the_same_of_a_whole_block() -> None:

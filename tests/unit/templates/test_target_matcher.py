@@ -11,7 +11,7 @@ import pytest
 
 from ccm_agent.model.errors import SelectorError, SelectorLimitError
 from ccm_agent.templates.selector import PATTERNS_LIMIT, TARGETS_LIMIT
-from ccm_agent.templates.target_matcher import BURST_S, SHARE, TargetMatcher
+from ccm_agent.templates.target_matcher import BURST_S, QUICK_LENGTH, SHARE, TargetMatcher
 
 HOSTILE = 'let t=repeat("a",200000); count(1..100000,{(t+string(#)) matches "c$"})>0'
 FACTS = {"role": "web"}
@@ -67,6 +67,27 @@ async def test_the_mistake_is_raised_where_it_was_asked(
 ) -> None:
     with pytest.raises(kind):
         await TargetMatcher(one_thread())(targets, where, "web1", FACTS)
+
+
+@pytest.mark.parametrize(
+    ("targets", "threads"),
+    [
+        (["role=web", "node=web*"], 0),
+        (["role=w*"], 1),
+        ([f"role={'x' * QUICK_LENGTH}", "role=web"], 1),
+    ],
+)
+async def test_only_selectors_that_may_take_long_are_evaluated_in_a_thread(
+    targets: list[str], threads: int
+) -> None:
+    called = []
+
+    async def call(function: Callable[..., Any], *values: Any) -> Any:
+        called.append(function)
+        return await asyncio.to_thread(function, *values)
+
+    assert await TargetMatcher(call)(targets, "", "web1", FACTS, is_request=True)
+    assert len(called) == threads
 
 
 async def test_requests_are_refused_at_once_when_their_expressions_have_had_their_share() -> None:
