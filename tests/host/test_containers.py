@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import testenv
 
+from ccm_agent.testing.nats_server import find_server
 from tests.host.test_undo import PROGRAM
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
@@ -308,3 +312,62 @@ def test_an_import_is_stable_names_what_it_cannot_have_and_restores(
     assert (web.active, rest.active) == ("active running", "inactive")
     assert apply() == []
     web.sh(f"systemctl stop iweb isecret; rm {FOLDER}/i*; systemctl daemon-reload")
+
+
+def test_an_import_over_the_bus_applies_as_stable_and_restores(
+    podman_machine: testenv.Node, program: str
+) -> None:
+    web = Site(podman_machine, program, "fweb")
+    web.sh("mkdir -p /srv/fweb; echo MORE=1 > /srv/fweb.more")
+    more: dict[str, Any] = {"environment_files": ["/srv/fweb.more"], "volumes": ["/srv/fweb:/srv:ro"]}
+    assert web.apply(**more, labels={"team": "web"}, restart="always") == "changed"
+    web.sh(
+        f"printf '[Container]\\nImage=localhost/box:1\\n' > {FOLDER}/ftag.container; chmod 644 {FOLDER}/f*"
+    )
+    shutil.copy(find_server(), podman_machine.path("/usr/local/bin/nats-server"))
+    config = {"identity": "web1", "nats": {"url": "nats://127.0.0.1:4222"}, "state_dir": "/root/state"}
+    podman_machine.path("/root/agent.json").write_text(json.dumps(config))
+    started = [podman_machine.popen("nats-server", "-a", "127.0.0.1", "-js", "-sd", "/root/nats")]
+    ready = "until (exec 3<>/dev/tcp/127.0.0.1/4222) 2>/dev/null; do sleep 0.05; done"
+    try:
+        podman_machine.run("timeout", "30", "bash", "-c", ready)
+
+        def ctl(*words: str) -> list[dict[str, Any]]:
+            ccmctl = str(Path(program).with_name("ccmctl"))
+            url = ("env", "NATS_URL=nats://127.0.0.1:4222", "USER=tester", ccmctl)
+            done = podman_machine.run(*url, *words, "--json", check=False, timeout=200)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return [json.loads(line) for line in done.stdout.splitlines()]
+
+        ctl("init")
+        started.append(podman_machine.popen(program, "agent", "--config", "/root/agent.json"))
+        deadline = time.monotonic() + 60
+        while not any(one.get("node") == "web1" for one in ctl("node", "list")):
+            assert time.monotonic() < deadline, "waited in vain for the agent"
+            time.sleep(0.2)
+
+        (told,) = (
+            one
+            for one in ctl("import", "--all", "--types", "container", "--out", "/root/fsite")
+            if one["record"] == "import"
+        )
+        assert (told["nodes"], told["changes"]) == ({"web1": "imported"}, {})
+        reasons = {one["name"]: one["reason"] for one in told["left_out"]["web1"]}
+        assert reasons["ftag"] == "its image `localhost/box:1` has no digest, so its content may change"
+
+        def apply() -> str:
+            told = ctl("apply", "/root/fsite", "--all", "--yes")
+            (state,) = (one["state"] for one in told if one["record"] == "result")
+            return str(state)
+
+        assert apply() == "stable"
+        before = web.sh(f"cat {FOLDER}/fweb.container")
+        web.sh(f"systemctl stop fweb; rm {FOLDER}/fweb.container; systemctl daemon-reload")
+        assert (apply(), web.sh(f"cat {FOLDER}/fweb.container")) == ("changed", before)
+        assert web.active == "active running"
+        assert apply() == "stable"
+    finally:
+        for one in reversed(started):
+            one.terminate()
+            one.wait(timeout=30)
+        web.sh(f"systemctl stop fweb; rm {FOLDER}/f*; systemctl daemon-reload")
