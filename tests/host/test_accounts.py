@@ -177,6 +177,37 @@ def test_a_user_is_made_kept_and_repaired(alice: testenv.Node, program: str) -> 
 
 
 @each_kind
+def test_a_new_uid_is_that_of_the_home_and_the_mailbox_and_of_nothing_else(
+    alice: testenv.Node, program: str
+) -> None:
+    apply(alice, program, one(**ALICE))
+    mailbox, crontab, elsewhere = "/var/mail/alice", "/var/spool/cron/crontabs/alice", "/srv/of-alice"
+    alice.run(
+        "sh",
+        "-c",
+        "mkdir -p /var/mail /var/spool/cron/crontabs /srv; touch /home/alice/mine /home/alice/other",
+    )
+    for path in (mailbox, crontab, elsewhere):
+        alice.run("touch", path)
+    alice.run("chown", "alice:mail", mailbox)
+    alice.run("chown", "alice", crontab, elsewhere, "/home/alice/mine")
+
+    assert apply(alice, program, one(**{**ALICE, "uid": 4700})) == {"user#alice": True}
+
+    paths = (mailbox, "/home/alice", "/home/alice/mine", "/home/alice/other", crontab, elsewhere)
+    owners = alice.run("stat", "-c", "%u %n", *paths).stdout
+    alice.run("rm", mailbox, crontab, elsewhere)
+    assert [line.split()[0] for line in str(owners).splitlines()] == [
+        "4700",
+        "4700",
+        "4700",
+        "0",
+        "4500",
+        "4500",
+    ]
+
+
+@each_kind
 def test_no_hash_is_in_an_event_or_on_a_command_line(alice: testenv.Node, program: str) -> None:
     spy = "/usr/local/sbin/useradd"
     tools = ("useradd", "usermod", "chpasswd", "groupadd")
