@@ -408,6 +408,30 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
     looks_well_everywhere(page)
 
 
+def test_a_kernel_module_is_written_with_its_form(page: Page) -> None:
+    for width in (1280, 375):
+        page.set_viewport_size({"width": width, "height": 800})
+        buttons = page.locator(".palette button")
+        too_narrow = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+        assert buttons.evaluate_all(too_narrow) == []
+    add(page, "kernel_module", "kvm_intel")
+    form = page.locator(".resource").filter(has_text="kernel_module#kvm_intel")
+    expect(form.get_by_label("apply", exact=True).locator("option").first).to_have_text("not set (true)")
+    form.locator("summary").filter(has_text=re.compile(r"^options")).click()
+    # its options have no other values than texts
+    expect(form.get_by_label("Kind of the new key of options")).to_have_count(0)
+    form.get_by_label("Name of a new key of options").fill("nested")
+    form.get_by_label("Value of the new key of options").fill("1")
+    form.get_by_role("button", name="Add to options").click()
+    form.get_by_label("persistent", exact=True).select_option("false")
+    expect(page.locator(".findings")).to_contain_text("lint finds nothing")
+
+    document: Any = decode_document(yaml_of(page).encode())
+    module = {"kvm_intel": {"options": {"nested": "1"}, "persistent": False}}
+    assert document["ccm"]["resources"][-1] == {"kernel_module": [module]}
+    looks_well_everywhere(page)
+
+
 def test_a_new_type_appears_from_its_schema_alone(page: Page) -> None:
     def add_type(route: Route) -> None:
         schema = route.fetch().json()

@@ -122,7 +122,9 @@ export function FreeMapping({ at, schema, form, label, floor }) {
   const pairs = isMapping(value) ? value.pairs : [];
   const inner = typeof schema.additionalProperties === "object" ? schema.additionalProperties : {};
   const [problem, say] = useState("");
-  const [kind, choose] = useState("text");
+  const [chosen, choose] = useState("text");
+  const isFree = inner.type === undefined && !inner.anyOf && !inner.$ref;
+  const kind = isFree ? chosen : "text";
   const add = (event) => {
     event.preventDefault();
     const { key, value: first } = event.target.elements;
@@ -132,7 +134,7 @@ export function FreeMapping({ at, schema, form, label, floor }) {
       return;
     }
     const text = first?.value ?? "";
-    form.set([...at, key.value], kind !== "text" ? NEW[kind] : isNumber(text) || /^(?:true|false)$/.test(text) ? { plain: text } : text);
+    form.set([...at, key.value], kind !== "text" ? NEW[kind] : inner.type !== "string" && (isNumber(text) || /^(?:true|false)$/.test(text)) ? { plain: text } : text);
     say("");
     event.target.reset();
     key.focus();
@@ -145,9 +147,9 @@ export function FreeMapping({ at, schema, form, label, floor }) {
     </div>`)}
     <form class="add" onSubmit=${add}>
       <span class="pair"><label for=${`${id}-key`}>Name of a new key of ${label}</label><input id=${`${id}-key`} name="key" autocomplete="off" spellcheck=${false} /></span>
-      <span class="pair"><label for=${`${id}-kind`}>Kind of the new key of ${label}</label><select id=${`${id}-kind`} value=${kind} onChange=${(event) => choose(event.target.value)}>
+      ${isFree && html`<span class="pair"><label for=${`${id}-kind`}>Kind of the new key of ${label}</label><select id=${`${id}-kind`} value=${kind} onChange=${(event) => choose(event.target.value)}>
         <option value="text">value</option><option value="list">list</option><option value="mapping">mapping</option>
-      </select></span>
+      </select></span>`}
       ${kind === "text" && html`<span class="pair"><label for=${`${id}-value`}>Value of the new key of ${label}</label><input id=${`${id}-value`} name="value" autocomplete="off" spellcheck=${false} /></span>`}
       <button type="submit">Add to ${label}</button>
     </form>

@@ -1,13 +1,13 @@
 // What forms read of the JSON Schema of manifests. Nothing here knows a type: what the schema has is shown.
 
 export function resolve(schema, root) {
-  const given = schema.description;
+  const { description, default: standard } = schema;
   for (let depth = 0; depth < 20; depth += 1) {
     if (schema.$ref) schema = root.$defs[schema.$ref.split("/").at(-1)];
     else if (schema.anyOf) schema = schema.anyOf.find((one) => one.type !== "null" && !one.pattern) || schema.anyOf[0];
     else break;
   }
-  return given && given !== schema.description ? { ...schema, description: given } : schema;
+  return { ...schema, ...(description && { description }), ...(standard !== undefined && { default: standard }) };
 }
 
 export function typesOf(root) {
