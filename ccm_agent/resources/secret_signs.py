@@ -209,8 +209,8 @@ _NAME = lazy_pattern(
     r"|communit(?:y|ies)$|key[_.-]?data$"
     r"|(?:api|app|access|private|pre[_-]?shared|encrypt|encryption|sign|signing|master|session|auth|account|shared|host|server|ssh"
     r"|license|hmac|jwt|cluster|cipher|crypto?|admin|wep|webhook)[_.-]?key)"
-    # not `passive` or `passenger`, but `requirepass` and `dbPassEncoded`
-    r"|(?i:pass)(?![a-z]|IV|ED|ES|EN|TH|NO|ING|PORT)"
+    # not `passive` or `bypass`, but `requirepass` and `dbPassEncoded`
+    r"|(?<!(?i:by))(?<!(?i:com))(?<!(?i:sur))(?<!(?i:over))(?<!(?i:tres))(?i:pass)(?![a-z]|IV|ED|ES|EN|TH|NO|DB|ING|PORT)"
 )
 """The names of settings whose values may be secrets."""
 _WEAK_NAME = lazy_pattern(
@@ -218,9 +218,8 @@ _WEAK_NAME = lazy_pattern(
 )
 """Names whose values are mostly not secrets."""
 _OTHER_NAME = lazy_pattern(
-    # web servers, sudoers(5), dovecot, systemd.exec(5), openvpn(8) and openssl's config(5)
-    r"(?i:(?:proxy|fastcgi|uwsgi|scgi|grpc|memcached)_pass$|^proxypass|(?:by|com|over|sur|tres)pass|nopasswd|passdb|public|^(?:load|import)credential"
-    r"|credentialencrypted$|auth-user-pass|challengepassword|^-{0,2}no-)"
+    # sudoers(5), systemd.exec(5) and openssl's config(5)
+    r"(?i:^nopasswd$|^(?:load|import)credential|credentialencrypted$|^challengepassword|^--no-)"
     # attributes such as a path or a limit
     r"|(?:[_.-]|[a-z](?=[A-Z])|[A-Z](?=[A-Z][a-z])|(?i:(?<=password)|(?<=passphrase)|(?<=passwd)|(?<=secret)|(?<=token)|(?<=cookie)))"
     r"(?i:files?|file_?names?|paths?|dir|directory|folder|maps?|(?:(?:min|max|warn)_?)?(?:days|age|len|length|min|max|size|ttl)"
@@ -237,7 +236,7 @@ _HARMLESS = lazy_pattern(
     # paths, and maps of paths; ports; the sources of nsswitch.conf(5)
     r"|<?(?:(?:file|env|exec|hash|lmdb|btree|cdb|texthash|regexp|pcre|proxy|unix):)?(?:~|\.\.?|/[\w.@%+-]+)(?:/[\w.@%+-]+)+/?"
     r"|[0-9]{1,5}/(?:tcp|udp|sctp|dccp)|(?:files|compat|db|sss|ldap|nis|winbind|systemd))"
-    r"|\$\{[^\n]*|\$\([^\n]*|\$\$?[A-Z_][A-Z0-9_]*|\$[a-z]+_[a-z_]+|\$[0-9]|\$[A-Za-z_]+(?:/[\w.@%+-]+)+#?"
+    r"|(?:\$\{[\w.]+:?-?\}?)+|\$\{[\w.]+:?\?[^\n]*|\$\{\{[^\n]*|\$\([^\n]*|\$\$?[A-Z_][A-Z0-9_]*|\$[a-z]+_[a-z_]+|\$[0-9]|\$[A-Za-z_]+(?:/[\w.@%+-]+)+#?"
 )
 """Values that are not secrets, whatever the setting's name is."""
 _MIXED = lazy_pattern(
@@ -296,6 +295,8 @@ _PAIR_NAME = lazy_pattern(r"(?i:name|key)[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?\Z"
 _CALL = lazy_pattern(rf"[\"']?[ \t]{{0,40}},[ \t]{{0,40}}(?:<<)?{_VALUE}")
 _CALL_NAME = lazy_pattern(r"(?:\{|[A-Za-z]\([ \t]?[\"'])\Z")
 """`define('NAME', 'VALUE')` of PHP and `{NAME, <<"VALUE">>}` of Erlang."""
+_PASSED_ON = lazy_pattern(r"(?i:(?:proxy|fastcgi|uwsgi|scgi|grpc|memcached)_?pass|auth-user-pass)$")
+"""Directives of web servers that pass requests on, and the file of openvpn(8)."""
 _WORDS = lazy_pattern(
     rf"[\"']?[ \t]{{1,40}}(?:--?[a-z]{{1,20}}[ \t]{{1,8}}|[0-9][ \t]{{1,8}})?(?![=:|&]){_VALUE}"
     r"[\"']?[ \t]{0,40}(?:[;\r\n#}]|\Z)"
@@ -435,6 +436,6 @@ def _is_given(text: str, begin: int, end: int) -> bool:
         found = _PAIR.match(text, end)
     if found is None and _CALL_NAME.search(before):
         found = _CALL.match(text, end)
-    if found is None and not before.endswith("/"):
+    if found is None and not before.endswith("/") and not _PASSED_ON.search(name):
         found = _WORDS.match(text, end)
     return found is not None and _is_secret(name, found[found.lastgroup or 0], is_exact=False)

@@ -139,6 +139,12 @@ from ccm_agent.resources.secret_signs import find_setting_sign, find_sign
         ("password = /x", "a password or token"),
         ("//a/b /mnt cifs username=bob,password=x 0 0", "a password or token"),
         ("APP_KEY=base64:c2VjcmV0c2VjcmV0", "a password or token"),
+        # names that contain an innocent word, and references with a default
+        ("bypass_token = x", "a password or token"),
+        ("http_proxy_pass = x", "a password or token"),
+        ("no-reply-password = x", "a password or token"),
+        ("spring.datasource.password=${DB_PASSWORD:x}", "a password or token"),
+        ("password = ${DB_PASSWORD:-x}", "a password or token"),
     ],
 )
 def test_a_sign_of_a_secret_is_found(content: str, sign: str) -> None:
@@ -205,6 +211,8 @@ def test_a_sign_in_utf_16_is_found(encoding: str) -> None:
         "- name: DB_PASSWORD\n  valueFrom: a\nkind: SecretProviderClass\nkind: ConfigMap\n",
         "TlsPSKFile=/etc/zabbix/psk\nTLSPSKIdentity=agent\n",
         "api_token = %(ENV_TOKEN)s\nsecret = $APP_SECRET\nsecret = $(cat /run/a)\npassword = `cat /run/a`\n",
+        "password = ${A}${B}\npassword: ${{ secrets.X }}\npassword=${X:?must be set}\npassword=${X:-}\n",
+        "auth-user-pass login.txt\nPASSDB=a\nBYPASS=10\n",
         "KEYMAP=us\nkeyboard: pc105\nkeepalive: 10\nmonkey = banana\ncompass: north\n",
         "bypass = 10.0.0.1\npassive = 40000\nPASSIVE_PORTS=40000\npassenger_root /usr/share/passenger;\n",
         "auth required pam_unix.so\nauth = plain\nauth: true\nauth_mechanisms = plain login\n",
@@ -242,7 +250,7 @@ def test_a_large_line_is_searched_in_bounded_time() -> None:
     # names without a value, often in one line
     assert find_sign(b"token, " * 20_000, 0o644) == ""
     assert find_sign(b"password_" * 20_000, 0o644) == ""
-    assert find_sign(b"password: ${" * 20_000, 0o644) == ""
+    assert find_sign(b"password: ${A} " * 20_000, 0o644) == ""
     assert find_sign(b"{password, " * 20_000, 0o644) == ""
     assert find_sign(b"--password\n" * 20_000, 0o644) == ""
     assert find_sign(b"curl -u " * 20_000, 0o644) == ""
@@ -275,6 +283,16 @@ KEY = "contains what looks like a key"
         ("args", "# password=hunter2", TOKEN),
         ("args", ["--password", "hunter2"], TOKEN),
         ("args", ["--port", "8080"], ""),
+        ("args", ["-p", "hunter2"], "contains what looks like a password"),
+        ("args", ["-p", "8080:80"], ""),
+        ("args", ["mysqladmin", "-u", "root", "-phunter2", "ping"], "contains what looks like a password"),
+        ("args", ["curl", "-u", "bob:hunter2"], "contains what looks like a password"),
+        ("password_file", "/etc/app/password", ""),
+        ("password", "/etc/app/password", ""),
+        ("secrets", {"max": "hunter2", "name": {"file": "x"}}, TOKEN),
+        ("proxy_pass", "hunter2", TOKEN),
+        ("\u0130PASSWORD", "x", TOKEN),
+        ("text", "\u0130\nPASSWORD=x", TOKEN),
         ("env", [{"name": "DB_PASSWORD", "value": "hunter2"}], TOKEN),
         ("env", [{"name": "DB_HOST", "value": "db1"}], ""),
         ("bindpw", "hunter2", TOKEN),
