@@ -27,7 +27,7 @@ from ccm_agent.bus.streams import call
 from ccm_agent.model.errors import BusError, BusSetupError, RevisionError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Collection, Mapping
 
     from ccm_agent.bus.connection.connection import Connection
 
@@ -224,6 +224,16 @@ async def _change_sources(
         replicas=config["num_replicas"],
         details=(f"source {site}", *details),
     )
+
+
+def for_site(wanted: WantedStream, config: Mapping[str, Any]) -> WantedStream:
+    """Return the wanted settings of a stream for its configuration: as a mirror at a site, or with sources at the center."""
+    fields = dict(wanted.config)
+    if config.get("mirror"):
+        del fields["subjects"]
+    elif config.get("sources") and fields.get("max_msg_size"):
+        fields["max_msg_size"] += SOURCE_HEADER_BYTES
+    return msgspec.structs.replace(wanted, config=fields)
 
 
 def _limits(name: str, config: dict[str, Any]) -> dict[str, Any]:

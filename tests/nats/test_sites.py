@@ -536,6 +536,8 @@ def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site:
 
     before = sites_at_center(site, "connected")
     healthy = site.at_center("doctor", "--json").named("check")
+    checks = [*healthy, *fleet.ctl("doctor", "--json").named("check")]
+    streams = [one for one in checks if one["id"].startswith("stream.CCM_")]
     site.line.cut()
     during, text = sites_at_center(site, "cut"), site.at_center("node", "list").out
     why, shown = site.at_center("why", "web1", "--json"), site.at_center("node", "show", "web1").out
@@ -552,6 +554,8 @@ def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site:
         False,
     )
     assert [(one["node"], one["cut_site"]) for one in during.named("node")] == [("web1", "site1")]
+    assert len(streams) > 20
+    assert [one["sentence"] for one in streams if one["state"] != "ok"] == []
     assert "site site1 is cut off" in text
     assert "site site1: no contact for " in text
     assert "site: site1, no contact for " in shown

@@ -11,6 +11,7 @@ from typing import Any
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.messages import ServerInfo
 from ccm_agent.bus.layout import SCHEDULES_VERSION, LayoutOptions, plan
+from ccm_agent.bus.site_streams import for_site
 from ccm_agent.bus.stream_settings import Difference, WantedStream, differences
 from ccm_agent.bus.streams import NoStreamError, call
 from ccm_agent.model.errors import BusError
@@ -118,7 +119,7 @@ def judge_stream(wanted: WantedStream, info: Mapping[str, Any], init: str) -> Ch
         init: The command that restores its settings.
     """
     id_, name, config = f"stream.{wanted.name}", wanted.name, info["config"]
-    found = differences(config, wanted)
+    found = differences(config, for_site(wanted, config))
     altered = [one for one in found if not _is_choice(name, one) and not one.is_kept]
     if altered:
         return problem(
