@@ -24,6 +24,9 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.selection import ResourceSelection
 
+GARBAGE_THRESHOLD = (20_000, 20, 20)
+"""See `gc.set_threshold`. All events stay until the end of the run, so frequent collections would scan them without result."""
+
 
 class ApplyFlags(Options, frozen=True, kw_only=True):
     """The options of `ccm apply`."""
@@ -182,6 +185,7 @@ async def _run(
         engine = app.engine()
         plan = await engine.load(source, asked)
         gc.freeze()
+        gc.set_threshold(*GARBAGE_THRESHOLD)
         gc.enable()
         if given.render:
             terminal.data(app.rendered(plan))
