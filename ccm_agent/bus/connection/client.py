@@ -17,6 +17,7 @@ import re
 import socket
 import ssl
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from ccm_agent.bus.connection.headers import MalformedHeadersError, broker_heade
 from ccm_agent.bus.connection.late_imports import late_imports
 from ccm_agent.bus.connection.messages import Message, ServerInfo
 from ccm_agent.bus.connection.parser import Parser
+from ccm_agent.bus.connection.settings import read_seed
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -127,6 +129,10 @@ class BusClient(nats.aio.client.Client):
             if isinstance(err, Exception):
                 raise self._explained(url, err) from err
             raise
+
+    def _read_creds_user_nkey(self, creds: Any) -> bytearray:
+        """Override: nats-py reads each byte with its own system call."""
+        return read_seed(Path(creds))
 
     async def _connect_to_server(self, s: Any) -> None:
         """Override: remember the cause of a failure, because nats-py reports only "no servers"."""

@@ -34,6 +34,7 @@ _UNSUPPORTED = (
     "socks_proxy",
     "windows_cert_store",
 )
+_SEED_MARK = b"BEGIN USER NKEY SEED"
 _CONTEXT_NAME = re.compile(r"[^/\0]+")
 
 
@@ -145,6 +146,23 @@ def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> B
     if others.get("creds") or others.get("nkey"):
         found = {}
     return BusSettings(servers=tuple(bare), **(found | others))
+
+
+def read_seed(path: Path) -> bytearray:
+    """
+    Return the seed in a credentials file, which the caller should erase. All else that is read is erased here. Blocking.
+
+    Raises:
+        ValueError: The file contains no seed.
+    """
+    with path.open("rb", buffering=0) as file:
+        content = bytearray(os.fstat(file.fileno()).st_size)
+        file.readinto(content)
+    try:
+        begins = content.index(b"\n", content.index(_SEED_MARK)) + 1
+        return content[begins : content.index(b"\n", begins)]
+    finally:
+        content[:] = bytes(len(content))
 
 
 def accepts_insecure(environ: Mapping[str, str]) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import binascii
 import errno
 import socket
+from pathlib import Path
 from typing import Any
 
 import nats.errors
 import pytest
+from nats.aio.client import Client
 
 from ccm_agent.bus.connection.client import BusClient
 from ccm_agent.bus.connection.settings import BusSettings
@@ -68,6 +70,32 @@ def test_a_file_that_holds_no_credentials_is_named(err: Exception) -> None:
         str(told)
         == "/x.creds: contains no credentials; create some with `ccmctl node add` or `ccmctl operator add`"
     )
+
+
+SEED = b"-----BEGIN USER NKEY SEED-----\nSUAEED\n------END USER NKEY SEED------\n"
+
+
+@pytest.mark.parametrize(
+    "before", [b"", b"-----BEGIN NATS USER JWT-----\neyJ0\n------END NATS USER JWT------\n\n"]
+)
+def test_the_seed_is_the_one_that_nats_py_finds(tmp_path: Path, before: bytes) -> None:
+    path = tmp_path / "node.creds"
+    path.write_bytes(before + SEED + b"-----BEGIN CCM TRUST-----\n")
+    client = BusClient(BusSettings(servers=(URL,), creds=str(path)))
+
+    found = client._read_creds_user_nkey(str(path))
+
+    assert found == b"SUAEED" == Client()._read_creds_user_nkey(str(path))
+
+
+@pytest.mark.parametrize("text", [b"", b"SUAEED\nx", b"x\n" + SEED[:30], SEED[:31], SEED[:37]])
+def test_credentials_without_a_whole_seed_are_refused(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "node.creds"
+    path.write_bytes(text)
+    client = BusClient(BusSettings(servers=(URL,), creds=str(path)))
+
+    with pytest.raises(ValueError, match="not found"):
+        client._read_creds_user_nkey(str(path))
 
 
 INBOX = b"_INBOX_op.7"
