@@ -75,6 +75,7 @@ def shell(
     return run
 
 
+@pytest.mark.parametrize("podman_machine", ["apt", "dnf"], indirect=True)
 def test_the_application_counts_in_the_database_of_another_container(shell: Run) -> None:
     conf, quadlet = "/srv/counter/redis.conf", "/etc/containers/systemd/counter.container"
     drift = f"sed -i 's/64mb/1mb/' {conf}; sed -i 's/^PublishPort=.*/PublishPort=80:80/' {quadlet}"
@@ -91,4 +92,4 @@ def test_the_application_counts_in_the_database_of_another_container(shell: Run)
     assert shell(SITE, "curl -sS --retry 5 --retry-all-errors http://localhost:8080/") == "3\n"
     assert shell(SITE, "podman inspect --format '{{.HostConfig.NetworkMode}}' counter-database") == "none\n"
     assert shell(SITE, "stat -c '%a %U' /srv/counter/socket") == "700 counter\n"
-    check_readme(shell, SITE)
+    check_readme(shell, SITE, "apt" if shell(SITE, "command -v apt-get") else "dnf")

@@ -1,4 +1,8 @@
-"""The sites in deploy/examples, with Debian's own packages: their plans, applied, in use, stable, drifted and repaired."""
+"""
+The sites in deploy/examples: their plans, applied, in use, stable, drifted and repaired.
+
+With apt, the packages are Debian's own. With dnf, they are RPMs of the same files: paths and names of services stay Debian's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from pathlib import Path
 import pytest
 import testenv
 
+from tests.support.machine import make_kind
+
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
 TOP = Path(__file__).parents[2]
@@ -19,14 +25,39 @@ TIMES = re.compile(r"\bruntime=\S+|\bin [\d.]+m?s$", re.MULTILINE)
 Run = Callable[..., str]
 
 
+SOURCES = {
+    "apt": """\
+set -e
+rm /etc/apt/sources.list.d/*
+echo 'deb [trusted=yes] file:/srv/debian ./' >/etc/apt/sources.list
+apt-get update -q
+apt-get install -y -q curl
+""",
+    "dnf": """\
+set -e
+sh /root/repack-debs.sh /srv/debian /srv/repacked
+printf '[repacked]\\nname=repacked\\nbaseurl=file:///srv/repacked\\ngpgcheck=0\\n' >/etc/yum.repos.d/cmtest.repo
+dnf -q -y install curl
+""",
+}
+
+
+@pytest.fixture(scope="module", params=["apt", "dnf"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The package manager of the machine."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def host(lab: testenv.Lab, program_binds: dict[str, str], debian_packages: Path) -> Iterator[testenv.Node]:
+def host(
+    lab: testenv.Lab, program_binds: dict[str, str], debian_packages: Path, kind: str
+) -> Iterator[testenv.Node]:
     """A machine that installs Debian's packages."""
-    node = lab.create("sites", {**program_binds, str(debian_packages): "/srv/debian"}).start()
-    node.run("sh", "-c", "rm /etc/apt/sources.list.d/*")
-    node.path("/etc/apt/sources.list").write_text("deb [trusted=yes] file:/srv/debian ./\n")
-    node.run("apt-get", "update", "-q")
-    node.run("apt-get", "install", "-y", "-q", "curl")
+    node = lab.create(f"sites-{kind}", {**program_binds, str(debian_packages): "/srv/debian"}).start()
+    make_kind(node, kind)
+    script = Path(testenv.__file__).parent / "packages/repack-debs.sh"
+    node.path("/root/repack-debs.sh").write_text(script.read_text())
+    node.run("sh", "-c", SOURCES[kind], timeout=120)
     yield node
     lab.remove(node)
 
@@ -55,9 +86,10 @@ def shown(readme: str) -> list[tuple[str, str]]:
     ]
 
 
-def check_readme(shell: Run, site: str) -> None:
-    """What a page shows is what its commands print, times aside."""
-    commands = shown((SITES / site / "README.md").read_text())
+def check_readme(shell: Run, site: str, kind: str = "apt") -> None:
+    """What a page shows is what its commands print, times and package manager aside."""
+    page = (SITES / site / "README.md").read_text()
+    commands = shown(page.replace("provider=apt", f"provider={kind}"))
     assert commands
 
     printed = [(command, TIMES.sub("", shell(site, command))) for command, _ in commands]
@@ -88,10 +120,11 @@ def check_applied(shell: Run, site: str, drift: str, repaired: set[str]) -> None
     assert set(outcomes(shell, site).values()) == {"stable"}
 
 
-def test_nginx_serves_the_sites_over_tls(shell: Run) -> None:
+def test_nginx_serves_the_sites_over_tls(shell: Run, kind: str) -> None:
     site = "nginx-tls"
     shell(site, "ccm apply --only package#nginx --only package#openssl manifest.yaml")
-    check_readme(shell, site)
+    if kind == "apt":
+        check_readme(shell, site)
     enabled = "/etc/nginx/sites-enabled"
     drift = f"echo '}}' >> {enabled}/sites.conf; touch {enabled}/other /srv/www/old; systemctl stop nginx"
     repaired = {"directory#/srv/www", "scaffold#/etc/nginx/sites-enabled", "exec#nginx -t", "service#nginx"}
@@ -125,32 +158,37 @@ def test_a_broken_site_never_reaches_nginx(shell: Run, host: testenv.Node) -> No
     assert shell(site, "nginx -t -q") == ""
 
 
-def test_the_node_exporter_serves_its_metrics_and_ours(shell: Run) -> None:
+def test_the_node_exporter_serves_its_metrics_and_ours(shell: Run, kind: str) -> None:
     site = "node-exporter"
     only = "--only package#prometheus-node-exporter --only package#cron"
     shell(site, f"ccm apply {only} manifest.yaml")
-    check_readme(shell, site)
+    if kind == "apt":
+        check_readme(shell, site)
     exporter, job = "/etc/default/prometheus-node-exporter", "/etc/cron.d/package-metrics"
     drift = f"sed -i 's/^ARGS=.*/ARGS=/' {exporter}; rm {job}; systemctl stop prometheus-node-exporter"
     repaired = {f"edit#{exporter}", "cron#package-metrics", "service#prometheus-node-exporter"}
 
     check_applied(shell, site, drift, repaired)
 
-    assert shell(site, "$(sed -n 's/^.* root //p' /etc/cron.d/package-metrics)") == ""
+    if kind == "dnf":
+        shell(site, "systemctl start cron")  # packages of Debian start it
+    if kind == "apt":
+        assert shell(site, "$(sed -n 's/^.* root //p' /etc/cron.d/package-metrics)") == ""
     metrics = shell(site, "curl -sS http://localhost:9100/metrics")
-    installed = float(shell(site, "stat -c %Y /var/lib/dpkg/status"))
-    assert [
-        float(value) for value in re.findall(r"^node_packages_changed_seconds (\S+)$", metrics, re.MULTILINE)
-    ] == [installed]
+    own = re.findall(r"^node_packages_changed_seconds (\S+)$", metrics, re.MULTILINE)
+    # it is when dpkg last changed a package
+    installed = [float(shell(site, "stat -c %Y /var/lib/dpkg/status"))] if kind == "apt" else []
+    assert [float(value) for value in own] == installed
     assert 'node_systemd_unit_state{name="cron.service",state="active",type="simple"} 1\n' in metrics
     assert shell(site, "systemctl show -P ProtectSystem prometheus-node-exporter") == "strict\n"
     assert shell(site, "systemctl is-active cron") == "active\n"
 
 
-def test_sshd_has_every_hardened_setting_and_one_by_its_number(shell: Run) -> None:
+def test_sshd_has_every_hardened_setting_and_one_by_its_number(shell: Run, kind: str) -> None:
     site = "sshd-hardened"
     shell(site, "ccm apply --only package#openssh-server manifest.yaml")
-    check_readme(shell, site)
+    if kind == "apt":
+        check_readme(shell, site)
     shell(site, "ccm apply --tags cis-5.1.20 manifest.yaml")
     assert shell(site, "cat /etc/ssh/sshd_config.d/*") == "PermitRootLogin no\n"
     rules, key = "/etc/ssh/sshd_config.d/10-hardened.conf", "/etc/ssh/ssh_host_rsa_key"
@@ -170,7 +208,7 @@ def test_sshd_has_every_hardened_setting_and_one_by_its_number(shell: Run) -> No
     assert bastion["DisableForwarding"] == {"cis": "5.1.8", "value": "no"}
 
 
-def test_the_application_counts_in_its_database(shell: Run) -> None:
+def test_the_application_counts_in_its_database(shell: Run, kind: str) -> None:
     site, conf = "app-and-database", "/etc/redis/redis.conf"
     drift = (
         f"sed -i 's/^port .*/port 6379/' {conf}; systemctl stop counter; chmod 600 /opt/counter/counter.py"
@@ -187,4 +225,4 @@ def test_the_application_counts_in_its_database(shell: Run) -> None:
         "Could not connect to Redis at /run/redis/redis.sock: Permission denied\n"
     )
     assert "6379" not in shell(site, "cat /proc/net/tcp /proc/net/tcp6")
-    check_readme(shell, site)
+    check_readme(shell, site, kind)
