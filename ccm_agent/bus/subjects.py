@@ -243,7 +243,7 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
     return f"{protocol}.{run}.{node}" if run else f"{protocol}.{node}"
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def parse_event(subject: str) -> EventAddress:
     """
     Return protocol id, run and node of an event's subject; cached, because each subject is parsed several times.

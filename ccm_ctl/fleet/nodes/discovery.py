@@ -89,7 +89,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
             with suppress(NoTargetError):
                 return inventory, await _select(fleet, inventory, wish, selectors, verifier, left_out)
             left_out = LeftOutReasons()
-        inventory = await read_inventory(fleet)
+        inventory = await read_inventory(fleet, keeps_entries=verifier is not None)
         if not inventory.nodes:
             raise NoTargetError(
                 "no node has ever connected to this broker; check that an agent is running and that it uses this broker"

@@ -40,13 +40,19 @@ NAMED_LIMIT = 1_000
 """With more nodes than this, reading all entries is faster than requesting each node by name."""
 
 
-async def read_inventory(fleet: Fleet) -> Inventory:
-    """Read every node that has connected or has assigned facts, without its gathered facts."""
+async def read_inventory(fleet: Fleet, *, keeps_entries: bool = True) -> Inventory:
+    """
+    Read every node that has connected or has assigned facts, without its gathered facts.
+
+    Args:
+        fleet: The fleet.
+        keeps_entries: Whether to keep the entries of records, which are needed only to verify them.
+    """
     nodes: dict[str, Node] = {}
     with await (fleet.all_nodes or functools.partial(read_stored, fleet.nodes))() as stored:
         for begin in range(0, len(stored.names), AT_ONCE):
             for entry in await stored.read(stored.names[begin : begin + AT_ONCE]):
-                _take_in(nodes, entry)
+                _take_in(nodes, entry, keeps_entry=keeps_entries)
     for entry in await fleet.facts.matching([">"]):
         _take_assigned(nodes, entry)
     return Inventory(dict(sorted(nodes.items())))
@@ -183,7 +189,7 @@ async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
     return [twin for twin, is_duplicate in found.items() if is_duplicate][-2:]
 
 
-def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
+def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool = True) -> None:
     """Decode a record. An unreadable record is skipped, so that one broken node does not hide the others."""
     kind, _, name = entry.key.partition(".")
     node = nodes.get(name)
@@ -191,7 +197,9 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
         if not is_node(name):
             return
         node = nodes[name] = Node(name=name)
-    node.entries[kind], node.copied_from = entry, entry.copied_from
+    node.copied_from = entry.copied_from
+    if keeps_entry:
+        node.entries[kind] = entry
     try:
         if kind == "node":
             node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created

@@ -14,7 +14,6 @@ executes the returned actions, and shows `news`.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Collection, Iterable
 from itertools import chain
 
@@ -68,20 +67,14 @@ READ_AGAIN_S = 0.5
 _WORKING = (NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
 _ABSENT = (NodeState.OFFLINE, NodeState.UNREACHABLE)
 _REVIVABLE = (NodeState.PLANNED, NodeState.EXPECTED, NodeState.LOST, NodeState.SKIPPED, *_ABSENT)
+_LISTS = ("data_revisions", "failed", "refresh_pending", "left_out", "warnings")
 _ALIKE = {
-    TransactionEvent: (
-        "protocol",
-        "type",
-        "provider",
-        "name",
-        "requested_ensure",
-        "final_ensure",
-        "node",
-        "run",
-    ),
-    SessionSummary: ("protocol", "manifest", "digest", "state", "node", "run"),
+    TransactionEvent: ("protocol", "type", "provider", "name", "requested_ensure", "final_ensure"),
+    SessionSummary: ("protocol", "manifest", "digest", "state", *_LISTS),
 }
-"""Fields whose text is often the same in the events of many nodes, or in all events of one node."""
+"""Fields whose value is often the same in the events of many nodes, or in all events of one node."""
+SHARED_BYTES = 200
+"""The maximum size of an encoded value that is compared with those of other nodes."""
 UNRECEIVED = "the request had not reached it when the run was stopped"
 
 _BY_ANSWER = {
@@ -149,6 +142,7 @@ class Run:
         self._read_all = not asked
         self._news: list[News] = []
         self._diffs: dict[bytes, ResourceDiff] = {}
+        self._shared: dict[bytes, object] = {}
         # Nodes that have not ended or whose events are missing. Each turn checks only these nodes, not thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
@@ -254,7 +248,7 @@ class Run:
         ):
             return
         node = self._heard(name, now) or known
-        self._share_values(event)
+        self._share_values(node, event)
         node.known = max(node.known, event.number)
         if isinstance(event, SessionSummary):
             node.summary = event
@@ -391,12 +385,17 @@ class Run:
             # the state in this answer is one that older controllers support, so a stopped run is recognized by the code
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
-    def _share_values(self, event: Event) -> None:
+    def _share_values(self, node: NodeRun, event: Event) -> None:
         """Replace values of an event with equal ones in memory, because thousands of nodes send the same diffs and texts."""
         if isinstance(event, SessionStart):
             return  # such an event is not kept
+        if (event.node, event.run) == (node.node, self.run):
+            event.node, event.run = node.node, self.run
         for name in _ALIKE[type(event)]:
-            setattr(event, name, sys.intern(str(getattr(event, name))))
+            value = getattr(event, name)
+            encoded = msgspec.msgpack.encode(value)
+            if len(encoded) <= SHARED_BYTES:
+                setattr(event, name, self._shared.setdefault(encoded, value))
         if isinstance(event, TransactionEvent) and event.diff is not None:
             digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
             event.diff = self._diffs.setdefault(digest, event.diff)
