@@ -49,7 +49,7 @@ _TOKENS = {
     "dckr_": r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20}",
     "tskey-": r"tskey-[a-z]{3,12}-[A-Za-z0-9]{8}",
     "shp": r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
-    ":aa": r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}",
+    ":aa": r"(?:bot)?[0-9]{8,10}:AA[A-Za-z0-9_-]{33}",
     "akia": r"AKIA[A-Z0-9]{16}\b",
     "asia": r"ASIA[A-Z0-9]{16}\b",
 }
@@ -70,7 +70,19 @@ _COMMANDS = {
         word: rf"{word}\b[^\n]{{0,200}}?[ \t](?:-u|--(?:proxy-)?user)[ \t=]{{0,8}}[\"']?[^\s:,\"'$]{{1,64}}[:,][^\s\"'$]"
         for word in ("curl", "lftp")
     },
-    "chpasswd": r"(?:echo|printf)[ \t][^\n|]{0,200}:[^\n|]{1,100}\|[ \t]{0,8}(?:sudo[ \t]{1,8})?chpasswd\b",
+    "ipmitool": r"ipmitool\b[^\n]{0,200}?[ \t]-P[ \t]{0,8}[^\s$-]",
+    **{
+        f"{word} login": rf"{word} login\b[^\n]{{0,200}}?[ \t]-p[ \t=]{{0,8}}[^\s$-]"
+        for word in ("docker", "podman", "buildah", "skopeo")
+    },
+    "chpasswd": (
+        r"(?:(?:echo|printf)[ \t][^\n|]{0,200}:[^\n|]{1,100}\|[ \t]{0,8}(?:sudo[ \t]{1,8})?chpasswd\b"
+        r"|chpasswd\b[^\n<]{0,40}<<(?:<[ \t]{0,8}[\"']?|[^\n]{1,40}\n)[^\s:$]{1,64}:[^\s$])"
+    ),
+    **{
+        word.lower(): rf"(?:echo|printf)[ \t]{{1,8}}[\"']?[^\s|\"'$][^\n|]{{0,200}}\|[ \t]{{0,8}}{word}\b"
+        for word in ("sudo -S", "kinit")
+    },
     "identified": r"(?i:identified)[ \t]{1,8}(?:(?i:with)[ \t]{1,8}\S{1,64}[ \t]{1,8})?(?i:by|as)[ \t]{1,8}[\"']",
 }
 """Command lines with a password, by the program."""
@@ -112,10 +124,10 @@ _SIGNS = (
     *(("a password", (word,), lazy_pattern(rf"\b(?:{form})")) for word, form in _COMMANDS.items()),
     (
         "a password",
-        ('-p"', "-p'", "- -p\n"),
+        ('-p"', "-p'", "- -p\n", "- -p\r\n"),
         # the value of `-p`, unless it is a number, ports, a protocol or a path
         lazy_pattern(
-            r"(?:[\"']-p[\"'][ \t]{0,40},\s{0,40}[\"']|-[ \t]{1,40}[\"']?-p[\"']?\n[ \t]{0,40}-[ \t]{1,40}[\"']?)"
+            r"(?:[\"']-p[\"'][ \t]{0,40},\s{0,40}[\"']|-[ \t]{1,40}[\"']?-p[\"']?\r?\n[ \t]{0,40}-[ \t]{1,40}[\"']?)"
             r"(?![0-9.:\[\]/-]{1,64}(?:/?(?:tcp|udp|sctp))?[\"'\s]|(?:tcp|udp|icmp|all)\b|[./~$%{<]|[a-z]{2,5}://)[^\s\"']"
         ),
     ),
@@ -135,11 +147,14 @@ _SIGNS = (
     ),
     (
         "a password",
-        ("community", "com2sec", "createuser"),
+        ("community", "com2sec", "createuser", "-server key", "message-digest-key"),
         lazy_pattern(
             rf"{_LINE}(?:(?:(?:r[ow]|trap)community6?|snmp-server[ \t]{{1,40}}community"
             r"|com2sec6?[ \t]{1,40}\S{1,64}[ \t]{1,40}\S{1,64})[ \t]{1,40}(?!public\b)\S"
-            r"|createUser[ \t]{1,40}\S{1,64}[ \t]{1,40}(?:MD5|SHA))"
+            r"|createUser[ \t]{1,40}\S{1,64}[ \t]{1,40}(?:MD5|SHA)"
+            # routers
+            r"|(?:tacacs|radius)-server key[ \t]{1,40}\S"
+            r"|(?:ip[ \t]{1,8}ospf[ \t]{1,8})?message-digest-key[ \t]{1,8}[0-9]{1,3}[ \t]{1,8}md5[ \t]{1,8}\S)"
         ),
     ),
     ("a NATS seed", (), lazy_pattern(r"S(?<![A-Za-z0-9_]S)[UAOXNC][A-Z2-7]{56}\b")),
@@ -162,6 +177,7 @@ _SIGNS = (
         lazy_pattern(
             r"\$(?:apr1|2[abxy]|[1567]|sha1|md5|y|gy|argon2i?d?|scrypt|pbkdf2-sha(?:256|512))\$[./A-Za-z0-9$=,+-]{8}"
             r"|\{(?:S?SHA(?:256|384|512)?|S?MD5|CRYPT|PBKDF2[A-Z0-9-]{0,8}|ARGON2I?D?|(?:BLF|SHA(?:256|512))-CRYPT)\}[$A-Za-z0-9+/]{12}"
+            r"|\{(?:PLAIN(?:-TRUNC)?|CLEAR(?:TEXT)?)\}\S"
             r"|pbkdf2_sha(?:1|256|512)\$[0-9]{1,8}\$|SCRAM-SHA-(?:1|256)\$[0-9]{1,8}:|md5[0-9a-f]{32}\b"
             r"|grub\.pbkdf2\.sha512\.[0-9]|\*[0-9A-F]{40}\b"
         ),
@@ -171,8 +187,8 @@ _SIGNS = (
         (":",),
         # htdigest(1), smbpasswd(5) and crypt(3) of htpasswd(1)
         lazy_pattern(
-            r"(?m:^)[^\s:#]{1,64}:(?:[^:\n]{1,64}:[0-9a-f]{32}(?m:$)|[0-9]{1,10}:[0-9A-FX]{32}:[0-9A-FX]{32}:"
-            r"|(?=[./0-9A-Z]{0,12}[a-z])(?=[./0-9a-z]{0,12}[A-Z])[./0-9A-Za-z]{13}(?m:$|:))"
+            r"(?m:^)[^\s:#]{1,64}:(?:[^:\n]{1,64}:[0-9a-f]{32}\r?(?m:$)|[0-9]{1,10}:[0-9A-FX]{32}:[0-9A-FX]{32}:"
+            r"|(?=[./0-9A-Z]{0,12}[a-z])(?=[./0-9a-z]{0,12}[A-Z])[./0-9A-Za-z]{13}(?::|\r?(?m:$)))"
         ),
     ),
     (
@@ -206,15 +222,16 @@ _KEY_FILE = lazy_pattern(
 
 _NAME = lazy_pattern(
     r"(?i:passw|pass[_.-]?(?:code|key|phrase)|pwd|pw$|secret|token|authtok|credential|psk|cookie|salt|dsn|pin$|(?:^|[_.-])auth$"
+    r"|pin[_-]?code|masterauth"
     r"|communit(?:y|ies)$|key[_.-]?data$"
     r"|(?:api|app|access|private|pre[_-]?shared|encrypt|encryption|sign|signing|master|session|auth|account|shared|host|server|ssh"
-    r"|license|hmac|jwt|cluster|cipher|crypto?|admin|wep|webhook)[_.-]?key)"
+    r"|license|hmac|jwt|cluster|cipher|crypto?|admin|wep|webhook|aes|fernet|authentication)[_.-]?key)"
     # not `passive` or `bypass`, but `requirepass` and `dbPassEncoded`
     r"|(?<!(?i:by))(?<!(?i:com))(?<!(?i:sur))(?<!(?i:over))(?<!(?i:tres))(?i:pass)(?![a-z]|IV|ED|ES|EN|TH|NO|DB|ING|PORT)"
 )
 """The names of settings whose values may be secrets."""
 _WEAK_NAME = lazy_pattern(
-    r"(?i:cookies?|salts?|dsn|pin|auth|(?:host|server|ssh|session|app|account|license|access|auth|cluster)[_.-]?key)$"
+    r"(?i:cookies?|salts?|dsn|pin|(?<!master)auth|(?:host|server|ssh|session|app|account|license|access|auth|cluster)[_.-]?key)$"
 )
 """Names whose values are mostly not secrets."""
 _OTHER_NAME = lazy_pattern(
@@ -243,6 +260,7 @@ _MIXED = lazy_pattern(
     r"(?=[\s\S]*[0-9])(?=[\s\S]*[A-Za-z])[\s\S]{8,}|(?=[\s\S]*[a-z][A-Z])[\s\S]{8,}|[0-9]{4,}"
 )
 """Values that no one would use as a word."""
+_LETTERS_AND_DIGITS = lazy_pattern(r"(?=\D*[0-9])(?=[^A-Za-z]*[A-Za-z])\S{8,}")
 _RANDOM = lazy_pattern(
     r"(?=[^a-z]*+[a-z])(?=[^A-Z]*+[A-Z])(?=[^0-9]*+[0-9])[A-Za-z0-9+=_-][A-Za-z0-9+/=_-]{19,}+|[0-9A-Fa-f]{32,}+"
 )
@@ -277,15 +295,24 @@ _VALUE = (
     r"(?:\"(?P<double>[^\"\n]{1,200})|'(?P<single>[^'\n]{1,200})"
     r"|(?P<plain><[^<>\n]{1,100}>?|[^\s\"',;<>)\]}\[][^\s\"',;>)\]]{0,200}))"
 )
+_SEPARATOR = r"(?:\[[\"']?[\w.-]{0,40}[\"']?\])?[\\\"'\])]{0,5}[ \t]{0,40}(?:=>|:=|[:=](?![:=~]))[ \t]{0,40}"
 _ASSIGNED = lazy_pattern(
-    rf"[\"'\])]{{0,3}}[ \t]{{0,40}}(?:=>|:=|[:=](?![:=~]))[ \t]{{0,40}}(?:[|>][+-]?[ \t]{{0,8}}\n[ \t]{{1,40}})?{_VALUE}"
+    rf"{_SEPARATOR}(?:[|>][+-]?[ \t]{{0,8}}\n[ \t]{{1,40}})?(?:\\{{0,3}}|(?:\"\"\"|'{{3}})\n?){_VALUE}"
 )
-"""`name = value`, `"name": value`, `['name'] => value` and a block of YAML."""
+"""`name = value`, `"name": value`, `['name'] => value`, `name['a'] = value`, a text of several lines, and JSON in a text."""
+_LISTED = lazy_pattern(rf"{_SEPARATOR}(?:[\[(]{{1,2}}\s{{0,60}}|\r?\n[ \t]{{0,40}}-[ \t]{{1,40}}){_VALUE}")
+"""`names = [value, …]`, and a list of YAML."""
+_LIST_OF_NAMES = lazy_pattern(r"(?i:secrets?|credentials?)$")
+"""Lists with such names contain mostly names of secrets."""
+_ODD = lazy_pattern(rf"{_SEPARATOR}(?P<odd>[,;)\]}}][^\s\"'()\[\]{{}}=]{{7,200}})")
+"""A value that begins with a character that usually ends one."""
 _ARGUMENT = lazy_pattern(
     rf"[\"']?(?:[ \t]{{0,40}},\s{{0,60}}|\n[ \t]{{0,40}}-[ \t]{{1,40}}|[ \t]{{1,40}}){_VALUE}"
 )
 """The value of an option on a command line, in a list, or in a list of YAML."""
-_MARKUP = lazy_pattern(r"(?:[\"'][^<>\n]{0,40})?>[ \t]{0,40}(?P<plain>[^\s<>][^<>\n]{0,200})</")
+_MARKUP = lazy_pattern(
+    r"(?:[\"'][^<>\n]{0,40})?>\s{0,40}(?:<!\[CDATA\[)?(?P<plain>[^\s<>][^<>\n]{0,200})(?:\]\]>)?\s{0,40}</"
+)
 """`<name>value</name>` and `<entry key="name">value</entry>`."""
 _PAIR = lazy_pattern(
     rf"[\"']?[ \t]{{0,8}},?\s{{0,60}}[\"']?(?i:value)[\"']?[ \t]{{0,8}}[:=][ \t]{{0,8}}{_VALUE}"
@@ -302,6 +329,11 @@ _WORDS = lazy_pattern(
     r"[\"']?[ \t]{0,40}(?:[;\r\n#}]|\Z)"
 )
 """A name and a value at the end of a line."""
+_INNER_WORDS = lazy_pattern(
+    r"[\"']?[ \t]{1,40}(?:[0-9][ \t]{1,8})?(?!(?:scram-|hmac-)?(?i:sha|md5|aes)|[a-z]{2,8}://)"
+    r"(?P<inner>[^\s\"'=:|&,;<>()\[\]{}]{8,200})[ \t]"
+)
+"""A name and a value in a line that goes on."""
 
 
 def find_sign(content: bytes, mode: int) -> str:
@@ -438,4 +470,15 @@ def _is_given(text: str, begin: int, end: int) -> bool:
         found = _CALL.match(text, end)
     if found is None and not before.endswith("/") and not _PASSED_ON.search(name):
         found = _WORDS.match(text, end)
-    return found is not None and _is_secret(name, found[found.lastgroup or 0], is_exact=False)
+    if found is not None:
+        # a text inside a text ends with an escaped quote
+        return _is_secret(name, found[found.lastgroup or 0].rstrip("\\"), is_exact=False)
+    if (listed := _LISTED.match(text, end)) is not None:
+        value = listed[listed.lastgroup or 0]
+        is_name = value.endswith(":") or (_LIST_OF_NAMES.search(name) and not _MIXED.fullmatch(value))
+        return not is_name and _is_secret(name, value, is_exact=False)
+    found = _ODD.match(text, end) or _INNER_WORDS.match(text, end)
+    if found is None or before.endswith("/") or _PASSED_ON.search(name):
+        return False
+    value = found[found.lastgroup or 0]
+    return bool(_LETTERS_AND_DIGITS.fullmatch(value)) and _is_secret(name, value, is_exact=False)

@@ -145,6 +145,34 @@ from ccm_agent.resources.secret_signs import find_setting_sign, find_sign
         ("no-reply-password = x", "a password or token"),
         ("spring.datasource.password=${DB_PASSWORD:x}", "a password or token"),
         ("password = ${DB_PASSWORD:-x}", "a password or token"),
+        ("AES_KEY=abc", "a password or token"),
+        ("masterauth x", "a password or token"),
+        # lists, texts in texts, several lines and odd values
+        ("tokens: [abc, def]", "a password or token"),
+        ("PASSWORDS = [\n  'x',\n]", "a password or token"),
+        ("tokens:\n  - x", "a password or token"),
+        ("secrets:\n  - abcd1234", "a password or token"),
+        ('exec: "{\\"password\\": \\"x\\"}"', "a password or token"),
+        ('password = """\nx"""', "a password or token"),
+        ("password['db'] = 'x'", "a password or token"),
+        ("<password>\n  x\n</password>", "a password or token"),
+        ("<password><![CDATA[x]]></password>", "a password or token"),
+        ("password = ,abcd1234", "a password or token"),
+        ("neighbor 192.0.2.1 password hunter21 hold 3", "a password or token"),
+        ("tacacs-server key x", "a password"),
+        (" ip ospf message-digest-key 1 md5 x", "a password"),
+        ("bob:{PLAIN}x", "a password hash"),
+        ("bob:rqXexS6ZhobKA\r", "a password hash"),
+        ("bob:files:0123456789abcdef0123456789abcdef\r", "a password hash"),
+        (f"https://api.telegram.org/bot123456789:AA{'a' * 33}/send", "an access key"),
+        # command lines
+        ("ipmitool -H a -U ADMIN -P x power on", "a password"),
+        ("docker login -u bob -p x registry.example", "a password"),
+        ("chpasswd <<< 'root:x'", "a password"),
+        ("chpasswd <<EOF\nroot:x\nEOF", "a password"),
+        ("echo x | kinit admin", "a password"),
+        ("echo x | sudo -S reboot", "a password"),
+        ("args:\r\n- -p\r\n- x", "a password"),
     ],
 )
 def test_a_sign_of_a_secret_is_found(content: str, sign: str) -> None:
@@ -217,6 +245,10 @@ def test_a_sign_in_utf_16_is_found(encoding: str) -> None:
         "bypass = 10.0.0.1\npassive = 40000\nPASSIVE_PORTS=40000\npassenger_root /usr/share/passenger;\n",
         "auth required pam_unix.so\nauth = plain\nauth: true\nauth_mechanisms = plain login\n",
         "saltstack: true\nroot:x:0:0:root:/root:/bin/bash\nusers:x:100:\nbob:100000:65536\nbob:!:19000:0:99999:7:::\n",
+        "secrets:\n  - db_password\nsecrets: [db_password]\nimagePullSecrets:\n  - name: registry\ntokens: []\n",
+        "docker login -u bob --password-stdin\nipmitool -E power on\nchpasswd <<EOF\n$USER:$PASS\nEOF\n",
+        "echo $PASS | sudo -S reboot\necho text | sudo tee /a\npassword sufficient pam_unix.so sha512 shadow\n",
+        'exec: "{\\"password\\": \\"${PASS}\\"}"\n<password>\n  ${PASS}\n</password>\n',
         "\xff\xfe\x00",
     ],
 )
@@ -254,6 +286,9 @@ def test_a_large_line_is_searched_in_bounded_time() -> None:
     assert find_sign(b"{password, " * 20_000, 0o644) == ""
     assert find_sign(b"--password\n" * 20_000, 0o644) == ""
     assert find_sign(b"curl -u " * 20_000, 0o644) == ""
+    assert find_sign(b"password: \n- " * 20_000, 0o644) == ""
+    assert find_sign(b"<password>\n" * 20_000, 0o644) == ""
+    assert find_sign(b"chpasswd <<a\n" * 20_000, 0o644) == ""
 
 
 TOKEN = "contains what looks like a password or token"
