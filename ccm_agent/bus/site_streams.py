@@ -24,7 +24,7 @@ from ccm_agent.bus.layout import (
 )
 from ccm_agent.bus.stream_settings import WantedStream
 from ccm_agent.bus.streams import call
-from ccm_agent.model.errors import BusError, BusSetupError, RevisionError
+from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError, RevisionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
@@ -167,7 +167,8 @@ async def sources_lock(connection: Connection) -> AsyncIterator[None]:
     Let only one program at a time read and write the configuration of the center's streams.
 
     JetStream has no compare-and-set for that, so a second writer would remove the source that the first one added. The lock is a
-    key of CCM_JOINS: only operators write there, and no site has a copy. Other brokers have no sources, and need no lock.
+    key of CCM_JOINS: only operators and the service for joins write there, and no site has a copy. Other brokers have no sources,
+    and need no lock.
 
     Raises:
         BusSetupError: Another program holds the lock.
@@ -190,14 +191,23 @@ async def _take_lock(bucket: NatsKeyValue) -> int:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + 2 * LOCK_S
     while loop.time() < deadline:
-        held = await bucket.newest(_LOCK)
-        is_free = held is None or not held.value
-        if held is None or is_free or (await bucket.now() - held.created).total_seconds() > LOCK_S:
+        try:
+            held = await bucket.newest(_LOCK)
+        except ProtocolError:  # not written by a client of ours
+            await bucket.delete(_LOCK)
+            continue
+        # the age is negative if the clock of the broker was set back
+        if (
+            held is None
+            or not held.value
+            or abs((await bucket.now() - held.created).total_seconds()) > LOCK_S
+        ):
             with contextlib.suppress(RevisionError):  # another program was faster
                 return await bucket.store_signed(_LOCK, b"held", held.revision if held else 0, "")
         await asyncio.sleep(_PAUSE_S)
     raise BusSetupError(
-        "another `ccmctl init` is changing the streams of the center; run this again when it has ended"
+        "another `ccmctl init` is changing the streams of the center; run this again when it has ended. If none runs, remove "
+        f"its lock with `nats kv del {JOINS} {_LOCK}`"
     )
 
 

@@ -6,18 +6,22 @@ import asyncio
 import shutil
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from ccm_agent.bus import site_streams
-from ccm_agent.bus.access.sites import SOURCED, up
+from ccm_agent.bus.access.credentials import claims_in, new_account
+from ccm_agent.bus.access.sites import SOURCED, leaf_credentials, up
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import JOINS, NODES, LayoutOptions, make
 from ccm_agent.bus.streams import call
+from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import BusError
 from ccm_agent.testing.nats_server import NatsServer
+from ccm_ctl.fleet.keys.sites import renew_leaf, site_folder
 from tests.support.nats_server import WAIT_S, running_server, settings
 from tests.support.secured import Secured, secured_broker
 from tests.support.sites import Hub, hub_fleet, site_fleet
@@ -88,6 +92,47 @@ async def test_a_lock_that_a_killed_program_left_expires(
 
         assert held == set(), "the control"
         assert await delivered(connection, SOURCED[0]) == {up("paris")}
+
+
+async def test_a_lock_of_another_program_or_of_a_later_time_is_replaced(
+    center: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Connection(settings(center, "op")) as connection:
+        await connection.connect_now()
+        bucket = NatsKeyValue(connection, JOINS)
+        await connection.publish(key_subject(JOINS, "sources.lock"), b"", confirm=True)
+        async with asyncio.timeout(20):
+            await site_streams.add_sources(connection, "paris")
+
+        await bucket.put("sources.lock", b"held")
+        earlier = await bucket.now() - timedelta(hours=1)
+
+        async def now(_bucket: NatsKeyValue) -> datetime:
+            return earlier
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await site_streams.add_sources(connection, "oslo")
+        held = await delivered(connection, SOURCED[0])
+        monkeypatch.setattr(NatsKeyValue, "now", now)
+        async with asyncio.timeout(20):
+            await site_streams.add_sources(connection, "oslo")
+
+        assert held == {up("paris")}, "the control"
+        assert await delivered(connection, SOURCED[0]) == {up("paris"), up("oslo")}
+
+
+def test_credentials_of_a_leaf_node_from_a_clock_that_was_ahead_are_revoked_too(tmp_path: Path) -> None:
+    account = new_account()
+    path = site_folder(tmp_path, "paris") / "leaf.creds"
+    path.parent.mkdir()
+    tomorrow = int(time.time()) + 86_400
+    path.write_text(leaf_credentials(account, "paris", tomorrow).reveal())
+
+    renew_leaf(tmp_path, "paris", account)
+
+    assert int((tmp_path / "site-paris.revoked").read_text()) == tomorrow
+    assert claims_in(path.read_text().splitlines()[1])["iat"] == tomorrow + 1
 
 
 def test_init_without_a_site_at_the_broker_of_a_site_names_the_command(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
 REFUSALS_A_MINUTE = 30
 """The maximum number of refusals per minute that a node stores, even if it receives a thousand requests."""
 
-SAVE_AFTER_S = 5.0
+SAVE_AFTER_S = 1.0
 """How long the position of a decision waits before it is flushed to disk."""
 
 _REMEMBERED = 1000
@@ -394,7 +394,7 @@ class DecisionLog:
 
     async def run(self) -> None:
         """
-        Save the position of the last decision a few seconds after each change, until cancelled.
+        Save the position of the last decision a second after each change, until cancelled.
 
         This flushes the disk, so several decisions share it. If the host loses power before that, a number is used twice.
         """

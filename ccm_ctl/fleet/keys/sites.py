@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ccm_agent.bus.access.credentials import account_tokens, new_account
+from ccm_agent.bus.access.credentials import account_tokens, claims_in, new_account
 from ccm_agent.bus.access.sites import (
     center_configuration,
     check_site,
@@ -117,9 +117,19 @@ def renew_leaf(folder: Path, site: str, account: Secret) -> None:
     Raises:
         InputError: A file cannot be read or written.
     """
-    write_whole(folder / f"{SITE_PREFIX}{site}.revoked", b"%d\n" % issue_time(folder, site))
-    creds = leaf_credentials(account, site, issue_time(folder, site))
-    write_whole(site_folder(folder, site) / _LEAF_CREDENTIALS, creds.reveal().encode())
+    path = site_folder(folder, site) / _LEAF_CREDENTIALS
+    # the old ones may have been issued while the clock was ahead
+    until = max(issue_time(folder, site), _issued(path))
+    creds = leaf_credentials(account, site, until + 1)
+    # the new ones come first, so that a kill in between does not cut off the site
+    write_whole(path, creds.reveal().encode())
+    write_whole(folder / f"{SITE_PREFIX}{site}.revoked", b"%d\n" % until)
+
+
+def _issued(path: Path) -> int:
+    """Return when credentials were issued, in seconds since 1970; 0 if they cannot be read."""
+    found = (claims_in(line).get("iat") for line in _content(path).decode(errors="replace").splitlines())
+    return max((one for one in found if isinstance(one, int)), default=0)
 
 
 def new_site_account() -> Secret:
