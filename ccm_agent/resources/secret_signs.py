@@ -16,8 +16,8 @@ from ccm_agent.model.formats.patterns import lazy_pattern
 PRIVATE_BITS = 0o004
 """The read permission for other users. A file without it is private, because its owner has excluded some users."""
 
-_UTF_16 = ("\xff\xfe", "\xfe\xff")
-"""The byte order marks at the beginning of a text in UTF-16."""
+_WIDE = lazy_pattern(r"\A(?:\xff\xfe|\xfe\xff)|(?:[\x20-\x7e]\0{1,3}){8}|(?:\0{1,3}[\x20-\x7e]){8}")
+"""A text in UTF-16 or UTF-32: its byte order mark, or eight characters of ASCII in a row."""
 _SETTING = "contains what looks like a password or token"
 
 
@@ -350,8 +350,7 @@ def find_sign(content: bytes, mode: int) -> str:
     if _KEY_FILE.match(text):
         return "contains what looks like a private key"
     sign = _text_sign(text, has_comments=True)
-    # every second character of English text in UTF-16 is NUL
-    if not sign and (text[:2] in _UTF_16 or 4 * text.count("\0", 0, 400) > len(text[:400])):
+    if not sign and _WIDE.search(text):
         sign = _text_sign(text.replace("\0", ""), has_comments=True)
     return sign
 

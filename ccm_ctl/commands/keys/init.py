@@ -130,8 +130,8 @@ def init(
         raise UsageError("--migrate requires --security, and --finish requires --migrate")
     if (leaf or new_leaf) and not site:
         raise UsageError("--leaf and --new-leaf require --site")
-    if leaf and new_leaf:
-        raise UsageError("--leaf and --new-leaf: run them one after the other")
+    if new_leaf and (leaf or security):
+        raise UsageError("--new-leaf: run it without --leaf and --security")
     if site and migrate:
         raise UsageError("--site and --migrate: finish the migration first")
     if new_leaf:

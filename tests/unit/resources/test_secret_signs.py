@@ -257,8 +257,9 @@ def test_usual_configuration_has_none(content: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
-def test_a_sign_in_utf_16_without_a_mark_is_found(encoding: str) -> None:
-    content = f"[server]\r\nhost = db1\r\npassword = hunter2\r\n{'a = b' * 50}\r\n".encode(encoding)
+@pytest.mark.parametrize("before", ["[server]\r\nhost = db1", "# настройки " * 50])
+def test_a_sign_in_utf_16_without_a_mark_is_found(encoding: str, before: str) -> None:
+    content = f"{before}\r\npassword = hunter2\r\n{'a = b' * 50}\r\n".encode(encoding)
 
     assert find_sign(content, 0o644) == "contains what looks like a password or token"
 
