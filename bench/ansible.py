@@ -1,5 +1,5 @@
 """
-Users, sysctls, edits and services compared with Ansible and Salt, in a container: a first run, and a run without changes.
+Users, sysctls, edits, services and units compared with Ansible and Salt, in a container: a first run, and a run without changes.
 
 Both come from PyPI, and are installed into `.cache/comparison`. Ansible runs with its best options: a local connection,
 pipelining, no facts, no discovery of Python, one loop instead of a task for each item, and no output for unchanged items. It

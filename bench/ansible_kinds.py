@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.services import UNIT
 
-USERS, SYSCTLS, FILES, EDITS, SERVICES = 1_000, 1_000, 20, 500, 200
+USERS, SYSCTLS, FILES, EDITS, SERVICES, UNITS = 1_000, 1_000, 20, 500, 200, 200
 ACCOUNTS = ["passwd", "group", "shadow", "gshadow", "subuid", "subgid"]
 SETTINGS = {
     "accept_local": 1, "accept_redirects": 0, "accept_source_route": 1, "arp_accept": 1, "arp_announce": 2,
@@ -186,10 +186,31 @@ def services() -> Kind:
     )
 
 
+def units() -> Kind:
+    """Return unit files. `ccm` also verifies and loads them. Ansible and Salt only write them."""
+    paths = [Path(f"/etc/systemd/system/bench-unit-{i}.service") for i in range(UNITS)]
+
+    def reset() -> None:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        subprocess.run(["systemctl", "daemon-reload"], check=True)
+
+    return Kind(
+        count=UNITS,
+        ours=[{"systemd_unit": [{path.name: {"content": UNIT}} for path in paths]}],
+        salt={str(path): {"file.managed": [{"contents": UNIT}, {"mode": "0644"}]} for path in paths},
+        task={"copy": {"dest": "{{ item }}", "content": UNIT, "mode": "0644"}},
+        items=[str(path) for path in paths],
+        reset=reset,
+        done=lambda: sum(path.exists() and path.read_text().strip() == UNIT.strip() for path in paths),
+    )
+
+
 KINDS = {
     "users": users,
     "sysctls": sysctls,
     "edits": edits,
     "edits_together": edits_together,
     "services": services,
+    "units": units,
 }
