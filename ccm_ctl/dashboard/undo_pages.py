@@ -140,7 +140,7 @@ class UndoPages:
         events = [(node.node, node.events[number]) for node in nodes for number in sorted(node.events)]
         groups = await asyncio.to_thread(group_diffs, events)
         return {
-            "is_done": all(node.state.is_final for node in nodes),
+            "is_done": self._is_done(planned),
             "would_change": any(map(would_undo, nodes)),
             "counts": {str(state): count for state, count in planned.counts().items()},
             "groups": [diff_fields(event, names) for event, names in groups[:DIFFS_SHOWN]],
@@ -156,7 +156,7 @@ class UndoPages:
         word, message = run_word(request), check_message(said.message)
         planned = await self._planned(word, check_word(said.plan))
         nodes = list(planned.nodes.values())
-        if not all(node.state.is_final for node in nodes):
+        if not self._is_done(planned):
             raise RunError(
                 f"{short_id(said.plan)}: the preview has not ended on all nodes; wait until it has"
             )
@@ -211,6 +211,10 @@ class UndoPages:
         if record.action != "plan" or record.request.get("undo") != run:
             raise UsageError(f"{short_id(plan)}: this run is not a preview of the undo of {short_id(run)}")
         return self._previews.find(plan) or await read_known(self._fleet, recorded)
+
+    def _is_done(self, planned: Run) -> bool:
+        """Whether a preview has ended on all nodes. Events of a run that is followed here may arrive after its results."""
+        return planned.is_done if self._previews.find(planned.run) is planned else planned.is_ended
 
     def _log(self, what: str, launch: Launch, user: DashboardUser) -> None:
         fields = {"run": launch.record.run, "undo": launch.record.request["undo"]}

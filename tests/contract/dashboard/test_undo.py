@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.records.undo import CHANGED_SINCE
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBus
@@ -69,12 +72,19 @@ async def preview(site: Site, run: str, **body: Any) -> tuple[str, dict[str, Any
     """Ask for a preview, and wait for its end; its run, and what it found."""
     status, plan = await post(site, f"{run}/undo/plan", **body)
     assert status == 200, plan
+    return plan["run"], await read_until(site, run, plan["run"], lambda said: bool(said["is_done"]))
+
+
+async def read_until(
+    site: Site, run: str, plan: str, is_wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Read a preview until it says what is wanted."""
     async with asyncio.timeout(10):
         while True:
-            status, said = await site.ask("GET", f"/api/runs/{run}/undo/{plan['run']}")
+            status, said = await site.ask("GET", f"/api/runs/{run}/undo/{plan}")
             assert status == 200, said
-            if said["is_done"]:
-                return plan["run"], said
+            if is_wanted(said):
+                return said
 
 
 def requests(nodes: list[FakeNode]) -> list[tuple[str, str, str]]:
@@ -110,6 +120,30 @@ async def test_an_undo_starts_after_its_preview_and_names_the_user() -> None:
     assert (status, said["nodes"]) == (200, 2)
     assert sorted(requests(nodes)[1::2]) == [("app1", "apply", run), ("app2", "apply", run)]
     assert (undo["action"], undo["undo"], undo["user"]) == ("undo", run, "ann")
+
+
+async def test_a_preview_waits_for_changes_that_arrive_after_the_results_of_the_nodes() -> None:
+    late: list[StoredEvent] = []
+
+    def hold_second(events: list[StoredEvent]) -> list[StoredEvent]:
+        late.append(events[1])
+        return [events[0], *events[2:]]
+
+    async with served(**{DIGEST: ANN}) as site:
+        nodes = await add_nodes(site, [planned_change("/etc/motd", 2)])
+        run = await apply(site, nodes)
+        for node in nodes:
+            node.delivered = hold_second
+        await site.sign_in(TOKEN)
+        _, plan = await post(site, f"{run}/undo/plan")
+        before = await read_until(site, run, plan["run"], lambda said: said["counts"] == {"changed": 2})
+        refused, _ = await post(site, f"{run}/undo", plan=plan["run"])
+        for one in late:
+            await MemoryBus(site.broker, "op").events.publish(one.subject, new_id(), one.body, {})
+        after = await read_until(site, run, plan["run"], lambda said: bool(said["is_done"]))
+
+    assert (before["is_done"], before["without_diff"], refused) == (False, [], 409)
+    assert [one["nodes"] for one in after["without_diff"]] == [["app1", "app2"]]
 
 
 async def test_the_message_of_an_undo_is_in_its_request_and_record() -> None:
