@@ -36,7 +36,8 @@ chroot "$tmp" rpmbuild -bb --quiet --define '_topdir /root/top' --define '_rpmdi
 chroot "$tmp" createrepo_c -q /srv/rpm >&2
 chroot "$tmp" dnf -q -y --releasever=13 makecache >&2
 rm -rf "$tmp/root/top" "$tmp/root/podman.spec"
-# the Python of this host may take the place of python3
-chroot "$tmp" sh -c 'sed -i "1s|.*|#!$(readlink -f /usr/bin/python3)|" "$(readlink -f /usr/bin/dnf)"'
+# the Python of this host may be mounted over python3
+chroot "$tmp" sh -c 'cp "$(readlink -f /usr/bin/python3)" /usr/bin/python-of-dnf'
+chroot "$tmp" sh -c 'sed -i "1s|.*|#!/usr/bin/python-of-dnf|" "$(readlink -f /usr/bin/dnf)"'
 
 finish "$dest" "$cache/podman-"
