@@ -136,11 +136,13 @@ class UndoPages:
 
     async def _read_preview(self, run: str, plan: str) -> dict[str, Any]:
         planned = await self._planned(run, plan)
+        # read before the events, because more of them arrive while their diffs are grouped
+        is_done = self._is_done(planned)
         nodes = [node for _, node in sorted(planned.nodes.items())]
         events = [(node.node, node.events[number]) for node in nodes for number in sorted(node.events)]
         groups = await asyncio.to_thread(group_diffs, events)
         return {
-            "is_done": self._is_done(planned),
+            "is_done": is_done,
             "would_change": any(map(would_undo, nodes)),
             "counts": {str(state): count for state, count in planned.counts().items()},
             "groups": [diff_fields(event, names) for event, names in groups[:DIFFS_SHOWN]],
