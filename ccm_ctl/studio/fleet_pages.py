@@ -190,6 +190,8 @@ class StudioFleetPages:
     async def _planned(self, request: web.Request) -> web.Response:
         """Return the progress of a plan and the planned changes. Nodes with equal diffs are combined into one entry."""
         run = await self._state_of(request.match_info["run"])
+        # read before the nodes, because more of them may end while the events of the others are read
+        is_done = all(node.state.is_final for node in run.nodes.values())
         changing = [name for name, node in sorted(run.nodes.items()) if node.state is NodeState.CHANGED]
         events = [
             (name, event)
@@ -204,7 +206,7 @@ class StudioFleetPages:
         return answer(
             {
                 "counts": {str(state): count for state, count in run.counts().items()},
-                "is_done": all(node.state.is_final for node in run.nodes.values()),
+                "is_done": is_done,
                 "blocks": await asyncio.to_thread(diff_blocks, events, Style(width=100)),
                 "left_out": max(0, len(changing) - NODES_SHOWN),
                 "failed": failed[:NODES_SHOWN],

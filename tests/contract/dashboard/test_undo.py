@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.records.undo import CHANGED_SINCE
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBus
+from ccm_ctl.dashboard import undo_pages
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
 from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
@@ -24,6 +26,7 @@ from ccm_ctl.fleet.runs.follow import ignore_news
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.fleet.runs.run_request import prepare_own
 from ccm_ctl.fleet.runs.run_session import follow_run, new_run
+from ccm_ctl.render.resource_diffs import group_diffs
 from tests.contract.dashboard.test_server import Site, served
 from tests.support.authorship import Root
 from tests.support.controller import NOW, FakeNode, event, fleet_on, planned_change, reached
@@ -143,6 +146,43 @@ async def test_a_preview_waits_for_changes_that_arrive_after_the_results_of_the_
         after = await read_until(site, run, plan["run"], lambda said: bool(said["is_done"]))
 
     assert (before["is_done"], before["without_diff"], refused) == (False, [], 409)
+    assert [one["nodes"] for one in after["without_diff"]] == [["app1", "app2"]]
+
+
+async def test_a_preview_is_not_done_if_changes_arrive_while_its_diffs_are_grouped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[StoredEvent] = []
+    grouping, may_go_on = threading.Event(), threading.Event()
+
+    def hold_changes(events: list[StoredEvent]) -> list[StoredEvent]:
+        late.extend(events[1:])
+        return events[:1]
+
+    def group_slowly(events: list[Any]) -> Any:
+        grouping.set()
+        may_go_on.wait(10)
+        return group_diffs(events)
+
+    async with served(**{DIGEST: ANN}) as site:
+        nodes = await add_nodes(site, [planned_change("/etc/motd", 2)])
+        run = await apply(site, nodes)
+        for node in nodes:
+            node.delivered = hold_changes
+        await site.sign_in(TOKEN)
+        monkeypatch.setattr(undo_pages, "group_diffs", group_slowly)
+        _, plan = await post(site, f"{run}/undo/plan")
+        asking = asyncio.create_task(site.ask("GET", f"/api/runs/{run}/undo/{plan['run']}"))
+        await asyncio.to_thread(grouping.wait, 10)
+        for one in late:
+            await MemoryBus(site.broker, "op").events.publish(one.subject, new_id(), one.body, {})
+        await asyncio.sleep(0.5)  # the server follows the run to its end
+        may_go_on.set()
+        _, before = await asking
+        after = await read_until(site, run, plan["run"], lambda said: bool(said["is_done"]))
+
+    assert (len(late), before["is_done"], before["without_diff"]) == (4, False, [])
+    assert before["counts"] == {"changed": 2}, "the run ended meanwhile"
     assert [one["nodes"] for one in after["without_diff"]] == [["app1", "app2"]]
 
 
