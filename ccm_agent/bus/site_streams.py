@@ -248,10 +248,8 @@ def for_site(wanted: WantedStream, config: Mapping[str, Any]) -> WantedStream:
 
 def _limits(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the limits of a stream of the center that must change, because sites write to it."""
-    [wanted] = [
-        one.config for one in plan(LayoutOptions(), with_schedules=False) if one.config["name"] == name
-    ]
-    changes, least = {}, wanted["max_msg_size"] + SOURCE_HEADER_BYTES
+    [wanted] = [one for one in plan(LayoutOptions(), with_schedules=False) if one.config["name"] == name]
+    changes, least = {}, for_site(wanted, {"sources": True}).config["max_msg_size"]
     if 0 < config["max_msg_size"] < least:
         changes["max_msg_size"] = least
     if name == f"KV_{NODES}" and config["max_bytes"] <= 0:

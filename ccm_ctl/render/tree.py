@@ -57,7 +57,7 @@ def scalar(value: object) -> str:
 def _is_special(text: str) -> bool:
     if text in ("true", "false", "null"):
         return True
-    if text[0].isalpha() and text[0] not in "iInN":  # not inf or nan, so it is no number
+    if text[0].isalpha() and text[0] not in "iInN":  # neither `inf` nor `nan`
         return False
     try:
         float(text)

@@ -115,9 +115,10 @@ def decide(wanted: KernelModuleProperties, found: KernelModuleState, context: De
     loads = _loads(wanted)
     if problem := _problem(wanted, found, loads):
         return Decision(error=FileError(problem))
-    settings = _differs(found.settings, settings_content(_in_order(wanted, found)), wanted)
+    ordered = _in_order(wanted, found)
+    settings = _differs(found.settings, settings_content(ordered), wanted)
     boot = _changes_boot(wanted, found)
-    changes = tuple(_changes(_in_order(wanted, found), found, loads))
+    changes = tuple(_changes(ordered, found, loads))
     return Decision(
         steps=tuple(_steps(wanted, found, loads, settings=settings, boot=boot)),
         reason="; ".join(_reasons(wanted, found, loads, settings=settings, boot=boot)),

@@ -50,18 +50,18 @@ def renew_leaf_credentials(application: Application, folder: str, site: str) -> 
         InputError: A file cannot be read or written.
     """
     from ccm_agent.bus.access.sites import check_site
-    from ccm_ctl.fleet.keys.sites import AT_THE_SITE, SITE_PREFIX, renew_leaf, site_folder
+    from ccm_ctl.fleet.keys.sites import AT_THE_SITE, SITE_PREFIX, renew_leaf
 
     keys = keys_in(application, folder)
     _require_site(keys, check_site(site))
-    renew_leaf(keys.folder, site, keys.seed(f"{SITE_PREFIX}{site}"))
+    path = renew_leaf(keys.folder, site, keys.seed(f"{SITE_PREFIX}{site}"))
     keys.configure()
     servers = apply_accounts(application, keys, {f"{SITE_PREFIX}{site}"})
     application.terminal.record(MadeLine, name=site, kind="site", action="revoked", servers=servers)
     effect = format_effect(servers, f"copy {keys.configuration} to each server of the center")
     application.terminal.show(
         f"{site}: the credentials of its leaf node were revoked. {effect}\n"
-        f"Copy {site_folder(keys.folder, site) / 'leaf.creds'} to {AT_THE_SITE} on the site's server, and restart that.\n"
+        f"Copy {path} to {AT_THE_SITE} on the site's server, and restart that.\n"
     )
 
 

@@ -110,9 +110,10 @@ def _revoked_until(folder: Path, site: str) -> int:
         ) from err
 
 
-def renew_leaf(folder: Path, site: str, account: Secret) -> None:
+def renew_leaf(folder: Path, site: str, account: Secret) -> Path:
     """
-    Revoke the credentials of the leaf node of a site, and write new ones. The center's configuration is not written here.
+    Revoke the credentials of the leaf node of a site, and write new ones, whose path is returned. The center's configuration is
+    not written here.
 
     Raises:
         InputError: A file cannot be read or written.
@@ -124,6 +125,7 @@ def renew_leaf(folder: Path, site: str, account: Secret) -> None:
     # the new ones come first, so that a kill in between does not cut off the site
     write_whole(path, creds.reveal().encode())
     write_whole(folder / f"{SITE_PREFIX}{site}.revoked", b"%d\n" % until)
+    return path
 
 
 def _issued(path: Path) -> int:

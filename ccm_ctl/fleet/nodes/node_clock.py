@@ -21,7 +21,7 @@ def clock_off_s(presence: Presence, entry: KeyValueEntry) -> float | None:
     Return the seconds by which a node's clock was ahead of the broker's when the broker stored this heartbeat. None: unknown.
 
     A heartbeat that was copied from a site may be as old as its lifetime, for example if the line was cut. So a clock that seems
-    to be behind by no more than that may be right. At the site, the difference is known.
+    to be behind by less than its lifetime is not reported here. The broker of the site reports it.
     """
     if presence.time is None:
         return None
