@@ -4,7 +4,9 @@ Errors of the broker in terms that operators know: subjects of JetStream's API a
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 
@@ -91,6 +93,15 @@ def is_not_direct(subject: str) -> NoRespondersError:
         f"the broker has no {kind} {name}, or it does not allow direct reads, and this user may not read it otherwise; "
         f"allow them with `nats stream edit {stream} --allow-direct`"
     )
+
+
+def plain_reason(err: Exception) -> str:
+    """Return why a connection failed, without the addresses that asyncio adds; "" if there is no useful text."""
+    if isinstance(err, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(err, socket.gaierror):
+        return f"its name has no address ({err.strerror})"
+    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else ""
 
 
 def _store_of(subject: str) -> tuple[str, str]:

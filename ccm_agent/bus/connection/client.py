@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 import re
-import socket
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from ccm_agent.bus.connection import websockets
+from ccm_agent.bus.connection.broker_errors import plain_reason
 from ccm_agent.bus.connection.headers import MalformedHeadersError, broker_headers, parse_headers
 from ccm_agent.bus.connection.late_imports import late_imports
 from ccm_agent.bus.connection.messages import Message, ServerInfo
@@ -100,7 +99,8 @@ class BusClient(nats.aio.client.Client):
         self._settings = settings
         self._on_malformed = on_malformed
         self._inbox_beginning = f"{settings.inbox_prefix}."
-        self._ps = cast("Any", Parser(self))
+        self._parser = Parser(self)
+        self._ps = cast("Any", self._parser)
         self._met: OSError | None = None
 
     async def open(self, url: str, on_error: Callable[[Exception], Awaitable[None]]) -> None:
@@ -124,6 +124,9 @@ class BusClient(nats.aio.client.Client):
                     allow_reconnect=False,
                     **options,
                 )
+            if not self.is_connected:
+                await self.close()
+                raise nats.errors.ConnectionClosedError
         except BaseException as err:
             self.abort()
             if isinstance(err, Exception):
@@ -141,6 +144,17 @@ class BusClient(nats.aio.client.Client):
         except OSError as err:
             self._met = err
             raise
+
+    async def _process_connect_init(self) -> None:
+        """Override: handle a ping of an overloaded broker before its pong. nats-py would then never send anything again."""
+        transport = cast("Any", self._transport)
+        read = transport.readline
+        # The server's first INFO is for nats-py.
+        transport.readline = lambda: self._parser.read_reply(read) if self._server_info else read()
+        try:
+            await super()._process_connect_init()
+        finally:
+            transport.readline = read
 
     async def listen(self, subject: str, on_message: Callable[[Message], None]) -> Any:
         """
@@ -308,7 +322,7 @@ class BusClient(nats.aio.client.Client):
         if isinstance(met, FileNotFoundError | PermissionError) and met.filename:
             return BusSetupError(f"{met.filename}: credentials cannot be read: {met.strerror}")
         if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
-            why = _plainly(met) or text or f"no answer in {self._settings.connect_s:g} s"
+            why = plain_reason(met) or text or f"no answer in {self._settings.connect_s:g} s"
             return BusUnavailableError(
                 f"{url}: cannot connect to the broker: {why}; check that it is running"
             )
@@ -476,15 +490,6 @@ class BusClient(nats.aio.client.Client):
             if subject.startswith(self._inbox_beginning):
                 return broker_headers(block)
             raise
-
-
-def _plainly(err: Exception) -> str:
-    """Return why a connection failed, without the addresses that asyncio adds; "" if there is no useful text."""
-    if isinstance(err, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(err, socket.gaierror):
-        return f"its name has no address ({err.strerror})"
-    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else ""
 
 
 def _is_number(host: str) -> bool:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from nats.aio.client import Client
 
 LINE_LIMIT_BYTES = 1 << 20
@@ -60,6 +62,12 @@ class Parser:
         self._buffer += data
         while (line := self._next()) is not None:
             await self._take(line)
+
+    async def read_reply(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return the server's reply to a login. Handle pings and INFO that arrive before it."""
+        while (line := await read()).startswith((b"PING", b"INFO")):
+            await self.parse(line)
+        return line
 
     def _next(self) -> bytes | None:
         """Deliver messages up to the next line of another kind, and return that line. None means that more bytes are needed."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 import errno
 import socket
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import nats.errors
 import pytest
@@ -242,3 +244,43 @@ def test_a_connection_that_does_not_exist_yet_is_not_loopback() -> None:
     client._server_info = {"auth_required": True}
 
     assert "does not offer TLS" in str(client._why_refused())
+
+
+@pytest.mark.parametrize(
+    "before", [b"", b"PING\r\n", b'INFO {"max_payload":1048576}\r\n', b"PING\r\nPING\r\n"]
+)
+async def test_a_login_is_complete_when_a_busy_broker_sends_other_lines_before_its_pong(
+    before: bytes,
+) -> None:
+    heard = bytearray()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1048576}\r\n')
+        await reader.readuntil(b"PING\r\n")
+        writer.write(before + b"PONG\r\n")
+        heard.extend(await reader.readuntil(b"last\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(10):
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = BusClient(BusSettings(servers=(url,), identity="op"))
+        await client.open(url, AsyncMock())
+        await client.send("a", "", b"", b"last")
+        await client.ended.wait()
+
+    assert bytes(heard) == b"PONG\r\n" * before.count(b"PING") + b"PUB a  4\r\nlast\r\n"
+
+
+async def test_a_login_that_is_not_confirmed_is_an_error() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1048576}\r\n')
+        await reader.readuntil(b"PING\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(10):
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = BusClient(BusSettings(servers=(url,), identity="op"))
+        with pytest.raises(BusUnavailableError, match="connection closed"):
+            await client.open(url, AsyncMock())
+
+    assert client._ping_interval_task is None or client._ping_interval_task.done()
