@@ -62,6 +62,7 @@ class Sample:
             login.
         attempts: TCP connections that the broker has accepted since its start, with or without a login.
         cpu_percent, memory_kib: The CPU and memory that it uses.
+        backlog: Agents that have not finished the assignment or schedule of all.
     """
 
     at_s: float
@@ -69,6 +70,7 @@ class Sample:
     attempts: int = 0
     cpu_percent: float = 0.0
     memory_kib: float = 0.0
+    backlog: int = 0
 
 
 class Watch:
@@ -77,6 +79,7 @@ class Watch:
     def __init__(self, port: int) -> None:
         self.samples: list[Sample] = []
         self.marks: list[tuple[float, str]] = []
+        self.backlog = 0
         self._url = f"http://127.0.0.1:{port}"
         self._begun = time.monotonic()
         self._stop = threading.Event()
@@ -122,11 +125,18 @@ class Watch:
                 found = self._ask("varz")
                 accounts = self._ask("accstatz?unused=1")["account_statz"]
             except OSError:
-                self.samples.append(Sample(at_s))
+                self.samples.append(Sample(at_s, backlog=self.backlog))
                 continue
             logged_in = sum(each["conns"] for each in accounts if each["acc"] != BEFORE_LOGIN)
             self.samples.append(
-                Sample(at_s, logged_in, found["total_connections"], found["cpu"], found["mem"] / KIB)
+                Sample(
+                    at_s,
+                    logged_in,
+                    found["total_connections"],
+                    found["cpu"],
+                    found["mem"] / KIB,
+                    self.backlog,
+                )
             )
 
     def _ask(self, what: str) -> Any:
@@ -159,18 +169,18 @@ async def stored_subjects(server: NatsServer, pattern: str) -> dict[str, int]:
     return found
 
 
-def wait_for_runs(server: NatsServer, each: int) -> None:
+def wait_for_runs(server: NatsServer, watch: Watch, each: int) -> None:
     """Return when each agent has published the summaries of this many runs."""
     end = time.monotonic() + CONVERGED_S
     while True:
         by_node: Counter[str] = Counter()
         for subject, count in asyncio.run(stored_subjects(server, f"{SESSIONS}summary.>")).items():
             by_node[subject.rpartition(".")[2]] += count
-        if len(by_node) == AGENTS and min(by_node.values()) >= each:
+        watch.backlog = AGENTS - sum(count >= each for count in by_node.values())
+        if watch.backlog == 0:
             return
         if time.monotonic() > end:
-            missing = AGENTS - sum(count >= each for count in by_node.values())
-            raise RuntimeError(f"{missing} of {AGENTS} agents did not finish within {CONVERGED_S:g} s")
+            raise RuntimeError(f"{watch.backlog} of {AGENTS} agents did not finish within {CONVERGED_S:g} s")
         time.sleep(1)
 
 
@@ -210,12 +220,14 @@ def plot(watch: Watch, path: Path) -> None:
     ]
     rows = {
         "connections": [float(one.connections) for one in watch.samples],
-        "not connected": [float(AGENTS - min(AGENTS, one.connections)) for one in watch.samples],
+        "agents that have not finished the assignment or schedule": [
+            float(one.backlog) for one in watch.samples
+        ],
         "attempts a second": rates,
         "CPU of the broker, %": [one.cpu_percent for one in watch.samples],
         "memory of the broker, MiB": [one.memory_kib / KIB for one in watch.samples],
     }
-    width, height, gap, left = 900, 90, 30, 10
+    width, height, gap, left = 900, 90, 44, 10
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 2 * left}" height="{len(rows) * (height + gap) + gap}" '
         'font-family="sans-serif" font-size="11">'
@@ -228,12 +240,13 @@ def plot(watch: Watch, path: Path) -> None:
         )
         lines.append(f'<text x="{left}" y="{top - 6}">{name} (at most {most:.0f})</text>')
         lines.append(f'<polyline points="{points}" fill="none" stroke="#1f6feb"/>')
-    for at_s, what in watch.marks:
+    for number, (at_s, what) in enumerate(watch.marks):
         x = left + width * at_s / last
         lines.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{gap}" y2="100%" stroke="#999" stroke-dasharray="3"/>'
         )
-        lines.append(f'<text x="{x + 2:.1f}" y="12">{what}</text>')
+        y, anchor = 12 + 12 * (number % 2), "start" if x < 0.9 * width else "end"
+        lines.append(f'<text x="{x + 2:.1f}" y="{y}" text-anchor="{anchor}">{what}</text>')
     path.write_text("\n".join([*lines, "</svg>", ""]))
 
 
@@ -267,11 +280,11 @@ def measure() -> list[Line]:
             second = apply_run(server, manifest, AGENTS)
             assigned_at = watch.mark("assignment")
             ccmctl(server, "assign", "site", str(manifest), "--all", "--yes")
-            wait_for_runs(server, 3)
+            wait_for_runs(server, watch, 3)
             converged_s = watch.mark("converged") - assigned_at
             due = schedule_for_all(server, manifest)
             watch.mark("schedule stored")
-            wait_for_runs(server, 4)
+            wait_for_runs(server, watch, 4)
             scheduled_s = time.time() - due
             watch.mark("schedule done")
             wrong = wrong_nodes(server, 4)
