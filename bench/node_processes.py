@@ -41,7 +41,7 @@ def node_processes(
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
-            stack.callback(child.wait, END_S)
+            stack.callback(_end, child)
             children.append(child)
         for child in children:
             if child.stdin is None or child.stdout is None:
@@ -51,6 +51,15 @@ def node_processes(
             if child.stdout is None or child.stdout.readline() != "ready\n":
                 raise RuntimeError(f"nodes of kind {kind} did not come up")
         yield children
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Wait until a process has ended. One that takes too long is killed, because the measurement is complete."""
+    try:
+        child.wait(END_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def allow_open_files() -> None:
