@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import io
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ccm_agent.system.render_process import RenderLimits, RenderProcess
 from ccm_agent.testing.memory_bus import MemoryBus
@@ -15,10 +19,12 @@ from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
 from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.stored_session import read_session_events
+from ccm_ctl.studio import fleet_pages
 from ccm_ctl.studio.studio_pages import BODY_BYTES, StudioPages
 from ccm_ctl.studio.workspace import Workspace
 from tests.contract.dashboard.test_server import Site, served
-from tests.support.controller import fleet_on
+from tests.support.controller import FakeNode, fleet_on, planned_change
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 READER = {hashlib.sha256(TOKEN.encode()).hexdigest(): DashboardUser(name="ann", right=Right.READ)}
@@ -166,6 +172,43 @@ async def test_a_plan_is_recorded_and_sent_to_the_named_nodes() -> None:
 
     assert (status, said["nodes"], nowhere) == (200, 1, 400)
     assert (recorded.record.action, recorded.record.name, recorded.nodes) == ("plan", "shell", ["web1"])
+
+
+async def test_a_plan_is_not_done_if_a_node_ends_while_the_changes_of_others_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, may_end, may_read = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    read: list[str] = []
+
+    async def read_slowly(*about: Any) -> Any:
+        read.append(about[-1])
+        events = await read_session_events(*about)
+        reading.set()
+        await may_read.wait()
+        return events
+
+    async with served() as site:
+        for name, is_free in (("app1", lambda: True), ("app2", may_end.is_set)):
+            node = FakeNode(name, {"role": "app"}, [planned_change("/etc/motd", 2)], may_go_on=is_free)
+            await node.begin(site.broker)
+        await site.sign_in()
+        body = {**PLAN, "targets": ["role=app"]}
+        _, said = await site.ask("POST", "/api/studio/plan", headers=genuine(site), body=body)
+        address = f"/api/studio/plan/{said['run']}"
+        async with asyncio.timeout(10):
+            while (await site.ask("GET", address))[1]["counts"].get("changed") != 1:
+                pass
+            monkeypatch.setattr(fleet_pages, "read_session_events", read_slowly)
+            asking = asyncio.create_task(site.ask("GET", address))
+            await reading.wait()
+            may_end.set()
+            await asyncio.sleep(0.5)  # the server follows the run to its end
+            may_read.set()
+            _, before = await asking
+            _, after = await site.ask("GET", address)
+
+    assert (before["counts"], before["is_done"]) == ({"changed": 2}, False)
+    assert (after["is_done"], read) == (True, ["app1", "app1", "app2"])
 
 
 async def test_the_record_of_a_plan_names_the_user() -> None:
