@@ -10,8 +10,6 @@ program can also read and write them.
 
 from __future__ import annotations
 
-import asyncio
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -22,8 +20,9 @@ from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.signatures.sealing import SECRETS as SECRETS_BUCKET
 from ccm_agent.bus.signatures.trust import TRUST_BUCKET
-from ccm_agent.bus.stream_settings import WantedStream, merged
-from ccm_agent.bus.streams import NoPeersError, NoStreamError, RetryWindow, call
+from ccm_agent.bus.stream_creation import CopyCount, LayoutAction, LayoutChange, make_one
+from ccm_agent.bus.stream_settings import WantedStream
+from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     NOTIFICATION_PREFIX,
@@ -37,6 +36,8 @@ from ccm_agent.model.records.slots import BUCKET, LEASE_S
 from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.connection.messages import ServerInfo
 
@@ -84,8 +85,6 @@ TRUST_BYTES = 512 << 10
 """Space for a list of two thousand operators."""
 JOIN_BYTES = 256 << 10
 """The maximum size of the list of nodes that have used one token."""
-_TRIES = 5
-_WANTED_REPLICAS = 3
 _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_msg_size", "discard")
 """Settings that depend on whether the broker has security."""
 
@@ -121,34 +120,6 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
     registration_age_s: int = 365 * _DAY_S
     secure: bool | None = None
     schedules: bool | None = None
-
-
-class LayoutAction(StrEnum):
-    """The action of `make` on a stream, bucket or object store."""
-
-    CREATED = "created"
-    UPDATED = "updated"
-    UNCHANGED = "unchanged"
-    SKIPPED = "skipped"
-
-
-class LayoutChange(Struct, frozen=True, kw_only=True):
-    """
-    One stream, bucket or object store, and the action of `make`.
-
-    Attributes:
-        name: The name without the prefix of its stream: `CCM_NODES`, not `KV_CCM_NODES`.
-        kind: "stream", "bucket" or "objects".
-        action: See `LayoutAction`.
-        replicas: The current number of copies.
-        details: The changes, the settings that were kept although they differ, or the reason why it was skipped.
-    """
-
-    name: str
-    kind: str
-    action: LayoutAction
-    replicas: int = 0
-    details: tuple[str, ...] = ()
 
 
 def plan(layout: LayoutOptions, *, with_schedules: bool) -> list[WantedStream]:
@@ -323,9 +294,18 @@ def _schedules() -> dict[str, Any]:
     )
 
 
-async def make(connection: Connection, layout: LayoutOptions | None = None) -> list[LayoutChange]:
+async def make(
+    connection: Connection,
+    layout: LayoutOptions | None = None,
+    before_update: Callable[[], Awaitable[None]] | None = None,
+) -> list[LayoutChange]:
     """
     Create or update all streams, buckets and object stores, and return the changes in that order.
+
+    Args:
+        connection: The connection to the broker.
+        layout: The options.
+        before_update: Called after a stream is read and before it is updated. If it raises an error, the rest stays as it is.
 
     Raises:
         BusSetupError: The server is too old, has no JetStream, or does not have enough storage. Streams created before the error
@@ -342,9 +322,9 @@ async def make(connection: Connection, layout: LayoutOptions | None = None) -> l
     if layout.schedules:
         require_schedules(connection)
     with_schedules = can_schedule and layout.schedules is not False
-    copies = CopyCount(connection, layout)
+    copies = CopyCount(connection, layout.replicas)
     things = plan(layout, with_schedules=with_schedules)
-    done = [await make_one(connection, copies, wanted) for wanted in things]
+    done = [await make_one(connection, copies, wanted, before_update) for wanted in things]
     if not with_schedules:
         why = "not requested" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
         done.append(
@@ -360,7 +340,7 @@ async def make_audit(connection: Connection, layout: LayoutOptions) -> list[Layo
     Raises:
         BusSetupError, BusDeniedError: See `make`.
     """
-    copies = CopyCount(connection, layout)
+    copies = CopyCount(connection, layout.replicas)
     configs = audit_configs(layout.audit_age_s, layout.duplicate_window_s)
     return [
         await make_one(connection, copies, WantedStream(config["name"], "stream", config))
@@ -401,100 +381,3 @@ def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
     has = ".".join(map(str, connection.server.version))
     needs = ".".join(map(str, version[:2]))
     return f"nats-server {needs} or newer is required, but this is {has}; upgrade the broker"
-
-
-class CopyCount:
-    """The number of copies: the requested number, otherwise three if the cluster has enough servers."""
-
-    def __init__(self, connection: Connection, layout: LayoutOptions) -> None:
-        clustered = connection.server is not None and bool(connection.server.cluster)
-        self.count = layout.replicas or (_WANTED_REPLICAS if clustered else 1)
-        self._is_asked_for = bool(layout.replicas)
-        self._patience = RetryWindow()
-
-    async def fewer(self) -> bool:
-        """Handle a broker with too few servers. Returns whether to try again, perhaps with one copy."""
-        if self._is_asked_for or self.count == 1:
-            return False
-        # The servers of a recently started cluster discover each other one by one.
-        if not await self._patience.pause():
-            self.count = 1
-        return True
-
-
-async def make_one(connection: Connection, copies: CopyCount, wanted: WantedStream) -> LayoutChange:
-    """Create or update one stream. Raises as `make` does."""
-    found = await stream_config(connection, wanted.config["name"])
-    if found is None:
-        config = await _create(connection, copies, wanted.config)
-        return LayoutChange(
-            name=wanted.name, kind=wanted.kind, action=LayoutAction.CREATED, replicas=config["num_replicas"]
-        )
-    config, changes, kept = merged(found, wanted)
-    replicas = await _update(connection, copies, config, has_changes=bool(changes))
-    if replicas != found["num_replicas"]:
-        changes.append(f"num_replicas {found['num_replicas']} → {replicas}")
-    return LayoutChange(
-        name=wanted.name,
-        kind=wanted.kind,
-        action=LayoutAction.UPDATED if changes else LayoutAction.UNCHANGED,
-        replicas=replicas,
-        details=(*changes, *kept),
-    )
-
-
-async def stream_config(connection: Connection, name: str) -> dict[str, Any] | None:
-    """
-    Return the configuration of a stream; None if it does not exist. A recently started cluster may not answer the first request.
-    """
-    for left in reversed(range(_TRIES)):
-        try:
-            config: dict[str, Any] = (await call(connection, f"STREAM.INFO.{name}"))["config"]
-            return config
-        except NoStreamError:
-            return None
-        except BusUnavailableError:
-            if not left:
-                raise
-            await asyncio.sleep(0.2)
-    raise AssertionError("unreachable")
-
-
-async def _create(connection: Connection, copies: CopyCount, config: dict[str, Any]) -> dict[str, Any]:
-    tries = _TRIES
-    while True:
-        question = config | {"num_replicas": copies.count}
-        try:
-            answer = await call(connection, f"STREAM.CREATE.{config['name']}", question)
-        except NoPeersError:
-            if not await copies.fewer():
-                raise
-        except BusUnavailableError:
-            made = await stream_config(
-                connection, config["name"]
-            )  # it may have been created, and the reply lost
-            tries -= 1
-            if made is not None:
-                return made
-            if not tries:
-                raise
-        else:
-            created: dict[str, Any] = answer["config"]
-            return created
-
-
-async def _update(
-    connection: Connection, copies: CopyCount, config: dict[str, Any], *, has_changes: bool
-) -> int:
-    """Update a stream to `config`, with as many copies as possible and never fewer than now. Returns the number of copies."""
-    has: int = config["num_replicas"]
-    while has_changes or copies.count > has:
-        replicas = max(has, copies.count)
-        try:
-            await call(connection, f"STREAM.UPDATE.{config['name']}", config | {"num_replicas": replicas})
-        except NoPeersError:
-            if not await copies.fewer():
-                raise
-        else:
-            return replicas
-    return has

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
+from ccm_agent.bus.connection.broker_errors import read_only
 from ccm_agent.bus.object_descriptions import (
     ObjectCandidates,
     ObjectInfo,
@@ -305,6 +306,7 @@ class NatsObjects:
 
     async def remove(self, name: str, revision: int) -> bool:
         """See `Objects.remove`."""
+        await self._refuse_mirror()
         sequence, meta = await self._described(name)
         if meta is None or sequence != revision:
             return False
@@ -318,6 +320,14 @@ class NatsObjects:
         newer = await self._described_since(name, revision)
         await self._remove_chunks(nuids - ({newer.nuid} if newer is not None else set()))
         return newer is None
+
+    async def _refuse_mirror(self) -> None:
+        """
+        Check that this is not the mirror of a site. The center may still have the object. If it used it again, it would store
+        only the description, and the site would lack the chunks.
+        """
+        if (await call(self._connection, f"STREAM.INFO.{self._stream}"))["config"].get("mirror"):
+            raise read_only(self._stream)
 
     async def _described_since(self, name: str, revision: int) -> ObjectInfo | None:
         """
@@ -336,6 +346,7 @@ class NatsObjects:
 
     async def trim(self) -> None:
         """See `Objects.trim`."""
+        await self._refuse_mirror()
         question = {"subjects_filter": f"$O.{self.bucket}.M.*"}
         info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
         for subject, count in (info["state"].get("subjects") or {}).items():

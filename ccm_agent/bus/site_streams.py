@@ -10,29 +10,23 @@ import msgspec
 
 from ccm_agent.bus.access.sites import ASKED, CENTER, MIRRORED, SOURCED, down, up
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import (
-    JOINS,
-    NODES,
-    SCHEDULES_VERSION,
-    CopyCount,
-    LayoutAction,
-    LayoutChange,
-    LayoutOptions,
-    make_one,
-    plan,
-    stream_config,
-)
+from ccm_agent.bus.layout import JOINS, NODES, SCHEDULES_VERSION, LayoutOptions, plan
+from ccm_agent.bus.stream_creation import CopyCount, LayoutAction, LayoutChange, make_one, stream_config
 from ccm_agent.bus.stream_settings import WantedStream
 from ccm_agent.bus.streams import call
 from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError, RevisionError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
     from ccm_agent.bus.connection.connection import Connection
 
+    Renewal = Callable[[], Awaitable[None]]
+
 LOCK_S = 120.0
-"""After this many seconds, the lock on the sources is assumed to be left by a program that was killed."""
+"""
+After this many seconds without renewal, the lock on the sources is assumed to be left by a program that was killed.
+"""
 
 SOURCE_HEADER_BYTES = 4 << 10
 """
@@ -70,8 +64,8 @@ def require_domain(connection: Connection, *domains: str) -> str:
         f"`domain: {one}` (deploy/nats/{'hub-1.conf' if one == CENTER else 'site.conf'})" for one in domains
     )
     raise BusSetupError(
-        f"this broker has {found}; {needed} is required in `jetstream` of each of its servers: correct it, restart them, "
-        "and run this again"
+        f"this broker has {found}; use --server for another one, or set {needed} in `jetstream` of each of its servers, "
+        "restart them, and run this again"
     )
 
 
@@ -98,38 +92,79 @@ async def make_site(connection: Connection, layout: LayoutOptions, site: str) ->
     Create or update the streams of a site on its own broker.
 
     Raises:
-        BusSetupError: The servers are not those of this site, or a stream exists and is not a mirror.
+        BusSetupError: A stream exists and is not a mirror.
         BusDeniedError: The credentials do not allow creating streams.
     """
-    require_domain(connection, site)
-    return await _make(connection, layout, f"$JS.{CENTER}.API", site, all_streams=True)
+    return await _make(connection, layout, f"$JS.{CENTER}.API", site)
 
 
-async def make_mirrors(connection: Connection, layout: LayoutOptions, site: str) -> list[LayoutChange]:
+async def make_mirrors(
+    connection: Connection, center: Connection, layout: LayoutOptions, site: str
+) -> list[LayoutChange]:
     """
-    Create or update the mirrors of the center's buckets, over a connection in the account of the site at the center.
+    Create or update the mirrors of the center's buckets.
+
+    A mirror does not copy purges, so messages that were purged at the center are purged here.
+
+    Args:
+        connection: A connection in the account of the site at the center.
+        center: A connection in the account of the streams.
+        layout, site: The options, and the name of the site.
 
     Raises:
         BusSetupError, BusDeniedError: See `make_site`.
     """
-    require_domain(connection, CENTER)
-    return await _make(connection, layout, ASKED, site, all_streams=False)
+    return await _make(connection, layout, ASKED, site, center)
 
 
 async def _make(
-    connection: Connection, layout: LayoutOptions, api: str, site: str, *, all_streams: bool
+    connection: Connection, layout: LayoutOptions, api: str, site: str, center: Connection | None = None
 ) -> list[LayoutChange]:
+    """Create or update the mirrors, and at the site, where `center` is None, also the other streams."""
     assert connection.server is not None
-    copies = CopyCount(connection, layout)
+    copies = CopyCount(connection, layout.replicas)
     done = []
     for wanted in plan(layout, with_schedules=connection.server.version >= SCHEDULES_VERSION):
         if wanted.config["name"] in MIRRORED:
-            mirror = _mirror(wanted, api, site, notifies=all_streams)
+            mirror = _mirror(wanted, api, site, notifies=center is None)
             await _require_mirror(connection, mirror)
-            done.append(await make_one(connection, copies, mirror))
-        elif all_streams:
+            made = await make_one(connection, copies, mirror)
+            if center is not None and await _purge_like(connection, center, wanted.config["name"]):
+                made = msgspec.structs.replace(
+                    made,
+                    action=LayoutAction.UPDATED,
+                    details=(*made.details, "removed what was purged at the center"),
+                )
+            done.append(made)
+        elif center is None:
             done.append(await make_one(connection, copies, wanted))
     return done
+
+
+async def _purge_like(mirror: Connection, center: Connection, name: str) -> bool:
+    """
+    Purge the messages of a mirror that were purged at the center. Returns whether there were any.
+
+    Purges remove the oldest messages of a subject. If the mirror lags, too few are purged, never too many.
+    """
+    has, may = await _counts(mirror, name), await _counts(center, name)
+    extra = [subject for subject, count in has.items() if count > may.get(subject, 0)]
+    for subject in extra:
+        keep = {"keep": may[subject]} if subject in may else {}
+        await call(mirror, f"STREAM.PURGE.{name}", {"filter": subject, **keep})
+    return bool(extra)
+
+
+async def _counts(connection: Connection, name: str) -> dict[str, int]:
+    """Return the number of messages on each subject of a stream."""
+    found: dict[str, int] = {}
+    while True:
+        question = {"subjects_filter": ">", "offset": len(found)}
+        info = await call(connection, f"STREAM.INFO.{name}", question)
+        page = info["state"].get("subjects") or {}
+        found |= page
+        if not page or len(found) >= info.get("total", 0):
+            return found
 
 
 def _mirror(wanted: WantedStream, api: str, site: str, *, notifies: bool) -> WantedStream:
@@ -156,13 +191,12 @@ async def add_sources(connection: Connection, site: str) -> list[LayoutChange]:
     Raises:
         BusSetupError: The center's streams do not exist yet, or another program is changing them.
     """
-    require_domain(connection, CENTER)
-    async with sources_lock(connection):
-        return [await _change_sources(connection, name, site, source(name, site)) for name in SOURCED]
+    async with sources_lock(connection) as renew:
+        return [await _change_sources(connection, name, site, source(name, site), renew) for name in SOURCED]
 
 
 @contextlib.asynccontextmanager
-async def sources_lock(connection: Connection) -> AsyncIterator[None]:
+async def sources_lock(connection: Connection) -> AsyncIterator[Renewal]:
     """
     Let only one program at a time read and write the configuration of the center's streams.
 
@@ -170,20 +204,39 @@ async def sources_lock(connection: Connection) -> AsyncIterator[None]:
     key of CCM_JOINS: only operators and the service for joins write there, and no site has a copy. Other brokers have no sources,
     and need no lock.
 
+    Yields:
+        A function that renews the lock. Call it after a configuration is read and before it is written. It raises
+        BusSetupError if another program took the lock meanwhile, so what was read may be old.
+
     Raises:
         BusSetupError: Another program holds the lock.
     """
     if domain_of(connection) != CENTER or await stream_config(connection, f"KV_{JOINS}") is None:
-        yield
+        yield _renew_nothing
         return
     bucket = NatsKeyValue(connection, JOINS)
     revision = await _take_lock(bucket)
+
+    async def renew() -> None:
+        nonlocal revision
+        try:
+            revision = await bucket.store_signed(_LOCK, b"held", revision, "")
+        except RevisionError as err:
+            raise BusSetupError(
+                f"this took longer than {LOCK_S:g} s, and another `ccmctl init` has begun to change the streams of the center; "
+                "run this again when it has ended"
+            ) from err
+
     try:
-        yield
+        yield renew
     finally:
         # if this fails, the lock expires
         with contextlib.suppress(BusError):
             await bucket.store_signed(_LOCK, b"", revision, "")
+
+
+async def _renew_nothing() -> None:
+    """Renew the lock of a broker that needs none."""
 
 
 async def _take_lock(bucket: NatsKeyValue) -> int:
@@ -217,7 +270,7 @@ def source(name: str, site: str) -> dict[str, Any]:
 
 
 async def _change_sources(
-    connection: Connection, name: str, site: str, added: dict[str, Any]
+    connection: Connection, name: str, site: str, added: dict[str, Any], renew: Renewal
 ) -> LayoutChange:
     config = (await call(connection, f"STREAM.INFO.{name}"))["config"]
     has = config.get("sources") or []
@@ -226,6 +279,7 @@ async def _change_sources(
     if all((one.get("external") or {}).get("deliver") != up(site) for one in has):
         changes["sources"] = [*has, added]
     if changes:
+        await renew()
         await call(connection, f"STREAM.UPDATE.{name}", {**config, **changes})
     return LayoutChange(
         name=name.removeprefix("KV_"),

@@ -16,7 +16,8 @@ from ccm_agent.bus.access.credentials import new_authority, server_configuration
 from ccm_agent.bus.access.permissions import Role, operator_permissions
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import BusSettings, settings_for
-from ccm_agent.bus.layout import LayoutAction, LayoutOptions, make
+from ccm_agent.bus.layout import LayoutOptions, make
+from ccm_agent.bus.stream_creation import LayoutAction
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
 from ccm_agent.testing.nats_server import find_server, free_ports
 from tests.support.certificates import make_certificates

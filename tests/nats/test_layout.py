@@ -9,7 +9,8 @@ import pytest
 from ccm_agent.bus.access.accounts import STREAMS
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import LayoutAction, LayoutChange, LayoutOptions, make
+from ccm_agent.bus.layout import LayoutOptions, make
+from ccm_agent.bus.stream_creation import LayoutAction, LayoutChange
 from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError

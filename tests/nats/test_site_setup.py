@@ -19,7 +19,7 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import JOINS, NODES, LayoutOptions, make
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.model.errors import BusError
+from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.keys.sites import renew_leaf, site_folder
 from tests.support.nats_server import WAIT_S, running_server, settings
@@ -120,6 +120,75 @@ async def test_a_lock_of_another_program_or_of_a_later_time_is_replaced(
 
         assert held == {up("paris")}, "the control"
         assert await delivered(connection, SOURCED[0]) == {up("paris"), up("oslo")}
+
+
+async def test_a_program_that_lost_the_lock_does_not_write_what_it_read_before(
+    center: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_streams, "LOCK_S", 0.5)
+    async with Connection(settings(center, "slow")) as slow, Connection(settings(center, "op")) as connection:
+        await slow.connect_now()
+        await connection.connect_now()
+        has_read, is_written = asyncio.Event(), asyncio.Event()
+
+        async def upgrade() -> None:
+            async with site_streams.sources_lock(slow) as renew:
+
+                async def pause_and_renew() -> None:
+                    has_read.set()
+                    async with asyncio.timeout(WAIT_S):
+                        await is_written.wait()
+                    await renew()
+
+                await make(slow, LayoutOptions(events_age_s=90 * 86_400), pause_and_renew)
+
+        async def set_up() -> None:
+            await has_read.wait()
+            await site_streams.add_sources(connection, "paris")
+            is_written.set()
+
+        refused, _ = await asyncio.gather(upgrade(), set_up(), return_exceptions=True)
+        found = [await delivered(connection, name) for name in SOURCED]
+
+    assert isinstance(refused, BusSetupError)
+    assert "another `ccmctl init`" in str(refused)
+    assert found == [{up("paris")}] * len(SOURCED)
+
+
+async def test_a_slow_program_keeps_the_lock_that_it_renews(
+    center: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_streams, "LOCK_S", 1.0)
+    async with Connection(settings(center, "slow")) as slow, Connection(settings(center, "op")) as connection:
+        await slow.connect_now()
+        await connection.connect_now()
+        async with asyncio.TaskGroup() as group, site_streams.sources_lock(slow) as renew:
+            group.create_task(site_streams.add_sources(connection, "paris"))
+            for _ in range(4):
+                await asyncio.sleep(0.4)
+                await renew()
+            during = await delivered(connection, SOURCED[0])
+        after = await delivered(connection, SOURCED[0])
+
+    assert (during, after) == (set(), {up("paris")})
+
+
+@pytest.mark.parametrize("words", [["--history", "5"], ["--replicas", "1"], ["--security"]])
+def test_new_credentials_of_a_leaf_node_take_no_options_of_streams(tmp_path: Path, words: list[str]) -> None:
+    with secured_broker(tmp_path, Secured) as one:
+        assert one.fleet.ctl("init", "--site", "paris", "--leaf", "hub1").code == 0
+        path = site_folder(one.keys, "paris") / "leaf.creds"
+        before = path.read_text()
+
+        refused = one.fleet.ctl("init", "--site", "paris", "--new-leaf", *words)
+        after = path.read_text()
+        control = one.fleet.ctl("init", "--site", "paris", "--new-leaf", "--keys", str(one.keys), "--json")
+
+        assert refused.code != 0
+        assert f"run it without {words[0]}" in refused.err
+        assert after == before
+        assert control.code == 0, control.err
+        assert path.read_text() != before
 
 
 def test_credentials_of_a_leaf_node_from_a_clock_that_was_ahead_are_revoked_too(tmp_path: Path) -> None:

@@ -67,14 +67,9 @@ def stream_of(subject: str) -> str:
     return f"{_PREFIXES.get(kind, '')}{name}"
 
 
-def read_only(stream: str) -> BusSetupError:
-    """Return the error for a write to a mirror."""
+def read_only(stream: str, more: str = "") -> BusSetupError:
+    """Return the error for a write to a mirror, with more advice."""
     place = place_of(f"$JS.API.STREAM.INFO.{stream}")
-    more = (
-        "; a directory is stored there: assign it at the center, or use a single file here"
-        if stream.startswith("OBJ_")
-        else ""
-    )
     return BusSetupError(
         f"{place}: read-only, because this broker is that of a site; run this at the center{more}"
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
-from ccm_agent.bus.layout import LayoutChange, LayoutOptions, make_audit
+from ccm_agent.bus.layout import LayoutOptions, make_audit
+from ccm_agent.bus.stream_creation import LayoutChange
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.table import Cell, Column
 from ccm_agent.clikit.text import plural
@@ -130,8 +132,8 @@ def init(
         raise UsageError("--migrate requires --security, and --finish requires --migrate")
     if (leaf or new_leaf) and not site:
         raise UsageError("--leaf and --new-leaf require --site")
-    if new_leaf and (leaf or security):
-        raise UsageError("--new-leaf: run it without --leaf and --security")
+    if new_leaf and (others := _given_besides("site", "new_leaf", "keys")):
+        raise UsageError(f"--new-leaf only creates credentials; run it without {', '.join(others)}")
     if site and migrate:
         raise UsageError("--site and --migrate: finish the migration first")
     if new_leaf:
@@ -175,6 +177,17 @@ def init(
         return Exit.OK
 
     return application.run_on_broker(work)
+
+
+def _given_besides(*names: str) -> list[str]:
+    """Return the options on the command line, without those with these names."""
+    context = click.get_current_context()
+    return [
+        one.opts[0]
+        for one in context.command.params
+        if one.name not in names
+        and context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+    ]
 
 
 async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:

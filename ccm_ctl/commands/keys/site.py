@@ -13,7 +13,8 @@ from ccm_ctl.commands.keys.keys_folder import keys_in
 from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.layout import LayoutChange, LayoutOptions
+    from ccm_agent.bus.layout import LayoutOptions
+    from ccm_agent.bus.stream_creation import LayoutChange
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.keys.keys import Keys
 
@@ -171,8 +172,8 @@ async def make_streams(
     assert broker.connection is not None
     known = await asyncio.to_thread(sites_in, keys_in(application, folder).folder)
     await refuse_site(broker.connection, known)
-    async with sources_lock(broker.connection):
-        return await make(broker.connection, layout)
+    async with sources_lock(broker.connection) as renew:
+        return await make(broker.connection, layout, renew)
 
 
 async def _make_at_center(
@@ -191,7 +192,7 @@ async def _make_at_center(
         )
     try:
         async with site_connection(settings, keys, site) as connection:
-            made = await make_mirrors(connection, layout, site)
+            made = await make_mirrors(connection, broker.connection, layout, site)
     except BusSetupError:
         raise
     except BusError as err:
