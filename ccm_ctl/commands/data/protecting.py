@@ -10,6 +10,7 @@ import click
 from ccm_agent.bus.layout import DATA
 from ccm_agent.bus.subjects import check_key, owner_of
 from ccm_agent.clikit.table import Column
+from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ports import KeyValueEntry
@@ -61,6 +62,8 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
                 if key not in left:
                     await fleet.data.protect(key, partial(_judge, snapshot, key))
         _show(application, wanted, left, noop=noop)
+        if not noop and len(left) < len(wanted):
+            await _note_sites(application, fleet)
         return Exit.MISSING if left else Exit.OK
 
     return application.run(work)
@@ -79,6 +82,16 @@ def exposed_note(key: str) -> str:
         f"every node can read {key}, because {owner} has an older agent or older credentials; upgrade the agent, replace the "
         f"credentials (`ccmctl node add {owner}`), restart it, then run `ccmctl data protect {key}`"
     )
+
+
+async def _note_sites(application: Application, fleet: Fleet) -> None:
+    """Note which sites keep the old copies: a mirror does not copy purges."""
+    sites = await fleet.sites.read() if fleet.sites is not None else []
+    if sites:
+        application.terminal.note(
+            f"the old copies are still at {fold_names(one.site for one in sites)}; for each site, run `ccmctl init --site NAME` "
+            "here, and `ccmctl data protect` there"
+        )
 
 
 def _show(application: Application, wanted: dict[str, int], left: list[str], *, noop: bool) -> None:

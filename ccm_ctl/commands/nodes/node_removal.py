@@ -78,6 +78,11 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
             await _forget_machine(fleet, one.node)
             application.terminal.record(NodeLine, node=one.node.name, state="removed")
             application.terminal.show(f"{one.node.name}: removed{_comes_back(one.node)}\n")
+            if site := await fleet.sites.site_of(one.node.copied_from) if fleet.sites is not None else None:
+                application.terminal.note(
+                    f"{one.node.name}: its record is still at the site {site.site}; "
+                    f"run `ccmctl node rm {one.node.name}` there, too"
+                )
         for name in certified:
             application.terminal.note(
                 f"{name}: its credentials remain valid; revoke them with `ccmctl node revoke {name}`"
