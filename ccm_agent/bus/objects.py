@@ -327,7 +327,7 @@ class NatsObjects:
         only the description, and the site would lack the chunks.
         """
         if (await call(self._connection, f"STREAM.INFO.{self._stream}"))["config"].get("mirror"):
-            raise read_only(self._stream)
+            raise read_only(self._stream, is_write=False)
 
     async def _described_since(self, name: str, revision: int) -> ObjectInfo | None:
         """

@@ -45,7 +45,6 @@ LAG_S = 5.0
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 """Header: the broker stores the message only if the newest message on its subject has this sequence (0: there is none)."""
 
-_FOR_DIRECTORIES = "; a directory is stored there: assign it at the center, or use a single file here"
 _OF_LEADER = 1 << 63  # a leader has all messages
 _SEQUENCE_DIGITS = 20
 _FOUND_NONE = "404"
@@ -200,9 +199,7 @@ async def explain_no_responders(connection: Connection, err: NoRespondersError) 
         return found
     except BusError:
         return err
-    if not info["config"].get("mirror"):
-        return err
-    return read_only(err.stream, _FOR_DIRECTORIES if err.stream.startswith("OBJ_") else "")
+    return read_only(err.stream) if info["config"].get("mirror") else err
 
 
 async def read_last(connection: Connection, stream: str, subject: str, at_least: int = 0) -> Stored | None:

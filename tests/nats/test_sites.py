@@ -30,6 +30,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.testing.nats_server import NatsServer
+from ccm_ctl.fleet.doctor.stream_checks import COPIES
 from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
 from tests.support.fleet import Done, a_file, manifest
@@ -555,6 +556,7 @@ def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site:
     )
     assert [(one["node"], one["cut_site"]) for one in during.named("node")] == [("web1", "site1")]
     assert len(streams) > 20
+    assert [one for one in checks if one["id"] == COPIES] == [], "neither is a cluster"
     assert [one["sentence"] for one in streams if one["state"] != "ok"] == []
     assert "site site1 is cut off" in text
     assert "site site1: no contact for " in text

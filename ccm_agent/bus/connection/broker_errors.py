@@ -67,9 +67,14 @@ def stream_of(subject: str) -> str:
     return f"{_PREFIXES.get(kind, '')}{name}"
 
 
-def read_only(stream: str, more: str = "") -> BusSetupError:
-    """Return the error for a write to a mirror, with more advice."""
+def read_only(stream: str, *, is_write: bool = True) -> BusSetupError:
+    """Return the error for a write to a mirror, or for a removal there."""
     place = place_of(f"$JS.API.STREAM.INFO.{stream}")
+    more = (
+        "; a directory is stored there: assign it at the center, or use a single file here"
+        if is_write and stream.startswith("OBJ_")
+        else ""
+    )
     return BusSetupError(
         f"{place}: read-only, because this broker is that of a site; run this at the center{more}"
     )

@@ -225,7 +225,7 @@ class BusClient(nats.aio.client.Client):
             name=str(info.get("server_name", "")),
             id=str(info.get("server_id", "")),
             version=(major, minor, patch),
-            cluster=str(info.get("cluster", "")),
+            cluster=str(info.get("cluster", "")) if info.get("cluster") != info.get("server_name") else "",
             domain=str(info.get("domain", "")),
             max_payload_bytes=int(info.get("max_payload", 1 << 20)),
             has_jetstream=bool(info.get("jetstream")),

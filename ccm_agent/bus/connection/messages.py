@@ -63,7 +63,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
         name: Its name.
         id: The ID of its process, which changes at each start.
         version: Major, minor and patch.
-        cluster: Name of its cluster; "" for a single server.
+        cluster: Name of its cluster; "" for a single server. One with leaf nodes reports its own name, which is left out.
         domain: Its JetStream domain; "" for none.
         max_payload_bytes: The largest message, including headers.
         has_jetstream: Whether JetStream is available.
