@@ -35,6 +35,7 @@ SUBJECTS = (
     "ccm_agent/registration/entries.py",
     "ccm_agent/registration/lookup.py::_checked",
     "ccm_ctl/fleet/trust/audit_trail.py",
+    "ccm_ctl/fleet/nodes/inventory.py::read_facts",
     "ccm_ctl/fleet/trust/authors.py",
     "ccm_ctl/fleet/trust/newest_signers.py",
     "ccm_ctl/fleet/trust/node_state.py",

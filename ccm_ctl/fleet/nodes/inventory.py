@@ -147,11 +147,18 @@ async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
 
 
 async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
-    """Read `gathered` for these nodes only, because facts are large."""
+    """
+    Read `gathered` for these nodes only, because facts are large.
+
+    Other entries in a reply are ignored, because they could replace entries that were already verified.
+    """
     wanted = [f"facts.{name}" for name in names]
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
-        for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
-            _take_in(inventory.nodes, entry)
+        some = wanted[begin : begin + FACTS_AT_ONCE]
+        requested = set(some)
+        for entry in await fleet.nodes.matching(some):
+            if entry.key in requested:
+                _take_in(inventory.nodes, entry)
 
 
 async def read_verified_facts(

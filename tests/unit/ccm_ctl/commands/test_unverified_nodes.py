@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from ccm_agent.bus.signatures.signing import SignatureKind
 from ccm_agent.bus.subjects import assignment_key, key_subject
 from ccm_agent.model.bundle import Bundle
+from ccm_agent.model.ports import KeyReader, KeyValueEntry
 from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment, FactsRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
@@ -141,6 +144,43 @@ async def test_an_import_makes_layers_only_of_facts_that_the_node_signed(
     systems = {name: found.get("host.info.os") for name, found in texts.items()}
     assert systems == {"web1": "system-web1", "web2": None if forged else "system-web2"}
     assert ("facts of web2 (it is not signed" in caplog.text) == bool(forged)
+
+
+class AddingReader:
+    """A broker that adds an entry to its reply to the request for the facts of web2."""
+
+    def __init__(self, bucket: KeyReader, added: KeyValueEntry) -> None:
+        self._bucket, self._added = bucket, added
+
+    async def matching(self, patterns: Sequence[str], **rest: Any) -> list[KeyValueEntry]:
+        """See `KeyReader.matching`."""
+        found = await self._bucket.matching(patterns, **rest)
+        return [*found, self._added] if patterns == ["facts.web2"] else found
+
+
+@pytest.mark.parametrize(
+    ("key", "is_replaced"),
+    [("facts.web1", False), ("presence.web1", False), ("node.web1", False), ("facts.web2", True)],
+)
+async def test_the_reply_about_one_node_does_not_replace_verified_entries_of_another(
+    key: str, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = await SignedState().fleet()
+    entry = await fleet.nodes.get(key)
+    assert entry is not None
+    forged = replace(entry, value=entry.value.replace(b"web", b"not"), signature="", revision=99)
+    fleet = replace(fleet, nodes=AddingReader(fleet.nodes, forged))
+    inventory, genuine = await read_inventory(fleet), await read_inventory(fleet)
+    monkeypatch.setattr("ccm_ctl.fleet.nodes.inventory.FACTS_AT_ONCE", 1)
+
+    nodes = [node async for node in read_verified_facts(fleet, inventory, ["web1", "web2"])]
+
+    believed = [(node.record, node.presence, node.fact("host.info.os")) for node in nodes]
+    web1, web2 = genuine.nodes["web1"], genuine.nodes["web2"]
+    assert believed == [
+        (web1.record, web1.presence, "system-web1"),
+        (web2.record, web2.presence, None if is_replaced else "system-web2"),
+    ]
 
 
 @pytest.mark.parametrize("forged", ["web2", ""])
