@@ -1,10 +1,11 @@
-"""Measure one `ccmctl apply` by its own records."""
+"""Measure one `ccmctl apply` by its own records, and the bare program for the same nodes."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -62,3 +63,26 @@ def apply_run(server: NatsServer, manifest: Path, count: int, *options: str) -> 
     applied.seconds, applied.peak_kib = last - begun, usage.ru_maxrss
     applied.cpu_s = usage.ru_utime + usage.ru_stime
     return applied
+
+
+def bare_run(server: NatsServer, count: int) -> AppliedRun:
+    """Let the bare program send a request to bare nodes, and wait until it has all summaries. It reports no ends."""
+    command = [sys.executable, "-m", "bench.simulated", "controller", server.url, str(count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        took = child.stdout.read() if child.stdout else ""
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"the bare program ended with {child.returncode}")
+    return AppliedRun(seconds=float(took), peak_kib=usage.ru_maxrss, cpu_s=usage.ru_utime + usage.ru_stime)
+
+
+def beside_bare(
+    server: NatsServer, manifest: Path, count: int, rounds: int, *options: str
+) -> tuple[list[AppliedRun], list[AppliedRun]]:
+    """Return runs of the bare program over bare nodes, and runs of `ccmctl` over the same nodes, in turns."""
+    bare, ours = [], []
+    for _ in range(rounds):
+        bare.append(bare_run(server, count))
+        ours.append(apply_run(server, manifest, count, *options))
+    return bare, ours

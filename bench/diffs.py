@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from bench.applied import AppliedRun, apply_run
+from bench.applied import AppliedRun, apply_run, beside_bare
 from bench.fleet import ccmctl, lay_files, wait_for_nodes
 from bench.measure import BIN, Line, ratio, seconds, side_by_side
 from bench.node_processes import allow_open_files, node_processes
@@ -31,21 +29,13 @@ def our_run(kind: str, folder: Path, agents: int) -> AppliedRun:
             return apply_run(server, lay_files(folder), agents, "--diff")
 
 
-def beside_bare(folder: Path) -> tuple[list[float], list[AppliedRun]]:
-    """
-    Return the seconds in which a bare program gets the summaries of bare nodes, and runs of `ccmctl` over the same nodes, in
-    turn.
-    """
+def with_diffs(folder: Path) -> tuple[list[AppliedRun], list[AppliedRun]]:
+    """Return runs of the bare program, and runs of `ccmctl`, over nodes that send a diff."""
     with temporary_server() as server:
         ccmctl(server, "init")
         with node_processes("bare-changed", server, AGENTS):
             wait_for_nodes(server, AGENTS)
-            command = [sys.executable, "-m", "bench.simulated", "controller", server.url, str(AGENTS)]
-            manifest, bare, ours = lay_files(folder), [], []
-            for _ in range(ROUNDS):
-                bare.append(float(subprocess.check_output(command, text=True)))
-                ours.append(apply_run(server, manifest, AGENTS, "--diff"))
-    return bare, ours
+            return beside_bare(server, lay_files(folder), AGENTS, ROUNDS, "--diff")
 
 
 def lay_many(folder: Path) -> Path:
@@ -77,10 +67,10 @@ def measure() -> list[Line]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         planned = plan_lines(folder)
-        bare_times, runs = beside_bare(folder)
+        bare_runs, runs = with_diffs(folder)
         stable, single = our_run("bare", folder, AGENTS), our_run("bare", folder, 2)
         agents = our_run("ours-changed", folder, AGENTS)
-    bare, ours = statistics.median(bare_times), statistics.median(run.seconds for run in runs)
+    bare, ours = (statistics.median(run.seconds for run in some) for some in (bare_runs, runs))
     peak = statistics.median(run.peak_kib for run in runs)
     cpu = statistics.median(run.cpu_s for run in runs)
     return [

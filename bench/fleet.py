@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.applied import apply_run
+from bench.applied import apply_run, bare_run
 from bench.measure import BIN, Line, side_by_side
 from bench.node_processes import node_processes
 from bench.secured import credentials_of
@@ -74,8 +73,7 @@ def run_times(manifest: Path) -> tuple[float, float]:
                 return seconds
 
             def bare() -> float:
-                command = [sys.executable, "-m", "bench.simulated", "controller", other.url, str(AGENTS)]
-                return float(subprocess.check_output(command, text=True))
+                return bare_run(other, AGENTS).seconds
 
             our_s, bare_s = side_by_side(ROUNDS, ours, bare)
     return our_s, bare_s

@@ -5,7 +5,8 @@ Simulated agents, several per process: `python -m bench.simulated ours|bare|cont
 host. `bare` are nats-py programs that send the same messages in the same way. They are in the inventory, so `ccmctl` can also
 send them requests. In `ours-changed` and `bare-changed`, one of the resources changes, with a diff of 2 KiB. `bare-1s` and
 `bare-5s` work for one or five seconds. `controller` is the bare program that sends requests to bare nodes, and waits until it
-has every summary. Each program prints the line `ready` when all of its nodes are subscribed, and ends when its input ends.
+has every summary. With credentials, bare nodes sign their entries and events, and `controller` verifies summaries and their
+starts. Each program prints the line `ready` when all of its nodes are subscribed, and ends when its input ends.
 """
 
 from __future__ import annotations
@@ -215,15 +216,19 @@ async def bare(url: str, first: int, count: int, changes: int = 0, *, work_s: fl
     encode = msgspec.json.Encoder().encode
 
     async def connect(node: str) -> Any:
-        client = await nats.connect(url, pending_size=0, inbox_prefix=f"_INBOX_{node}")
-        stream = client.jetstream()
+        creds = credentials_of(node) or None
+        client = await nats.connect(
+            url, pending_size=0, inbox_prefix=f"_INBOX_{node}", user_credentials=creds
+        )
+        stream, chain = client.jetstream(), EventChain(node)
         known: set[str] = set()
 
         async def publish(number: int, event: Any) -> None:
             event = msgspec.structs.replace(event, node=node, run=event.run, number=number)
+            subject, body = f"{event.protocol}.{event.run}.{node}", encode(event)
             headers = {"Nats-Msg-Id": event.event_id, "Nats-Expected-Stream": "CCM_EVENTS"}
-            subject = f"{event.protocol}.{event.run}.{node}"
-            await stream.publish(subject, encode(event), headers=headers, timeout=60)
+            headers |= chain.headers(subject, body, is_first=number == 1)
+            await stream.publish(subject, body, headers=headers, timeout=60)
 
         async def work(run: str) -> None:
             names, begun, begun_at = {"run": run, "manifest": "m.yaml"}, datetime.now(UTC), time.monotonic()
@@ -255,40 +260,134 @@ async def bare(url: str, first: int, count: int, changes: int = 0, *, work_s: fl
     await serve_bare(connect, first, count)
 
 
+def key_of(node: str) -> Any:
+    """Return the key of a node, which signs nothing without credentials."""
+    from ccm_agent.bus.signatures.node_key import NodeKey
+
+    key = NodeKey(credentials_of(node))
+    key.read(node)
+    return key
+
+
+class EventChain:
+    """The chain of a bare node's events. Without credentials, they have no place in it and no signature."""
+
+    def __init__(self, node: str) -> None:
+        from ccm_agent.bus.chain import NONE, new_chain_id
+
+        self._key, self._chain, self._number, self._link = key_of(node), new_chain_id(), 0, NONE
+
+    def headers(self, subject: str, body: bytes, *, is_first: bool) -> dict[str, str]:
+        """Return the headers of the next event. `is_first`: it is the first one of its run."""
+        from ccm_agent.bus.chain import CHAIN_HEADER, NONE, ChainPosition, link_of
+        from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+
+        if not self._key.public_key:
+            return {}
+        self._number += 1
+        before = NONE if is_first else self._link
+        place = ChainPosition(
+            chain=self._chain, number=self._number, previous=self._link, before=before
+        ).header
+        self._link = link_of(subject, place, body)
+        return {CHAIN_HEADER: place, SIGNATURE_HEADER: self._key.sign(subject, body, place, now_ms())}
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def as_operator(url: str) -> Any:
+    """Return a connection of the operator whose credentials this environment uses, if any."""
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.settings import settings_for
+
+    return Connection(settings_for(url, identity="bench", creds=os.environ.get("CCM_CREDS", "")))
+
+
 async def enter_inventory(
     url: str, nodes: Sequence[str], facts: Callable[[int], dict[str, Any]] = lambda _: {}
 ) -> None:
     """
     Write records of nodes that are present for an hour, as agents write them. `facts` returns the facts for a position in the
-    list.
+    list. Nodes with credentials sign them.
     """
-    from ccm_agent.bus.connection.connection import Connection
-    from ccm_agent.bus.connection.settings import settings_for
-    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.signatures.node_state import NodeStateBucket
     from ccm_agent.model.wire import NodeRecord, Presence
 
-    async with Connection(settings_for(url)) as connection:
+    async with as_operator(url) as connection:
         await connection.connect_now()
-        inventory = NatsKeyValue(connection, "CCM_NODES")
         for place, node in enumerate(nodes):
-            record = NodeRecord(node=node, version="1.0", facts=facts(place))
+            key = key_of(node)
+            inventory = NodeStateBucket(connection, "CCM_NODES", key, now_ms)
+            signed = {"key": key.public_key, "certificate": key.certificate}
+            record = NodeRecord(node=node, version="1.0", facts=facts(place), **signed)
             await inventory.put(f"node.{node}", msgspec.json.encode(record))
             await inventory.put(f"presence.{node}", msgspec.json.encode(Presence(node=node)), ttl_s=3600)
 
 
+async def read_keys(url: str, credentials: str) -> dict[str, str]:
+    """Return the certified key of each node, for the operator with the text of these credentials."""
+    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.signatures.trust import read_certificate, trust_in_credentials
+    from ccm_agent.model.wire import NodeRecord
+
+    trust = trust_in_credentials(credentials)
+    if trust is None:
+        raise RuntimeError("the operator's credentials have no trust block")
+    keys = {}
+    async with as_operator(url) as connection:
+        await connection.connect_now()
+        for entry in await NatsKeyValue(connection, "CCM_NODES").matching(["node.>"]):
+            record = msgspec.json.decode(entry.value, type=NodeRecord)
+            read_certificate(record.certificate, record.node, record.key, trust.root)
+            keys[record.node] = record.key
+    return keys
+
+
 async def controller(url: str, count: int) -> None:
-    """Send a request to the bare nodes, and print the time until all summaries have arrived."""
+    """
+    Send a request to the bare nodes, and print the time until all summaries have arrived.
+
+    With credentials, the request is signed, and the signature of each summary is verified. It must cover the start. The keys of
+    the nodes were certified before.
+    """
     import nats
 
+    from ccm_agent.bus.chain import CHAIN_HEADER, link_of, parse_place
+    from ccm_agent.bus.signatures.signing import (
+        SIGNATURE_HEADER,
+        SignatureKind,
+        signing_key_in_credentials,
+        verify_content,
+    )
     from ccm_agent.model.ids import new_id
 
-    client = await nats.connect(url)
-    run, done, summaries = new_id(), asyncio.Event(), set()
+    creds = os.environ.get("CCM_CREDS", "")
+    text = await asyncio.to_thread(Path(creds).read_text) if creds else ""
+    keys, key = await read_keys(url, text) if creds else {}, signing_key_in_credentials(text)
+    client = await nats.connect(url, inbox_prefix="_INBOX_bench", user_credentials=creds or None)
+    run, done, summaries, starts = new_id(), asyncio.Event(), set(), {}
+
+    def verify(node: str, message: Any) -> None:
+        headers = message.headers
+        claims = verify_content(headers[SIGNATURE_HEADER], SignatureKind.EVENT, message.subject, message.data)
+        place = headers[CHAIN_HEADER]
+        if (claims.key, claims.details["c"]) != (keys[node], place) or parse_place(place).before != starts[
+            node
+        ]:
+            raise RuntimeError(f"{message.subject}: not signed by its node")
 
     async def heard(message: Any) -> None:
         event = msgspec.json.decode(message.data)
-        if event["protocol"].endswith("session.summary"):
-            summaries.add(event["node"])
+        node, protocol = event["node"], event["protocol"]
+        if keys and protocol.endswith("session.start"):
+            starts[node] = link_of(message.subject, message.headers[CHAIN_HEADER], message.data)
+        if protocol.endswith("session.summary"):
+            if keys:
+                verify(node, message)
+            summaries.add(node)
             if len(summaries) == count:
                 done.set()
 
@@ -296,7 +395,11 @@ async def controller(url: str, count: int) -> None:
     await client.flush()
     begin = time.perf_counter()
     request = {"protocol": f"{PROTOCOL}.manifest.apply.request", "run": run, "manifest": "x" * 4000}
-    await client.publish(f"{PROTOCOL}.manifest.apply.request.all", msgspec.json.encode(request))
+    subject, body = f"{PROTOCOL}.manifest.apply.request.all", msgspec.json.encode(request)
+    signed = {"Ccm-Sent": "1"}
+    if key is not None:
+        signed[SIGNATURE_HEADER] = key.sign(SignatureKind.REQUEST, subject, body, issued_ms=now_ms())
+    await client.publish(subject, body, headers=signed)
     async with asyncio.timeout(120):
         await done.wait()
     print(f"{time.perf_counter() - begin:.4f}", flush=True)
