@@ -30,7 +30,7 @@ from ccm_agent.bus.streams import (
     read_as_of,
     read_first,
     read_last,
-    read_newest,
+    read_newest_as,
     store,
 )
 from ccm_agent.bus.subjects import check_key, key_subject, notification_subject
@@ -106,12 +106,20 @@ class NatsKeyValue:
         deletions: bool = False,
     ) -> list[KeyValueEntry]:
         """See `KeyValue.matching`."""
-        found = await self._read(patterns, at_least)
-        if obeyed:
-            for each in found:
+
+        def build(stored: Stored) -> KeyValueEntry | Stored:
+            return stored if self._is_foreign(stored) else self._entry(stored)
+
+        subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
+        entries = []
+        for each in await read_newest_as(self._connection, self._stream, subjects, build, at_least):
+            if isinstance(each, KeyValueEntry):
+                entries += [each] if each.value or deletions else []
+            elif obeyed:
                 self._refuse_copy(each)
-        entries = [self._entry(each) for each in found if not self._is_copy(each)]
-        return sorted((entry for entry in entries if entry.value or deletions), key=lambda entry: entry.key)
+            else:
+                self._is_copy(each)
+        return sorted(entries, key=lambda entry: entry.key)
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -242,10 +250,6 @@ class NatsKeyValue:
             return None
         self._refuse_copy(stored)
         return self._entry(stored)
-
-    async def _read(self, patterns: Sequence[str], at_least: int) -> list[Stored]:
-        subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
-        return await read_newest(self._connection, self._stream, subjects, at_least)
 
     def _refuse_copy(self, stored: Stored) -> None:
         if self._is_foreign(stored):

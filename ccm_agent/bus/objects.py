@@ -33,10 +33,10 @@ from ccm_agent.bus.object_descriptions import (
     is_digest,
     readable_meta,
 )
+from ccm_agent.bus.retry_window import RetryWindow
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     EXPECTED_SEQUENCE,
-    RetryWindow,
     call,
     parse_time,
     read_all,

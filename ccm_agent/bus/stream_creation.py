@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.retry_window import RetryWindow
 from ccm_agent.bus.stream_settings import WantedStream, merged
-from ccm_agent.bus.streams import NoPeersError, NoStreamError, RetryWindow, call
+from ccm_agent.bus.streams import NoPeersError, NoStreamError, call
 from ccm_agent.model.errors import BusUnavailableError
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ repeats the request until the replica has it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +19,7 @@ from msgspec import Struct
 from ccm_agent.bus.connection.broker_errors import NoRespondersError, place_of, read_only
 from ccm_agent.bus.connection.messages import COPIED
 from ccm_agent.bus.leader_reads import read_from_leader
+from ccm_agent.bus.retry_window import LAG_S, RetryWindow
 from ccm_agent.model.errors import (
     BusError,
     BusSetupError,
@@ -39,9 +39,6 @@ PAGE_MESSAGES = 1000
 PAGE_BYTES = 4 << 20
 """Bytes of one page. The broker sends a page without flow control, so a page must fit into the reader's buffer."""
 
-LAG_S = 5.0
-"""How long a replica may lag behind a write that is known to be stored."""
-
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 """Header: the broker stores the message only if the newest message on its subject has this sequence (0: there is none)."""
 
@@ -52,6 +49,7 @@ _END_OF_PAGE = "204"
 _TOO_MANY = "413"
 _FRACTION = re.compile(r"\.(\d+)")
 _WILD = re.compile(r"[*>]")
+T = TypeVar("T")
 
 
 class Stored(Struct, frozen=True, kw_only=True, gc=False):
@@ -243,23 +241,6 @@ async def _ask_last(
     return None if answer.status == _FOUND_NONE else _stored(question, answer)
 
 
-class RetryWindow:
-    """Short pauses while a replica catches up, up to LAG_S in total."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + LAG_S
-        self._next_s = 0.005
-
-    async def pause(self) -> bool:
-        """Wait a moment. Returns False immediately if LAG_S is used up."""
-        if self._loop.time() >= self._deadline:
-            return False
-        await asyncio.sleep(self._next_s)
-        self._next_s = min(0.1, self._next_s * 2)
-        return True
-
-
 async def read_all(
     connection: Connection, stream: str, pattern: str, from_sequence: int = 1, since: datetime | None = None
 ) -> AsyncIterator[Stored]:
@@ -301,8 +282,20 @@ async def read_first(connection: Connection, stream: str, pattern: str, **begin:
 async def read_newest(
     connection: Connection, stream: str, patterns: Sequence[str], at_least: int = 0
 ) -> list[Stored]:
+    """Return the newest message on each subject that matches one of the patterns, in storage order. See `read_newest_as`."""
+    found = await read_newest_as(connection, stream, patterns, lambda each: each, at_least)
+    return sorted(found, key=lambda each: each.sequence)
+
+
+async def read_newest_as(
+    connection: Connection,
+    stream: str,
+    patterns: Sequence[str],
+    build: Callable[[Stored], T],
+    at_least: int = 0,
+) -> list[T]:
     """
-    Return the newest message on each subject that matches one of the patterns, in storage order.
+    Return the newest message on each subject that matches one of the patterns, in any order.
 
     The broker refuses more than about a thousand subjects; then all matching messages are read, and older ones dropped. The
     patterns are in the request's body, so the broker cannot check permissions for them.
@@ -311,6 +304,8 @@ async def read_newest(
         connection: The connection to the broker.
         stream: Name of the stream.
         patterns: Subjects, with or without wildcards.
+        build: Converts each message when it arrives, because its headers need more memory than most results. It also gets
+            messages that are not the newest.
         at_least: See `read_last`; the sequence may be on any matching subject.
 
     Raises:
@@ -321,15 +316,15 @@ async def read_newest(
     if len(patterns) == 1 and not _WILD.search(patterns[0]):
         body = msgspec.json.encode({"last_by_subj": patterns[0]})
         last = await _last(connection, f"$JS.API.DIRECT.GET.{stream}", body, stream, patterns[0], at_least)
-        return [last] if last is not None else []
+        return [build(last)] if last is not None else []
     patience = RetryWindow()
     while True:
-        found, up_to = await _newest(connection, stream, patterns)
+        found, up_to = await _newest(connection, stream, patterns, build)
         if up_to >= at_least or not await patience.pause():
             break
     if found and up_to < at_least:
         raise _lagging(stream, at_least)
-    return sorted(found.values(), key=lambda each: each.sequence)
+    return list(found.values())
 
 
 async def read_as_of(
@@ -353,7 +348,7 @@ async def read_as_of(
     """
     patience = RetryWindow()
     while True:
-        found, up_to = await _newest(connection, stream, [subject])
+        found, up_to = await _newest(connection, stream, [subject], lambda each: each)
         newest = found.get(subject)
         if newest is not None and (newest.sequence > sequence or is_foreign(newest)):
             kept = [each async for each in read_all(connection, stream, subject)]
@@ -385,10 +380,10 @@ def _lagging(what: str, sequence: int) -> BusUnavailableError:
 
 
 async def _newest(
-    connection: Connection, stream: str, patterns: Sequence[str]
-) -> tuple[dict[str, Stored], int]:
+    connection: Connection, stream: str, patterns: Sequence[str], build: Callable[[Stored], T]
+) -> tuple[dict[str, T], int]:
     """Return the newest message by subject, and the last sequence of the replica that answered."""
-    found: dict[str, Stored] = {}
+    found: dict[str, T] = {}
     up_to = 0
     question: dict[str, Any] = {
         "multi_last": list(patterns),
@@ -399,7 +394,7 @@ async def _newest(
         while True:
             page = await _page(connection, stream, question)
             up_to = page.up_to
-            found.update((each.subject, each) for each in page.messages)
+            found.update((each.subject, build(each)) for each in page.messages)
             if not page.pending or not page.messages:
                 break
             question |= {"seq": page.messages[-1].sequence + 1, "up_to_seq": page.up_to}
@@ -407,7 +402,7 @@ async def _newest(
         found.clear()
         for pattern in patterns:
             async for each in read_all(connection, stream, pattern):
-                found[each.subject] = each
+                found[each.subject] = build(each)
                 up_to = max(up_to, each.sequence)
     return found, up_to
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ccm_agent.bus import streams
+from ccm_agent.bus import retry_window, streams
 from ccm_agent.bus.connection.broker_errors import NoRespondersError
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
@@ -116,7 +116,7 @@ async def test_no_reader_makes_a_consumer(operator) -> None:
 async def test_a_revision_that_no_replica_shows_is_an_error_and_not_an_older_one(
     operator, monkeypatch
 ) -> None:
-    monkeypatch.setattr(streams, "LAG_S", 0.05)
+    monkeypatch.setattr(retry_window, "LAG_S", 0.05)
     revision = await store(operator, "$KV.CCM_DATA.common", b"one")
 
     found = await read_last(operator, "KV_CCM_DATA", "$KV.CCM_DATA.common", revision.sequence)
