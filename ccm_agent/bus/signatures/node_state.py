@@ -85,7 +85,14 @@ class StateReader:
         is_demanded: Whether unsigned entries are refused, because the signers list requires signatures.
     """
 
-    def __init__(self, root: str, signers: SignersList | None, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        root: str,
+        signers: SignersList | None,
+        now_ms: Callable[[], int],
+        *,
+        remembers: bool = True,
+    ) -> None:
         """
         Create a reader that trusts a root key and a signers list.
 
@@ -93,6 +100,7 @@ class StateReader:
             root: The root's public key.
             signers: The newest signers list; None if there is none.
             now_ms: Returns the time in milliseconds since 1970.
+            remembers: Whether this process may read the same entries again. If so, verified signatures stay in memory.
         """
         self.is_demanded = (
             signers is not None and signers.signed_state and not signers.allows_unsigned(now_ms())
@@ -100,6 +108,11 @@ class StateReader:
         self._root = root
         self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
         self._now_ms = now_ms
+        self._read_claims = _read_claims if remembers else read_claims
+        # the certificate of a node is needed for each of its entries
+        self._read_certified = (
+            _read_certified if remembers else lru_cache(maxsize=16)(_read_certified.__wrapped__)
+        )
 
     def read_signer(
         self, subject: str, body: bytes, signature: str, certificate: str, *, is_timed: bool = True
@@ -117,12 +130,12 @@ class StateReader:
         """
         if not signature and not self.is_demanded:
             return ""
-        claims = verify_state(signature, subject, body)
+        claims = verify_state(signature, subject, body, self._read_claims)
         if claims.key in self._revoked:
             raise SignatureError(f"{subject}: signed with {claims.key}, which was revoked")
         if not certificate:
             raise SignatureError(f"{subject}: the certificate of its signing key is missing")
-        node, expires, certifier = _certified(certificate, claims.key, self._root)
+        node, expires, certifier = self._read_certified(certificate, claims.key, self._root)
         if certifier in self._revoked:
             raise SignatureError(f"{subject}: its key was certified with {certifier}, which was revoked")
         if expires and claims.issued > expires:
@@ -131,6 +144,18 @@ class StateReader:
             # Clocks differ, so an attacker who controls the broker can show a presence for this long after its signature expires.
             check_times(claims, subject, now_ms=self._now_ms(), late_ms=SKEW_MS)
         return node
+
+    def read_key(self, node: str, key: str, certificate: str) -> tuple[str, int]:
+        """
+        Return the key of a node, and the end of its certificate in milliseconds since 1970; 0: it has none.
+
+        Raises:
+            SignatureError: The certificate is not for this node and key, or was made with a revoked key.
+        """
+        name, expires, certifier = self._read_certified(certificate, key, self._root)
+        if name != node or certifier in self._revoked:
+            raise SignatureError(f"{node}: its key is not certified")
+        return key, expires
 
 
 class StateReaderRef:
@@ -145,16 +170,22 @@ class StateReaderRef:
         self.get: Callable[[], StateReader | None] = lambda: None
 
 
-def verify_state(signature: str, subject: str, body: bytes) -> Claims:
+_read_claims = lru_cache(maxsize=32_768)(read_claims)
+"""Cached, because gates and templates read the same entries repeatedly."""
+
+
+def verify_state(
+    signature: str, subject: str, body: bytes, read: Callable[[str], Claims] = _read_claims
+) -> Claims:
     """
-    Return the claims of a node's stored entry. The caller checks the times and the owner of the key.
+    Return the claims of a node's stored entry. The caller checks the times and the owner of the key. `read` reads a signature.
 
     Raises:
         SignatureError: The entry is not signed, or was changed.
     """
     if not signature:
         raise SignatureError(f"{subject}: it is not signed")
-    claims = _read_claims(signature)
+    claims = read(signature)
     if claims.kind != SignatureKind.STATE or claims.subject != subject:
         raise SignatureError(f"{subject}: the signature is for a {claims.kind} of {claims.subject}")
     if claims.digest != hashlib.sha256(body).hexdigest():
@@ -162,17 +193,16 @@ def verify_state(signature: str, subject: str, body: bytes) -> Claims:
     return claims
 
 
-_read_claims = lru_cache(maxsize=32_768)(read_claims)
-"""Cached, because gates and templates read the same entries repeatedly."""
-
-
 @lru_cache(maxsize=131_072)
-def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
+def _read_certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
     """
     Return the node in a certificate, the end of its validity, and the key that certified it.
 
     The time is in milliseconds since 1970; 0: no end. A scan of more nodes than the cache can store does not benefit from it.
     The cache contains only certificates that lead to the root.
+
+    Raises:
+        SignatureError: See `read_certified`.
     """
     node, certified = read_certified(certificate, key, root)
     return node, certified.expires, certified.key

@@ -168,7 +168,7 @@ def ensure(application: Application, given: EnsureRunOptions) -> Exit:
         check_properties(type_name, wanted)
 
     async def work(fleet: Fleet) -> Exit:
-        inventory, resolved = await resolve(fleet, start.spec)
+        inventory, resolved = await resolve(fleet, start.spec, is_once=True)
         title = f"{type_name}#{given.name}"
         await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])
         await warn_of_open(application, fleet, resolved.nodes)

@@ -136,7 +136,7 @@ def exec(application: Application, given: ExecRunOptions) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.runs.run_view import start_and_watch
 
-        inventory, resolved = await resolve(fleet, start.spec)
+        inventory, resolved = await resolve(fleet, start.spec, is_once=True)
         rollout = flags.make_plan(inventory, resolved) if flags.is_rollout else None
         if rollout is not None:
             refuse_credentials(argv)

@@ -120,9 +120,10 @@ def _output(event: TransactionEvent) -> CommandOutput:
 
 
 def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, ...]:
-    if node.summary and node.summary.failed:
+    summary = node.summary
+    if summary and summary.failed:
         return tuple(
-            Failure(failed.resource, "\n".join(failed.error), failed.output) for failed in node.summary.failed
+            Failure(failed.resource, "\n".join(failed.error), failed.output) for failed in summary.failed
         )
     return tuple(
         Failure(f"{event.type}#{event.name}", "\n".join(event.error), event.output)

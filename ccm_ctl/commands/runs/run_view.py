@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from ccm_agent.clikit.text import fold_names, natural, one_line, plural, short_id
@@ -196,7 +196,7 @@ class RunView:
         self._terminal.show(f"{report}\n{last}" if report else last)
         nodes = self._run.nodes.items()
         for sentence in (
-            *format_left_out({name: one.summary.left_out for name, one in nodes if one.summary}),
+            *format_left_out({name: summary.left_out for name, one in nodes if (summary := one.summary)}),
             *format_locked({name: one.events.values() for name, one in nodes}),
             *format_not_undone({name: one.events.values() for name, one in nodes}),
         ):
@@ -206,7 +206,9 @@ class RunView:
 
     def _tell_losses(self) -> None:
         nodes = self._run.nodes.items()
-        for sentence in format_losses({name: one.summary.warnings for name, one in nodes if one.summary}):
+        for sentence in format_losses(
+            {name: summary.warnings for name, one in nodes if (summary := one.summary)}
+        ):
             self._terminal.warn(sentence)
 
     def _diffs(self) -> list[str]:
@@ -373,7 +375,7 @@ async def start_and_watch(
     After `timeout_s`, nodes that have not ended are treated as lost. The default is a day after the request's deadline.
     """
     run = new_run(fleet, launch, timeout_s)
-    proof = await read_proof(fleet)
+    proof = await read_proof(fleet, launch.resolved)
     manifest = getattr(launch.request, "manifest", None) or ""
     view = RunView(
         application,
@@ -408,9 +410,11 @@ def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
     The result is at least the duration of the run's longest session.
     """
     began = record.time or now
-    summaries = [node.summary for node in run.expected if node.summary]
-    ends = [summary.end_time for summary in summaries if summary.end_time]
-    end = max(ends).astimezone(UTC) if run.is_done and ends else now
-    longest = max((summary.total_duration for summary in summaries), default=0) / 1e9
+    ends, longest_ns = [], 0
+    for node in run.expected:
+        if summary := node.summary:
+            longest_ns = max(longest_ns, summary.total_duration)
+            ends += [summary.end_time] if summary.end_time else []
+    end = max(ends) if run.is_done and ends else now
     # The end is from the nodes' clocks, so impossible values are limited.
-    return max(longest, min((end - began).total_seconds(), (now - began).total_seconds()))
+    return max(longest_ns / 1e9, min((end - began).total_seconds(), (now - began).total_seconds()))

@@ -15,7 +15,12 @@ from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory, read_nodes
 from ccm_ctl.fleet.nodes.nodes import ASSIGNED, TargetSet
 from ccm_ctl.fleet.nodes.target_hints import explain_no_match
 from ccm_ctl.fleet.scope_choice import fit_scopes
-from ccm_ctl.fleet.trust.node_state import LeftOutReasons, judge_assigned, make_node_verifier, verify_nodes
+from ccm_ctl.fleet.trust.node_state import (
+    LeftOutReasons,
+    judge_assigned,
+    make_node_verifier,
+    verify_nodes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +63,9 @@ def requested_targets(request: Request) -> TargetSpec:
     return TargetSpec(targets=tuple(request.targets), where=request.where, everybody=everybody)
 
 
-async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> tuple[Inventory, TargetSet]:
+async def resolve(
+    fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False, is_once: bool = False
+) -> tuple[Inventory, TargetSet]:
     """
     Resolve the target nodes, and return them with their inventory.
 
@@ -67,6 +74,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
         wish: The nodes that the operator selected.
         is_whole: Whether the inventory must contain all nodes. Otherwise, if the targets contain names of nodes, only these nodes
             are read.
+        is_once: Whether this process does not verify the same nodes again.
 
     Raises:
         UsageError: Nothing was specified. All nodes must be requested explicitly.
@@ -81,7 +89,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
     wish = msgspec.structs.replace(wish, targets=await expand_groups(fleet, wish.targets))
     selectors = parse_targets(wish.targets)
     names = [] if is_whole else _find_named(selectors)
-    verifier, left_out = await make_node_verifier(fleet), LeftOutReasons()
+    verifier, left_out = await make_node_verifier(fleet, remembers=not is_once), LeftOutReasons()
     try:
         if names:
             inventory = await read_nodes(fleet, names)
@@ -89,7 +97,12 @@ async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> 
             with suppress(NoTargetError):
                 return inventory, await _select(fleet, inventory, wish, selectors, verifier, left_out)
             left_out = LeftOutReasons()
-        inventory = await read_inventory(fleet, keeps_entries=verifier is not None)
+
+        async def verify(part: Inventory) -> None:
+            if verifier is not None:
+                await _verify_part(part, wish, selectors, verifier, left_out)
+
+        inventory = await read_inventory(fleet, keeps_entries=verifier is not None, on_part=verify)
         if not inventory.nodes:
             raise NoTargetError(
                 "no node has ever connected to this broker; check that an agent is running and that it uses this broker"
@@ -153,7 +166,32 @@ async def _select_verified(
         rest = [name for name in found.nodes if name not in verified]
         verified.update(rest)
         if not await verify_nodes(verifier, inventory, rest, left_out):
-            return found
+            keys = {name: key for name in found.nodes if (key := inventory.nodes[name].certified)}
+            return msgspec.structs.replace(found, certified=keys)
+
+
+def _is_selected(node: Node, selectors: Sequence[Selector]) -> bool:
+    facts = node.facts
+    return not selectors or any(selector.matches(node.name, facts) for selector in selectors)
+
+
+async def _verify_part(
+    part: Inventory,
+    wish: TargetSpec,
+    selectors: Sequence[Selector],
+    verifier: NodeVerifier,
+    left_out: LeftOutReasons,
+) -> None:
+    """
+    Verify the nodes that are selected unless some of their data turn out to be unverified, so that their entries need no memory.
+
+    This decides nothing: `_select_verified` selects and verifies the nodes, but verified entries are not verified again.
+    """
+    if wish.where or wish.limit or wish.node or lacking_facts(part, selectors, ""):
+        return
+    with suppress(SelectorLimitError):
+        names = [name for name, node in part.nodes.items() if _is_selected(node, selectors)]
+        await verify_nodes(verifier, part, names, left_out)
 
 
 def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> Iterator[Node]:
@@ -163,9 +201,7 @@ def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Se
     where = parse_where(wish.where) if wish.where else None
 
     def is_meant(node: Node) -> bool:
-        facts = node.facts
-        is_selected = not selectors or any(selector.matches(node.name, facts) for selector in selectors)
-        return is_selected and (where is None or where.matches(node.name, facts))
+        return _is_selected(node, selectors) and (where is None or where.matches(node.name, node.facts))
 
     for node in inventory.nodes.values():
         if ASSIGNED not in node.entries:

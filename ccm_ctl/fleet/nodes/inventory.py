@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from ccm_ctl.fleet.nodes.stored_nodes import add_names, read_stored
 from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from ccm_ctl.fleet.nodes.stored_nodes import StoredNodes
     from ccm_ctl.fleet.ports import Fleet
@@ -33,28 +33,44 @@ if TYPE_CHECKING:
 FACTS_AT_ONCE = 200
 """The maximum number of keys per request. The number is limited because replies are large."""
 
-AT_ONCE = 500
-"""The number of nodes whose entries are decoded together."""
+AT_ONCE = 250
+"""The number of nodes whose entries are decoded together. The cache file has as many in each part."""
 
 NAMED_LIMIT = 1_000
 """With more nodes than this, reading all entries is faster than requesting each node by name."""
 
+_EMPTY: dict[str, Any] = {
+    "assignments": {},
+    "refresh_pending": [],
+    "locks": [],
+    "incomplete_undos": [],
+    "facts": {},
+}
+"""Empty values of records. They are never changed."""
 
-async def read_inventory(fleet: Fleet, *, keeps_entries: bool = True) -> Inventory:
+
+async def read_inventory(
+    fleet: Fleet,
+    *,
+    keeps_entries: bool = True,
+    on_part: Callable[[Inventory], Awaitable[object]] | None = None,
+) -> Inventory:
     """
     Read every node that has connected or has assigned facts, without its gathered facts.
 
     Args:
         fleet: The fleet.
         keeps_entries: Whether to keep the entries of records, which are needed only to verify them.
+        on_part: Called with each part of the nodes, before the next is read.
     """
     nodes: dict[str, Node] = {}
-    with await (fleet.all_nodes or functools.partial(read_stored, fleet.nodes))() as stored:
-        for begin in range(0, len(stored.names), AT_ONCE):
-            for entry in await stored.read(stored.names[begin : begin + AT_ONCE]):
-                _take_in(nodes, entry, keeps_entry=keeps_entries)
-    for entry in await fleet.facts.matching([">"]):
-        _take_assigned(nodes, entry)
+    async with node_reader(fleet) as reader:
+        for begin in range(0, len(reader.names), AT_ONCE):
+            names = reader.names[begin : begin + AT_ONCE]
+            part = await reader.read(names, is_last=True, keeps_entries=keeps_entries)
+            if on_part is not None:
+                await on_part(part)
+            nodes |= part.nodes
     return Inventory(dict(sorted(nodes.items())))
 
 
@@ -76,16 +92,19 @@ class NodeReader:
             _take_assigned(expected, self._assigned[name])
         self.names = add_names(list(stored.names), expected)
 
-    async def read(self, names: Sequence[str]) -> Inventory:
+    async def read(
+        self, names: Sequence[str], *, is_last: bool = False, keeps_entries: bool = True
+    ) -> Inventory:
         """
-        Read some of the nodes, in the order of the names.
+        Read some of the nodes, in the order of the names. `is_last`: they are not read again. `keeps_entries`: see
+        `read_inventory`.
 
         Raises:
             BusError: The broker does not answer.
         """
         nodes: dict[str, Node] = {}
-        for entry in await self._stored.read(names):
-            _take_in(nodes, entry)
+        for entry in await self._stored.read(names, is_last=is_last):
+            _take_in(nodes, entry, keeps_entry=keeps_entries)
         for name in names:
             if name in self._assigned:
                 _take_assigned(nodes, self._assigned[name])
@@ -206,12 +225,13 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool 
         node = nodes[name] = Node(name=name)
     node.copied_from = entry.copied_from
     if keeps_entry:
-        node.entries[kind] = entry
+        node.entries = {**node.entries, kind: entry}
     try:
         if kind == "node":
-            node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
+            node.record, node.written = _decode_record(node.name, entry.value), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
+            node.presence.node = name if (name := node.name) == node.presence.node else node.presence.node
             node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry)
         elif kind == "facts":
             node.gathered = decode_foreign(entry.value, FactsRecord).facts
@@ -219,9 +239,19 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool 
         return
 
 
+def _decode_record(name: str, value: bytes) -> NodeRecord:
+    """Decode a record. Its name and empty lists are shared, because they would need a third of its memory."""
+    record = decode_foreign(value, NodeRecord)
+    record.node = name if record.node == name else record.node
+    for field, empty in _EMPTY.items():
+        if not getattr(record, field):
+            setattr(record, field, empty)
+    return record
+
+
 def _take_assigned(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
     """Decode assigned facts. Empty facts are ignored, so a node that has only those is not in the inventory."""
     document = decode_document(entry)
     if is_node(entry.key) and isinstance(document.body, dict) and document.body:
         node = nodes.setdefault(entry.key, Node(name=entry.key))
-        node.assigned, node.entries[ASSIGNED] = document.body, entry
+        node.assigned, node.entries = document.body, {**node.entries, ASSIGNED: entry}

@@ -245,7 +245,8 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
     node, written = Node(name=name), None
     for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
         kind = entry.key.partition(".")[0]
-        node.entries[kind], node.copied_from = entry, entry.copied_from
+        node.entries = {**node.entries, kind: entry}
+        node.copied_from = entry.copied_from
         if kind == "node":
             node.record = _decoded(entry, NodeRecord)
         elif kind == "presence":
@@ -256,7 +257,7 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
     assigned = await fleet.facts.get(name)
     document = decode_document(assigned) if assigned else None
     if assigned is not None and document is not None and isinstance(document.body, dict):
-        node.assigned, node.entries[ASSIGNED] = document.body, assigned
+        node.assigned, node.entries = document.body, {**node.entries, ASSIGNED: assigned}
     await mark_unverified(fleet, [node])
     if written is None and not node.assigned:
         (await read_inventory(fleet)).need(name)

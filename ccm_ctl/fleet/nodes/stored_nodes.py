@@ -64,20 +64,24 @@ class StoredNodes:
         known = _cached_names(cached) if cached is not None else []
         self.names = add_names(known, (_name(key) for key, entry in entries.items() if entry.value))
 
-    async def read(self, names: Iterable[str]) -> list[KeyValueEntry]:
+    async def read(self, names: Iterable[str], *, is_last: bool = False) -> list[KeyValueEntry]:
         """
-        Return the entries of some nodes, in the order of the names.
+        Return the entries of some nodes, in the order of the names. `is_last`: they are not read again, so they are forgotten.
 
         Raises:
             BusError: The file is incomplete, and the broker does not answer.
         """
         keys = [f"{kind}.{name}" for name in names for kind in KINDS]
         if self._cached is None:
-            return [entry for entry in self._find(keys) if entry.value]
-        try:
-            found = await asyncio.to_thread(self._find, keys)
-        except TornFileError as err:
-            found = await self._read_again(keys, str(err))
+            found = self._find(keys)
+        else:
+            try:
+                found = await asyncio.to_thread(self._find, keys)
+            except TornFileError as err:
+                found = await self._read_again(keys, str(err))
+        if is_last:
+            for key in keys:
+                self._entries.pop(key, None)
         return [entry for entry in found if entry.value]
 
     def entries(self, is_kept: Callable[[KeyValueEntry], bool]) -> Iterator[KeyValueEntry]:

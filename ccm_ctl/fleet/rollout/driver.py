@@ -236,7 +236,7 @@ class RolloutDriver:
         loop = asyncio.get_running_loop() if fleet.services else None
         functions = BrokerFunctions(loop, lambda: VerifiedServices(fleet))
         program, counts = parse_gate(state.current.gate), self._run.counts()
-        health = count_health(node.summary for node in self._run.expected if node.summary)
+        health = count_health(summary for node in self._run.expected if (summary := node.summary))
         result = await asyncio.to_thread(evaluate_gate, program, counts, health, functions.registrations)
         return gated(state, *result)
 

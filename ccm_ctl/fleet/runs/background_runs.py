@@ -109,7 +109,7 @@ class EndsWriter:
 
     async def on_turn(self, news: list[News]) -> None:
         """Store new results, at most once per STORE_EACH_S. If the broker is unreachable, a later turn tries again."""
-        if any(isinstance(one, StateChange) and one.state.is_final for one in news):
+        if any(map(self._is_end, news)):
             self._is_stored = False
         now = asyncio.get_running_loop().time()
         if self._is_stored or now - self._stored_at < STORE_EACH_S or self._run.is_done:
@@ -120,3 +120,8 @@ class EndsWriter:
             self._is_stored = True
         except BusError:
             return
+
+    def _is_end(self, one: News) -> bool:
+        """Whether a node ended without a summary. The stream stores the others."""
+        is_end = isinstance(one, StateChange) and one.state.is_final
+        return is_end and self._run.nodes[one.node].kept_summary is None

@@ -135,7 +135,10 @@ class Follower:
         if self._proof is None:
             return
         with contextlib.suppress(BusError):  # missing keys are looked up again when they are needed
-            await learn_records(self._fleet, self._proof.authors, self._run.nodes)
+            authors = self._proof.authors
+            await learn_records(
+                self._fleet, authors, [one for one in self._run.nodes if not authors.certified(one)]
+            )
 
     async def _certify(self) -> None:
         """Read the certificates that summaries are waiting for, and process the messages that they verify."""

@@ -324,7 +324,7 @@ class History:
         ends = {
             node.node: NodeEnd(state=str(node.state), reason=node.reason, code=node.code)
             for node in run.expected
-            if node.state.is_final and node.summary is None and not node.wants_summary
+            if node.state.is_final and node.kept_summary is None and not node.wants_summary
         }
         heard = {name for name, node in run.nodes.items() if node.state not in _UNHEARD}
         for _ in range(_TRIES):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import NodeState, Progress, RunAhead
 from ccm_ctl.fleet.events.gaps import Gaps
+
+if TYPE_CHECKING:
+    from ccm_ctl.fleet.runs.shared_values import KeptSummary
 
 READS = 4
 """
@@ -16,6 +21,12 @@ How many times a gap is read again from the stream. A replica may lag, but an ev
 
 Event = SessionStart | TransactionEvent | SessionSummary
 """The messages that are numbered and stored."""
+
+NOTHING: Any = MappingProxyType({})
+"""The value of empty dicts and sets of thousands of nodes. It cannot be changed, so the first value of a node replaces it."""
+
+NO_GAPS = Gaps()
+"""Likewise. It is never changed."""
 
 
 class NodeRun(Struct, kw_only=True, gc=False):
@@ -32,10 +43,10 @@ class NodeRun(Struct, kw_only=True, gc=False):
         heard_at: When its last message arrived (monotonic seconds).
         asked_at: When the request was sent to it (monotonic seconds).
         progress: Its last report of progress.
-        summary: The summary of its session.
+        kept_summary: The summary of its session.
         events: The events about changes, failures and skips, by number.
         missing: Numbers of events that exist but are not in the stream.
-        shown: Hashes of the events that were passed on before the summary was proven, by number.
+        shown: Hashes of the events that were passed on before the summary was proven.
     """
 
     node: str
@@ -48,14 +59,14 @@ class NodeRun(Struct, kw_only=True, gc=False):
     heard_at: float = 0
     asked_at: float = 0
     progress: Progress | None = None
-    summary: SessionSummary | None = None
-    events: dict[int, TransactionEvent] = {}
-    missing: Gaps = msgspec.field(default_factory=Gaps)
-    shown: dict[int, int] = {}
+    kept_summary: KeptSummary | None = None
+    events: dict[int, TransactionEvent] = NOTHING
+    missing: Gaps = NO_GAPS
+    shown: set[int] = NOTHING
 
-    started: tuple[int, int] | None = None
-    """The number and the hash of the session's start. The event itself is not kept, because there are thousands of nodes."""
-    seen: dict[int, Event] = {}
+    started: int = 0
+    """The hash of the session's start. The event itself is not kept, because there are thousands of nodes."""
+    seen: dict[int, Event] = NOTHING
     """Events that wait for earlier ones."""
     known: int = 0
     """The highest number of an event that exists, according to the messages so far."""
@@ -68,6 +79,11 @@ class NodeRun(Struct, kw_only=True, gc=False):
     wants_summary: bool = False
 
     @property
+    def summary(self) -> SessionSummary | None:
+        """The summary of its session. Each access decodes it, so callers keep it in a variable."""
+        return self.kept_summary.read() if self.kept_summary is not None else None
+
+    @property
     def lacking(self) -> Gaps:
         """Numbers that exist and have not been received."""
         lacking = self.missing.copy()
@@ -77,7 +93,8 @@ class NodeRun(Struct, kw_only=True, gc=False):
     @property
     def has_gap(self) -> bool:
         """Whether some events must still be read from the stream."""
-        return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))
+        lacks_summary = self.wants_summary and self.kept_summary is None
+        return self.reads < READS and (self.given < self.known or lacks_summary)
 
 
 class StateChange(Struct, frozen=True, kw_only=True, gc=False):

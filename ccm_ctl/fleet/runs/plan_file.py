@@ -120,7 +120,7 @@ def make_plan_file(
         RunError: None of the nodes can apply it.
     """
     expected = [node for node in run.expected if node.node not in distrusted]
-    planned = {node.node: node for node in expected if node.summary is not None and node.summary.found}
+    planned = {node.node: node for node in expected if (summary := node.summary) and summary.found}
     left_out = sorted(node.node for node in expected if node.node not in planned)
     if not planned:
         raise RunError(f"no node can apply the plan {short_id(launch.record.run)}, so it is not saved")

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.chain import NONE, link_of, parse_place
+from ccm_agent.bus.chain import LINK_LENGTH, NONE, link_of, parse_place
 from ccm_agent.bus.signatures.node_key import FINAL_ANSWERS
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.records.verdicts import PartReport, Verdict
 from ccm_agent.model.wire import Answer
 from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.runs.node_run import NOTHING
 from ccm_ctl.fleet.trust.authors import SignatureStatus, find_certificates, read_authors
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.events.messages import AgentMessage, Payload
+    from ccm_ctl.fleet.nodes.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.trust.authors import Authors
 
@@ -76,27 +79,36 @@ class _Candidate(Struct, frozen=True):
     said: SessionStart | TransactionEvent
 
 
-class _Part:
-    """One node's part in the run."""
+class _Part(Struct):
+    """
+    One node's part in the run. There are thousands of parts, so each field needs little memory while it is empty.
 
-    def __init__(self) -> None:
-        self.candidates: dict[str, _Candidate] = {}
-        self.covered: set[str] = set()
-        self.wanted = ""
-        self.summary = ""
-        self.lowest = 0
-        self.is_proven = False
-        self.is_unsigned = False
-        self.has_answer = False
-        self.ends: set[int] = set()
-        self.lookups = 0
-        self.waiting: list[tuple[StoredEvent, AgentMessage, str]] = []
-        self.forged: dict[str, int] = {}
+    Attributes:
+        candidates: The events that the summary may cover, by link.
+        covered: The link of the summary and those of the events that it covers, in a row.
+        wanted: The link of the next event to be covered. NONE: all are.
+        ends: Hashes of the summaries and final answers that did not prove the part.
+    """
+
+    candidates: dict[str, _Candidate] = NOTHING
+    covered: bytearray = msgspec.field(default_factory=bytearray)
+    wanted: str = ""
+    is_proven: bool = False
+    is_unsigned: bool = False
+    has_answer: bool = False
+    ends: tuple[int, ...] = ()
+    lookups: int = 0
+    waiting: tuple[tuple[StoredEvent, AgentMessage, str], ...] = ()
+    forged: dict[str, int] = NOTHING
 
     def flag(self, reason: str) -> None:
         """Record that a message is not from the node."""
         if reason in self.forged or len(self.forged) < WAITING_LIMIT:
-            self.forged[reason] = self.forged.get(reason, 0) + 1
+            self.forged = {**self.forged, reason: self.forged.get(reason, 0) + 1}
+
+    def covers(self, link: str) -> bool:
+        """Whether the summary proves the message with this link."""
+        return link.encode() in self.covered
 
 
 class RunProof:
@@ -111,13 +123,14 @@ class RunProof:
         """Start without any messages."""
         self.authors = authors
         self._parts: dict[str, _Part] = {}
+        self._waiting: set[str] = set()
 
     @property
     def wanted_keys(self) -> set[tuple[str, str]]:
         """
         Return the nodes and keys whose certificates are needed before `retry`. The key is "" if any certificate is sufficient.
         """
-        return {(node, key) for node, part in self._parts.items() for _, _, key in part.waiting}
+        return {(node, key) for node in self._waiting for _, _, key in self._parts[node].waiting}
 
     def take(self, message: StoredEvent, heard: AgentMessage) -> list[CountedMessage]:
         """Process a message of a node and return the messages that are now valid, in order. Each message is returned once."""
@@ -131,9 +144,10 @@ class RunProof:
     def retry(self) -> list[CountedMessage]:
         """Judge the waiting messages again. Messages without a certificate are now treated as forged."""
         found: list[CountedMessage] = []
-        for part in self._parts.values():
-            waiting, part.waiting = part.waiting, []
-            part.lookups += bool(waiting)
+        nodes, self._waiting = sorted(self._waiting), set()
+        for part in map(self._parts.__getitem__, nodes):
+            waiting, part.waiting = part.waiting, ()
+            part.lookups += 1
             for message, heard, _ in waiting:
                 found += self._take_end(part, message, heard, is_last=True)
         return found
@@ -144,8 +158,7 @@ class RunProof:
         if not part.is_proven:
             is_left_out = isinstance(heard.said, SessionSummary) and not part.is_unsigned
             return Verdict.FORGED if is_left_out else self.of_events(heard.node)
-        link = link_of(message.subject, message.chain, message.body)
-        if link == part.summary or link in part.covered:
+        if part.covers(link_of(message.subject, message.chain, message.body)):
             return Verdict.VERIFIED
         return Verdict.FORGED if part.wanted == NONE else Verdict.GAP
 
@@ -166,7 +179,7 @@ class RunProof:
         """
         part = self._parts.get(node, _Part())
         report = PartReport(node=node, reasons=dict(part.forged))
-        leftover = sum(link not in part.covered for link in part.candidates)
+        leftover = len(part.candidates)
         if not part.is_proven:
             report.verdict = _unproven(part)
             return report
@@ -196,11 +209,13 @@ class RunProof:
                 part.flag("its place in the chain is malformed")
             return [] if part.is_proven else [CountedMessage(heard.node, said)]
         link = link_of(message.subject, message.chain, message.body)
-        if link in part.candidates:
+        if link in part.candidates or part.covers(link):
             return []
-        if len(part.candidates) >= CANDIDATES_LIMIT and link != part.wanted:
+        count = len(part.candidates) + len(part.covered) // LINK_LENGTH
+        if count >= CANDIDATES_LIMIT and link != part.wanted:
             part.flag(f"more than {CANDIDATES_LIMIT} events")
             return []
+        part.candidates = part.candidates or {}
         part.candidates[link] = _Candidate(place.before, said)
         if part.is_proven:
             return self._follow_path(part, heard.node)
@@ -211,13 +226,14 @@ class RunProof:
     ) -> list[CountedMessage]:
         """Process a summary or a final answer."""
         if not is_last:
-            known = hash((message.subject, message.body, message.chain, message.signature))
-            if known in part.ends:
+            known = _hash(message)
+            is_proof = part.is_proven and part.covers(link_of(message.subject, message.chain, message.body))
+            if is_proof or known in part.ends:
                 return []  # this message was received directly and also read from the stream
             if len(part.ends) >= ENDS_LIMIT:
                 part.flag("more results than one node can have")
                 return []
-            part.ends.add(known)
+            part.ends = (*part.ends, known)
         checked = self.authors.check(heard.node, message)
         signature, reason = checked.signature, checked.reason or "it is not signed"
         if signature is SignatureStatus.VALID:
@@ -235,7 +251,8 @@ class RunProof:
             signature is SignatureStatus.MISSING and self.authors.accepts_unsigned
         )
         if is_open and not is_last and part.lookups < LOOKUPS_LIMIT and len(part.waiting) < WAITING_LIMIT:
-            part.waiting.append((message, heard, checked.key))
+            part.waiting = (*part.waiting, (message, heard, checked.key))
+            self._waiting.add(heard.node)
             return []
         what = "summary" if isinstance(heard.said, SessionSummary) else "answer"
         part.flag(f"{what}: {reason}")
@@ -249,23 +266,26 @@ class RunProof:
             return []
         part.is_proven, part.is_unsigned = True, False
         part.wanted = parse_place(message.chain).before
-        part.summary = link_of(message.subject, message.chain, message.body)
+        part.covered += link_of(message.subject, message.chain, message.body).encode()
+        part.ends = tuple(one for one in part.ends if one != _hash(message))
         return [CountedMessage(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
 
     @staticmethod
     def _follow_path(part: _Part, node: str) -> list[CountedMessage]:
         """Follow the links of the run through the events that have arrived."""
         found = []
-        while (candidate := part.candidates.get(part.wanted)) is not None:
-            part.covered.add(part.wanted)
+        while part.wanted in part.candidates:
+            candidate = part.candidates.pop(part.wanted)
+            part.covered += part.wanted.encode()
             part.wanted = candidate.before
             found.append(CountedMessage(node, candidate.said))
+        part.candidates = part.candidates or NOTHING
         return found
 
 
-async def read_proof(fleet: Fleet) -> RunProof | None:
+async def read_proof(fleet: Fleet, resolved: TargetSet | None = None) -> RunProof | None:
     """Return an object that verifies the messages of one run, or None if these credentials cannot verify them."""
-    authors = await read_authors(fleet)
+    authors = await read_authors(fleet, resolved.certified if resolved is not None else None)
     return RunProof(authors) if authors is not None else None
 
 
@@ -290,3 +310,7 @@ def _unproven(part: _Part) -> Verdict:
     if part.has_answer:
         return Verdict.VERIFIED
     return Verdict.FORGED if part.forged else Verdict.PROVISIONAL
+
+
+def _hash(message: StoredEvent) -> int:
+    return hash((message.subject, message.body, message.chain, message.signature))

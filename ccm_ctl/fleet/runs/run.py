@@ -13,14 +13,12 @@ executes the returned actions, and shows `news`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable
 from itertools import chain
 
 import msgspec
 
 from ccm_agent.model.outcome import STOPPED_CODE, SessionStart, SessionSummary, TransactionEvent, end_state
-from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.wire import (
     CARRIED_OUT,
     PROGRESS_INTERVAL_S,
@@ -31,8 +29,9 @@ from ccm_agent.model.wire import (
     NodeState,
     Progress,
 )
-from ccm_ctl.fleet.events.gaps import Gaps
 from ccm_ctl.fleet.runs.node_run import (
+    NO_GAPS,
+    NOTHING,
     READS,
     Event,
     EventReceived,
@@ -41,6 +40,7 @@ from ccm_ctl.fleet.runs.node_run import (
     PendingActions,
     StateChange,
 )
+from ccm_ctl.fleet.runs.shared_values import SharedValues
 
 RESEND_AFTER_S = 1.0
 """Seconds after which the request is first repeated for nodes that have not answered."""
@@ -67,14 +67,6 @@ READ_AGAIN_S = 0.5
 _WORKING = (NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
 _ABSENT = (NodeState.OFFLINE, NodeState.UNREACHABLE)
 _REVIVABLE = (NodeState.PLANNED, NodeState.EXPECTED, NodeState.LOST, NodeState.SKIPPED, *_ABSENT)
-_LISTS = ("data_revisions", "failed", "refresh_pending", "left_out", "warnings")
-_ALIKE = {
-    TransactionEvent: ("protocol", "type", "provider", "name", "requested_ensure", "final_ensure"),
-    SessionSummary: ("protocol", "manifest", "digest", "state", *_LISTS),
-}
-"""Fields whose value is often the same in the events of many nodes, or in all events of one node."""
-SHARED_BYTES = 200
-"""The maximum size of an encoded value that is compared with those of other nodes."""
 UNRECEIVED = "the request had not reached it when the run was stopped"
 
 _BY_ANSWER = {
@@ -141,8 +133,7 @@ class Run:
         self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
         self._read_all = not asked
         self._news: list[News] = []
-        self._diffs: dict[bytes, ResourceDiff] = {}
-        self._shared: dict[bytes, object] = {}
+        self._values = SharedValues()
         # Nodes that have not ended or whose events are missing. Each turn checks only these nodes, not thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
@@ -248,10 +239,13 @@ class Run:
         ):
             return
         node = self._heard(name, now) or known
-        self._share_values(node, event)
+        if isinstance(event, TransactionEvent):
+            if (event.node, event.run) == (node.node, self.run):
+                event.node, event.run = node.node, self.run
+            self._values.share(event)
         node.known = max(node.known, event.number)
         if isinstance(event, SessionSummary):
-            node.summary = event
+            node.kept_summary = self._values.keep(event)
             node.known = max(node.known, event.events_sent)
             node.reason, node.code = event.reason, event.code
             self._move(node, _end_state(event))
@@ -265,11 +259,9 @@ class Run:
         node = self.nodes.get(name)
         if node is None:
             return
-        node.shown = {number: _hash(event) for number, event in node.events.items()}
-        if node.started is not None:
-            number, seen_hash = node.started
-            node.shown[number] = seen_hash
-        node.events, node.seen, node.missing, node.started, node.summary = {}, {}, Gaps(), None, None
+        node.shown = {node.started, *map(_hash, node.events.values())}
+        node.events, node.seen, node.missing = NOTHING, NOTHING, NO_GAPS
+        node.started, node.kept_summary = 0, None
         node.known = node.given = node.reads = 0
         self.happened(name, summary, now)
 
@@ -278,7 +270,7 @@ class Run:
         node = self._heard(name, now)
         if node is None:
             return
-        if node.summary is None and node.state in (*_WORKING, *_REVIVABLE):
+        if node.kept_summary is None and node.state in (*_WORKING, *_REVIVABLE):
             node.reason, node.code = reason, code
             self._move(node, state)
         self._settle(node)
@@ -378,27 +370,12 @@ class Run:
             state = NodeState(answer.outcome)
         except ValueError:
             return
-        if node.summary is None and state.is_final:
+        if node.kept_summary is None and state.is_final:
             node.reason, node.code = answer.reason, answer.code
             # a convergence has no summary, because it consists of several runs
             node.wants_summary = state in CARRIED_OUT and "ended" not in answer.body
             # the state in this answer is one that older controllers support, so a stopped run is recognized by the code
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
-
-    def _share_values(self, node: NodeRun, event: Event) -> None:
-        """Replace values of an event with equal ones in memory, because thousands of nodes send the same diffs and texts."""
-        if isinstance(event, SessionStart):
-            return  # such an event is not kept
-        if (event.node, event.run) == (node.node, self.run):
-            event.node, event.run = node.node, self.run
-        for name in _ALIKE[type(event)]:
-            value = getattr(event, name)
-            encoded = msgspec.msgpack.encode(value)
-            if len(encoded) <= SHARED_BYTES:
-                setattr(event, name, self._shared.setdefault(encoded, value))
-        if isinstance(event, TransactionEvent) and event.diff is not None:
-            digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
-            event.diff = self._diffs.setdefault(digest, event.diff)
 
     def _give(self, node: NodeRun, event: Event) -> None:
         """Pass on an event that was missing or is the next one, and those that follow without a gap. Others wait."""
@@ -408,27 +385,33 @@ class Run:
         elif event.number == node.given + 1:
             self._keep(node, event, event.number)
         else:
+            node.seen = node.seen or {}
             node.seen[event.number] = event
         while (number := node.given + 1) in node.seen:
             self._keep(node, node.seen.pop(number), number)
+        node.seen = node.seen or NOTHING
         if node.given >= node.known:
             node.reads = 0
 
     def _keep(self, node: NodeRun, event: Event, number: int) -> None:
         node.given = max(node.given, number)
         if isinstance(event, TransactionEvent):
+            node.events = node.events or {}
             node.events[number] = event
-        elif isinstance(event, SessionStart):
-            node.started = number, _hash(event)
-        if not node.shown or node.shown.pop(number, None) != _hash(event):
+        elif isinstance(event, SessionStart) and node.kept_summary is None:
+            node.started = _hash(event)
+        if node.shown and (seen_hash := _hash(event)) in node.shown:
+            node.shown.discard(seen_hash)
+            node.shown = node.shown or NOTHING
+        else:
             self._news.append(EventReceived(node=node.node, event=event))
 
     def _skip(self, node: NodeRun) -> None:
         """Skip events that are not in the stream."""
-        node.missing.add_between(node.given, node.known, node.seen)
+        node.missing = node.lacking
         for number in sorted(node.seen):
-            self._keep(node, node.seen.pop(number), number)
-        node.given = node.known
+            self._keep(node, node.seen[number], number)
+        node.seen, node.given = NOTHING, node.known
 
     def _resend(self, now: float) -> list[str]:
         """
@@ -477,7 +460,7 @@ def resend_after_s(resends: int) -> float:
 
 def _hash(event: Event) -> int:
     """Return a hash that differs in each process, so that a sender cannot search for an event with the same hash."""
-    return hash(msgspec.msgpack.encode(event))
+    return hash(msgspec.json.encode(event))
 
 
 def _end_state(summary: SessionSummary) -> NodeState:

@@ -78,7 +78,7 @@ def _side(node: NodeRun | None) -> NodeOutcome:
 
 
 def _compare(one: NodeRun, other: NodeRun) -> list[ResourceDifference]:
-    if one.summary is None and other.summary is None:
+    if one.kept_summary is None and other.kept_summary is None:
         return []
     outcomes = _outcomes(one), _outcomes(other)
     words = _word_without(one), _word_without(other)
@@ -98,4 +98,4 @@ def _outcomes(node: NodeRun) -> dict[str, str]:
 
 def _word_without(node: NodeRun) -> str:
     """Return the outcome to show for a resource without an event."""
-    return UNKNOWN if node.summary is None or node.lacking else NO_EVENT
+    return UNKNOWN if node.kept_summary is None or node.lacking else NO_EVENT

@@ -24,7 +24,7 @@ from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, AgentEvent, NodeRecor
 from ccm_ctl.fleet.trust.newest_signers import read_newest_signers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ccm_agent.bus.signatures.trust import SignersList
     from ccm_agent.model.ports import StoredEvent
@@ -70,18 +70,26 @@ class Authors:
         accepts_unsigned: Whether the signers list currently allows events without a signature.
     """
 
-    def __init__(self, root: str, signers: SignersList | None, now_ms: int) -> None:
+    def __init__(
+        self,
+        root: str,
+        signers: SignersList | None,
+        now_ms: int,
+        certified: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
         """
-        Start without any nodes.
+        Store the keys that are known.
 
         Args:
             root: The root's public key.
             signers: The newest known signers list, or None.
             now_ms: The time, in milliseconds since 1970.
+            certified: The certified keys of nodes (`TargetSet.certified`).
         """
         self.accepts_unsigned = signers is not None and signers.allows_unsigned(now_ms)
         self._root = root
         self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
+        self._given = certified or {}
         self._certified: dict[tuple[str, str], int] = {}
         self._nodes: set[str] = set()
 
@@ -112,11 +120,11 @@ class Authors:
 
     def knows(self, node: str, key: str) -> bool:
         """Whether a certificate of this key for this node is known."""
-        return (node, key) in self._certified
+        return self._find_expiry(node, key) is not None
 
     def certified(self, node: str) -> bool:
         """Whether a certificate of any key for this node is known. Such a node signs its events."""
-        return node in self._nodes
+        return node in self._given or node in self._nodes
 
     def check(self, node: str, event: StoredEvent) -> SignatureCheck:
         """Check the signature of an event of a node."""
@@ -131,7 +139,7 @@ class Authors:
         key = claims.key
         if key in self._revoked:
             return SignatureCheck(SignatureStatus.BAD, f"signed with {key}, which was revoked", key)
-        expires = self._certified.get((node, key))
+        expires = self._find_expiry(node, key)
         if expires is None:
             reason = f"signed with {key}, which the root has not certified for this node"
             return SignatureCheck(SignatureStatus.UNKNOWN_KEY, reason, key)
@@ -140,6 +148,10 @@ class Authors:
                 SignatureStatus.BAD, f"signed with {key} after its certificate had expired", key
             )
         return SignatureCheck(SignatureStatus.VALID, key=key)
+
+    def _find_expiry(self, node: str, key: str) -> int | None:
+        given = self._given.get(node)
+        return given[1] if given is not None and given[0] == key else self._certified.get((node, key))
 
     def judge(self, node: str, event: StoredEvent) -> Verdict:
         """
@@ -168,16 +180,19 @@ class Authors:
         )
 
 
-async def read_authors(fleet: Fleet) -> Authors | None:
+async def read_authors(
+    fleet: Fleet, certified: Mapping[str, tuple[str, int]] | None = None
+) -> Authors | None:
     """
     Return the keys with which this operator can verify nodes. None: the credentials contain no root key.
 
-    The newest signers list is used: the published one, or the one in the credentials if that is newer.
+    The newest signers list is used: the published one, or the one in the credentials if that is newer. See `Authors` for
+    `certified`.
     """
     if fleet.trust is None:
         return None
     now_ms = int(time.time() * 1000)
-    return Authors(fleet.trust.root, await read_newest_signers(fleet, fleet.trust), now_ms)
+    return Authors(fleet.trust.root, await read_newest_signers(fleet, fleet.trust), now_ms, certified)
 
 
 async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:

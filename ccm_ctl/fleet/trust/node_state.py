@@ -13,6 +13,7 @@ the same signers list.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -108,14 +109,16 @@ async def make_state_reader(fleet: Fleet) -> StateReader | None:
     return verifier.state if verifier is not None else None
 
 
-async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
-    """Return a verifier for entries of nodes and assigned facts. See `make_state_reader`."""
+async def make_node_verifier(fleet: Fleet, *, remembers: bool = True) -> NodeVerifier | None:
+    """
+    Return a verifier for entries of nodes and assigned facts. See `make_state_reader`, and `StateReader` for `remembers`.
+    """
     if fleet.trust is None:
         return None
     signers, now_ms = await read_newest_signers(fleet, fleet.trust), int(time.time() * 1000)
     key = fleet.signatory.public_key if fleet.signatory is not None else ""
     return NodeVerifier(
-        state=StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000)),
+        state=StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000), remembers=remembers),
         facts=VerifiedReader(signers, fleet.clock, is_demanded=True),
         own_signer=signers.by_key(key, now_ms) if signers is not None and key else None,
     )
@@ -164,10 +167,7 @@ def judge_assigned(verifier: NodeVerifier, node: Node, *, is_quick: bool = False
     entry = node.entries.get(ASSIGNED)
     if entry is None or (is_quick and entry.signature):
         return
-    if reason := verifier.judge_facts(entry):
-        node.unverified[ASSIGNED] = reason
-    else:
-        node.unverified.pop(ASSIGNED, None)
+    _mark(node, ASSIGNED, verifier.judge_facts(entry))
 
 
 def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
@@ -188,15 +188,25 @@ def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
             if signer != node.name:
                 raise SignatureError(f"signed with the key of {signer}")
         except SignatureError as err:
-            node.unverified[kind] = err.message.removeprefix(f"{subject}: ")
+            _mark(node, kind, err.message.removeprefix(f"{subject}: "))
         else:
             signs = node.signs = True
-            node.unverified.pop(kind, None)
+            _mark(node, kind, "")
+            if kind == "node" and node.record is not None:
+                with contextlib.suppress(SignatureError):
+                    node.certified = verifier.read_key(node.name, node.record.key, certificate)
     for kind in bare:
         if verifier.is_demanded or signs:
-            node.unverified[kind] = (
-                f"{NOT_SIGNED}, and the node signs {'its other entries' if signs else 'entries'}"
-            )
+            what = "its other entries" if signs else "entries"
+            _mark(node, kind, f"{NOT_SIGNED}, and the node signs {what}")
+
+
+def _mark(node: Node, kind: str, reason: str) -> None:
+    """Record why an entry is not verified; "": it is."""
+    if reason:
+        node.unverified = {**node.unverified, kind: reason}
+    elif kind in node.unverified:
+        node.unverified = {one: why for one, why in node.unverified.items() if one != kind}
 
 
 def _read_signer(
@@ -226,9 +236,9 @@ def leave_out(node: Node) -> tuple[list[str], list[str]]:
         node.gathered = {}
     if "node" in node.unverified:
         node.record = node.written = None
-    for kind in node.unverified:
-        node.entries.pop(kind, None)
-    node.unverified = {}
+    if found:
+        node.entries = {kind: one for kind, one in node.entries.items() if kind not in node.unverified}
+        node.unverified = {}
     return taken, assigned
 
 
@@ -250,7 +260,8 @@ async def verify_nodes(
     is_any = False
     for node in nodes:
         is_any |= left_out.take(node)
-        node.entries = {kind: entry for kind, entry in node.entries.items() if not entry.signature}
+        if any(entry.signature for entry in node.entries.values()):
+            node.entries = {kind: one for kind, one in node.entries.items() if not one.signature}
     return is_any
 
 

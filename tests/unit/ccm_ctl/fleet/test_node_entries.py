@@ -76,7 +76,7 @@ class Site:
 
     def judge(self, node: Node, *, is_quick: bool = False) -> dict[str, str]:
         judge_node(self.verifier, node, is_quick=is_quick)
-        return node.unverified
+        return dict(node.unverified)
 
 
 def test_entries_count_that_their_node_signed() -> None:
@@ -135,6 +135,24 @@ def test_what_is_not_verified_is_taken_from_the_node_and_named() -> None:
     assert not LeftOutReasons().take(site.node())
 
 
+@pytest.mark.parametrize(
+    ("certified", "is_judged", "is_found"),
+    [("web1", True, True), ("web2", True, False), ("web1", False, False)],
+)
+def test_the_key_of_a_node_is_known_if_its_record_was_verified(
+    certified: str, is_judged: bool, is_found: bool
+) -> None:
+    site = Site()
+    node = site.node(certified, node=site.entry("node"))
+    assert node.record is not None
+    node.record.key = site.key.public_key
+    if is_judged:
+        site.judge(node)
+        leave_out(node)
+
+    assert node.certified == ((site.key.public_key, 0) if is_found else None)
+
+
 class CountedReader(StateReader):
     """Notes the entries whose signature it reads."""
 
@@ -158,7 +176,7 @@ async def test_each_entry_is_verified_once_also_if_others_are_read_later(forged:
     inventory, left_out = Inventory({"web1": node}), LeftOutReasons()
 
     await verify_nodes(verifier, inventory, ["web1"], left_out)
-    node.entries["facts"] = entries["facts"]
+    node.entries = {**node.entries, "facts": entries["facts"]}
     await verify_nodes(verifier, inventory, ["web1"], left_out)
 
     assert reader.read == ["node.web1", "presence.web1", "facts.web1"]
@@ -179,7 +197,7 @@ async def test_a_node_signs_all_or_nothing_also_if_an_entry_is_read_later(
     inventory, left_out = Inventory({"web1": node}), LeftOutReasons()
 
     await verify_nodes(site.verifier, inventory, ["web1"], left_out)
-    node.entries["facts"] = site.entry("facts", is_signed=is_facts_signed)
+    node.entries = {**node.entries, "facts": site.entry("facts", is_signed=is_facts_signed)}
     await verify_nodes(site.verifier, inventory, ["web1"], left_out)
 
     assert (node.is_present, node.gathered != {}) == (left != "presence", left != "facts")

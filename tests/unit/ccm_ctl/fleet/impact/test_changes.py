@@ -16,6 +16,7 @@ from ccm_ctl.fleet.impact.changes import (
 )
 from ccm_ctl.fleet.runs.node_run import NodeRun
 from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.shared_values import SharedValues
 from tests.support.controller import NOW, event
 
 MANIFEST = """
@@ -47,7 +48,12 @@ def a_node(name: str, state: NodeState, *events: tuple[str, str, bool], **fields
     summary = SessionSummary(
         protocol=SESSION_SUMMARY, event_id="x", timestamp=NOW, number=last, node=name, run="run"
     )
-    values: dict[str, object] = {"events": told, "summary": summary, "given": last, "known": last}
+    values: dict[str, object] = {
+        "events": told,
+        "kept_summary": SharedValues().keep(summary),
+        "given": last,
+        "known": last,
+    }
     return NodeRun(node=name, state=state, **(values | fields))  # type: ignore[arg-type]
 
 
@@ -106,7 +112,7 @@ def test_a_plan_says_which_nodes_change_and_a_node_without_one_may_change_everyt
         a_node("web1", NodeState.CHANGED, ("file", "/etc/pg.conf", False), ("exec", "restart", True)),
         a_node("failed", NodeState.FAILED, ("exec", "restart", False)),
         a_node("gap", NodeState.STABLE, known=9),
-        a_node("silent", NodeState.UNREACHABLE, summary=None),
+        a_node("silent", NodeState.UNREACHABLE, kept_summary=None),
     )
 
     assert changes_of_run(run, None, RESOURCES) == [
