@@ -42,6 +42,7 @@ of the center. Nodes can replace their entries in a full bucket. It has space fo
 
 _LOCK = "sources.lock"
 _PAUSE_S = 0.1
+_TRIES = 50
 
 
 def domain_of(connection: Connection) -> str:
@@ -104,7 +105,9 @@ async def make_mirrors(
     """
     Create or update the mirrors of the center's buckets.
 
-    A mirror does not copy purges, so messages that were purged at the center are purged here.
+    A mirror does not copy purges, so messages that were purged at the center are purged here. If a bucket was restored from a
+    backup or created again, its mirror ignores new messages until their sequences are larger than its own. It is then created
+    again.
 
     Args:
         connection: A connection in the account of the site at the center.
@@ -129,16 +132,35 @@ async def _make(
             mirror = _mirror(wanted, api, site, notifies=center is None)
             await _require_mirror(connection, mirror)
             made = await make_one(connection, copies, mirror)
-            if center is not None and await _purge_like(connection, center, wanted.config["name"]):
+            if center is not None and (detail := await _follow(connection, center, copies, mirror)):
                 made = msgspec.structs.replace(
-                    made,
-                    action=LayoutAction.UPDATED,
-                    details=(*made.details, "removed what was purged at the center"),
+                    made, action=LayoutAction.UPDATED, details=(*made.details, detail)
                 )
             done.append(made)
         elif center is None:
             done.append(await make_one(connection, copies, wanted))
     return done
+
+
+async def _follow(connection: Connection, center: Connection, copies: CopyCount, mirror: WantedStream) -> str:
+    """Let a mirror follow what it does not copy. Returns what was done, or ""."""
+    name, done = mirror.config["name"], ""
+    # a server sometimes restores the messages of a stream that is deleted and created at once
+    for _ in range(_TRIES):
+        if await _last_sequence(connection, name) <= await _last_sequence(center, name):
+            break
+        await call(connection, f"STREAM.DELETE.{name}")
+        await make_one(connection, copies, mirror)
+        done = "created again, like the bucket; the mirror at the site must be created again, too"
+    else:
+        raise BusSetupError(f"{name}: the mirror has later messages than the bucket; run this again")
+    if await _purge_like(connection, center, name):
+        return "removed what was purged at the center"
+    return done
+
+
+async def _last_sequence(connection: Connection, name: str) -> int:
+    return int((await call(connection, f"STREAM.INFO.{name}"))["state"]["last_seq"])
 
 
 async def _purge_like(mirror: Connection, center: Connection, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,14 +15,14 @@ import pytest
 from ccm_agent.bus.access.sites import MIRRORED
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import DATA, MANIFESTS, NODES
+from ccm_agent.bus.layout import DATA, FACTS, MANIFESTS, NODES
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.streams import call, read_all
 from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.fleet import a_file, manifest
-from tests.support.nats_server import eventually
+from tests.support.nats_server import eventually, recreate
 from tests.support.sites import Site, seed, site_fleet, write_credentials
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(600)]
@@ -237,3 +238,42 @@ async def put_presence(site: Site, creds: Path, ttl_s: int) -> None:
 async def is_present(site: Site) -> bool:
     async with site.admin(site.center) as connection:
         return await NatsKeyValue(connection, NODES).get("presence.web1") is not None
+
+
+def test_the_mirrors_of_a_bucket_that_was_lost_at_the_center_are_created_again(site: Site) -> None:
+    for number in range(5):
+        done(site, "facts", "set", "web1", f"rack={number}", "--new")
+    asyncio.run(have_met(site))
+
+    asyncio.run(lose(site, f"KV_{FACTS}"))
+    done(site, "facts", "set", "web2", "rack=7", "--new")
+    made = site.init(site.center, "--json")
+    own = asyncio.run(subjects(site, f"KV_{FACTS}"))
+    before = site.fleet.ctl("facts", "show", "web2", "--assigned").out
+    site.broker.stop()
+    [folder] = site.broker.settings.directory.glob(f"**/streams/KV_{FACTS}")
+    shutil.rmtree(folder)
+    site.broker.start()
+    at_site = site.init(site.broker, "--json")
+    is_same = asyncio.run(have_met(site))
+
+    assert [one["name"] for one in made.named("made") if "created again" in str(one)] == [FACTS]
+    assert own == ["$KV.CCM_FACTS.web2"]
+    assert "rack" not in before, "the control"
+    assert [one["name"] for one in at_site.named("made") if one["action"] == "created"] == [FACTS]
+    assert is_same
+
+
+async def lose(site: Site, name: str) -> None:
+    """Delete a stream at the center, and create it without messages."""
+    async with site.user(site.center, "all", site.everything("all")) as connection:
+        await recreate(connection, name)
+
+
+async def subjects(site: Site, name: str) -> list[str]:
+    """The subjects of a stream in the account of the site, as soon as it has messages."""
+    async with account(site) as own, asyncio.timeout(JOINED_S):
+        while True:
+            if found := [one[1] for one in (await messages(own))[name]]:
+                return found
+            await asyncio.sleep(0.2)
