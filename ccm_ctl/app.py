@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.access.audit_writer import AuditWriter
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.connection.settings import BusSettings
+    from ccm_agent.bus.disconnects import ConnectionEnd
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
     from ccm_agent.model.ports import RenderWorker
@@ -276,6 +277,11 @@ def fleet_over(
 
         return await read_due_rollouts(connection)
 
+    async def disconnects(on_disconnect: Callable[[ConnectionEnd], None]) -> Callable[[], Awaitable[None]]:
+        from ccm_agent.bus.disconnects import follow_disconnects
+
+        return await follow_disconnects(connection, on_disconnect)
+
     def signed(bucket: str) -> SignedBucket:
         return SignedBucket(NatsKeyValue(connection, bucket), bucket, signatory)
 
@@ -299,6 +305,7 @@ def fleet_over(
         joins=signed(JOINS_BUCKET),
         services=RegisteredServices(connection),
         sites=NatsSiteReader(connection),
+        disconnects=disconnects,
         schedules=schedules,
         due_rollouts=due_rollouts,
         slots=NatsKeyValue(connection, "CCM_SLOTS"),

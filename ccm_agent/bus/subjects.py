@@ -41,6 +41,8 @@ SERVERS = "=server"
 
 SCHEDULE_PREFIX = "choria.ccm.schedule"
 NOTIFICATION_PREFIX = "choria.ccm.poke"
+DISCONNECTED = "choria.ccm.disconnected"
+"""On this subject, operators receive the broker's notices that connections of nodes have ended (`bus.disconnects`)."""
 INBOX = "_INBOX_"
 """The prefix of an inbox; the name of its owner follows as one token."""
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"

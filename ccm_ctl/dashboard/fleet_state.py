@@ -19,9 +19,10 @@ from ccm_ctl.fleet.assignments.followed_data import FollowedData
 from ccm_ctl.fleet.data.fact_edits import flat_facts
 from ccm_ctl.fleet.nodes.attention import read_open_rollouts
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
-from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+from ccm_ctl.fleet.nodes.node_condition import SILENT, NodeCondition
 from ccm_ctl.fleet.nodes.nodes import Node
 from ccm_ctl.fleet.nodes.overview import FleetOverview, choose_nodes, read_overview
+from ccm_ctl.fleet.nodes.silent_nodes import SilentNodes
 from ccm_ctl.fleet.ports import Fleet
 
 log = logging.getLogger(__name__)
@@ -53,12 +54,20 @@ class Row(Struct, frozen=True):
 
 
 class FleetState:
-    """The rows of all nodes by name, each with the version in which it last changed."""
+    """
+    The rows of all nodes by name, each with the version in which it last changed.
+
+    Attributes:
+        version: The version of the newest change.
+        problem: The reason why the fleet could not be read. "": the last reading was successful.
+        silent: Finds nodes that lose their connection.
+    """
 
     def __init__(self, fleet: Fleet, on_change: Callable[[], None]) -> None:
         # increases across restarts of the dashboard, so pages never confuse old and new versions
         self._first = self.version = int(fleet.clock.now().timestamp() * 1000)
         self.problem = ""
+        self.silent = SilentNodes(fleet, self.look_soon)
         self._fleet = fleet
         self._on_change = on_change
         self._data = FollowedData(fleet.data)
@@ -105,7 +114,7 @@ class FleetState:
     async def refresh(self) -> None:
         """Read the fleet now. If the broker is unavailable, the current data are kept."""
         try:
-            overview = await read_overview(self._fleet, self._data)
+            overview = await read_overview(self._fleet, self._data, self.silent.answer_of)
             rollouts = await read_open_rollouts(self._fleet)
         except BusError as err:
             self.problem = err.message
@@ -228,7 +237,8 @@ def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondit
         row["run"] = node.presence.run
     if condition.detail:
         row["detail"] = condition.detail
-    if condition.heard is not None and (condition.is_late or not node.is_present):
+    is_away = condition.is_late or condition.state == SILENT or not node.is_present
+    if condition.heard is not None and is_away:
         # only for these nodes, because each heartbeat of other nodes would change the row
         row["heard"] = condition.heard
     if condition.is_late:

@@ -109,12 +109,14 @@ class Dashboard:
         listening = serve_pages(self._options, self._add_pages, has_fleet=True)
         async with listening as address, asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(live.run(), name="dashboard:events")
+            silent = tasks.create_task(self.state.silent.run(), name="dashboard:silent-nodes")
             looking = tasks.create_task(self.state.run(lambda: self.feed.readers > 0), name="dashboard:fleet")
             try:
                 yield address
             finally:
                 reading.cancel()
                 looking.cancel()
+                silent.cancel()
                 await self._started.end()
 
     def _take(self, events: list[LiveEvent]) -> None:

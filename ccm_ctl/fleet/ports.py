@@ -18,6 +18,7 @@ from ccm_agent.templates.broker_functions import BrokerClient
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
+    from ccm_agent.bus.disconnects import ConnectionEnd
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
     from ccm_agent.bus.signatures.verified import Base
@@ -113,6 +114,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
         warn: Warns the operator about data that are ignored in a decision.
         all_nodes: Reads the records and presences of all nodes, possibly from a cache. None: `nodes` is read.
         sites: The sites with brokers of their own. None: they are not read.
+        disconnects: Calls a function when a connection of a node has ended, until the returned function is called
+            (`bus.disconnects`). None: it never calls one.
     """
 
     operator: str
@@ -140,6 +143,9 @@ class Fleet(Struct, frozen=True, kw_only=True):
     warn: Callable[[str], None] = _log_warning
     all_nodes: Callable[[], Awaitable[StoredNodes]] | None = None
     sites: NatsSiteReader | None = None
+    disconnects: (
+        Callable[[Callable[[ConnectionEnd], None]], Awaitable[Callable[[], Awaitable[None]]]] | None
+    ) = None
 
 
 class LocalClock:

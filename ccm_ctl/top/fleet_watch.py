@@ -14,6 +14,7 @@ from ccm_ctl.fleet.events.live_events import LiveEvents
 from ccm_ctl.fleet.nodes.attention import read_open_rollouts
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.fleet.nodes.overview import choose_nodes, read_overview
+from ccm_ctl.fleet.nodes.silent_nodes import SilentNodes
 
 if TYPE_CHECKING:
     from ccm_agent.model.records.rollout_records import RolloutState
@@ -74,6 +75,7 @@ class FleetWatch:
         self._is_broker_away = False
         self._arrived: deque[tuple[float, int]] = deque(maxlen=RATE_S * 20)
         self._soon = asyncio.Event()
+        self._silent = SilentNodes(fleet, self.look_soon)
 
     @property
     def is_away(self) -> bool:
@@ -90,6 +92,7 @@ class FleetWatch:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(live.run(), name="top:events")
             tasks.create_task(self._look_again(), name="top:fleet")
+            tasks.create_task(self._silent.run(), name="top:silent-nodes")
 
     def filter_nodes(self, selector: str) -> None:
         """
@@ -161,7 +164,7 @@ class FleetWatch:
     async def _read(self, *, with_fleet: bool, with_rollouts: bool = True) -> None:
         try:
             if with_fleet:
-                overview = await read_overview(self._fleet, self._data)
+                overview = await read_overview(self._fleet, self._data, self._silent.answer_of)
                 await self._choose(overview)
                 self.overview = overview
             if with_rollouts:

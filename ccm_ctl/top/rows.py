@@ -12,7 +12,7 @@ from ccm_agent.clikit.text import ago, natural, one_line
 from ccm_agent.model.ids import short_id
 from ccm_ctl.dashboard.attention_lines import find_rollout_items
 from ccm_ctl.fleet.nodes.attention import ORDER, needs_attention
-from ccm_ctl.fleet.nodes.node_condition import MEANINGS, OFFLINE
+from ccm_ctl.fleet.nodes.node_condition import MEANINGS, OFFLINE, SILENT
 from ccm_ctl.render.records import title_of
 from ccm_ctl.render.rollout import rollout_line
 
@@ -127,7 +127,7 @@ def _note(found: NodeCondition, standings: Mapping[str, NodeStanding], now: date
     """Return the text about the problem, its age, and the state of each assignment."""
     lagging = [f"{name} {one.state}" for name, one in sorted(standings.items()) if not one.is_converged]
     converged = len(standings) - len(lagging)
-    heard = f"heard {ago(found.heard, now)}" if found.is_late or found.state == OFFLINE else ""
+    heard = f"heard {ago(found.heard, now)}" if found.is_late or found.state in (OFFLINE, SILENT) else ""
     about = found.detail if found.state in ORDER and found.state != OFFLINE else ""
     parts = [heard, *lagging, f"{converged} converged" if converged else "", about]
     return "; ".join(part for part in parts if part)

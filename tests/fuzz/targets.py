@@ -107,6 +107,10 @@ FUNCTIONS = [
     _function("ccm_agent.model.formats.durations:parse_duration", "1h30m", "1.5d", "10ms"),
     _function("ccm_agent.model.formats.scalars:parse_number", "0x1f", "-1_000", ".inf", "1e10"),
     _function(
+        "ccm_agent.bus.disconnects:decode_disconnect",
+        '{"timestamp": "2026-01-01T00:00:00.1Z", "client": {"jwt": "e30.eyJuYW1lIjogIndlYjEifQ.e30"}}',
+    ),
+    _function(
         "ccm_agent.bus.connection.headers:parse_headers",
         "NATS/1.0 503 No\r\nA: b\r\nNats-Sequence: 4\r\n\r\n",
     ),

@@ -62,7 +62,9 @@ class Place(Struct):
     @property
     def arrives(self) -> Mapping[tuple[Account, str], set[Account]]:
         """Where answers may arrive."""
-        return matrix.ARRIVES if len(self.servers) == 1 else matrix.ARRIVES_IN_CLUSTER
+        if len(self.servers) > 1:
+            return matrix.ARRIVES_IN_CLUSTER
+        return matrix.ARRIVES_WITH_CREDENTIALS if self.is_sampled else matrix.ARRIVES
 
 
 PLACES = ["one server", "credentials", "three servers", "three servers, moving"]

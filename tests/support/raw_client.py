@@ -7,7 +7,7 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -104,13 +104,20 @@ class RawClient:
 
 
 @contextlib.asynccontextmanager
-async def raw_client(server: NatsServer, user: str = "") -> AsyncIterator[RawClient]:
-    """A connection of such a client: of a user by the credentials in the server's directory, or else by name."""
+async def raw_client(
+    server: NatsServer, user: str = "", claims: Mapping[str, str] | None = None
+) -> AsyncIterator[RawClient]:
+    """
+    A connection of such a client: of a user by the credentials in the server's directory, or else by name.
+
+    `claims` are fields of CONNECT.
+    """
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         info = json.loads((await reader.readline()).removeprefix(b"INFO "))
-        writer.write(b"CONNECT " + json.dumps(_HELLO | _proof(server, user, info)).encode() + b"\r\n")
+        hello = _HELLO | _proof(server, user, info) | dict(claims or {})
+        writer.write(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
         yield RawClient(reader, writer)
     finally:
         writer.close()

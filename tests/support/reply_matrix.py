@@ -18,6 +18,7 @@ from ccm_agent.bus.access.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operato
 from ccm_agent.bus.access.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.layout import LayoutOptions, plan
 from ccm_agent.bus.subjects import (
+    DISCONNECTED,
     DUE_PREFIX,
     NOTIFICATION_PREFIX,
     REGISTRATION_PREFIX,
@@ -93,12 +94,13 @@ ARRIVES = {
     (Account.OPS, "event"): {Account.OPS},
     (Account.OPS, "spoken"): {Account.OPS},
     (Account.OPS, "join"): {Account.OPS},
+    (Account.OPS, "notice"): {Account.OPS},
 }
 """
 Whom an answer reaches that a user of an account has sent to a subject of a kind: delivered, and to be refused by who gets it.
 
-A request, an event or a request to join counts by its signature, a poke makes its receiver read what is stored, and an inbox has
-a name that nobody else knows. What is not in here reaches no one, and nothing is stored anywhere.
+A request, an event or a request to join counts by its signature, a poke makes its receiver read what is stored, a notice makes it
+query a node, and an inbox has a name that nobody else knows. What is not in here reaches no one, and nothing is stored anywhere.
 """
 
 ARRIVES_IN_CLUSTER = ARRIVES | {
@@ -106,6 +108,10 @@ ARRIVES_IN_CLUSTER = ARRIVES | {
     (Account.NODES, "spoken"): {Account.OPS, Account.CTL},
 }
 """What nodes say goes to operators as a stream, which an answer takes too on its way to another server."""
+
+
+ARRIVES_WITH_CREDENTIALS = ARRIVES | {(Account.NODES, "notice"): {Account.OPS, Account.CTL}}
+"""The server itself, not an answer, tells operators that the connection of the attacker has ended."""
 
 
 class Question(Struct, frozen=True):
@@ -145,6 +151,7 @@ def kind_of(subject: str) -> str:
         f"{SESSION_PROGRESS}.": "spoken",
         "_INBOX_": "inbox",
         f"{PROTOCOL}.join.": "join",
+        DISCONNECTED: "notice",
     }
     for prefix, kind in prefixes.items():
         if subject.startswith(prefix):

@@ -27,6 +27,9 @@ The table must follow these rules (tests/nats/test_reply_matrix.py):
 - A subscriber of a service call sees the subject of its reply, and can publish another reply there. So operators receive events
   as a stream: the reply is the acknowledgement after which a node deletes an event.
 
+The only other export is one subject of the system account (`disconnect_export`). It is not in the table, because it is a stream
+that no user can publish on, and its subject contains the key of an account.
+
 See docs/concepts/authorization.md and ADR 80.
 """
 
@@ -57,6 +60,7 @@ from ccm_agent.bus.layout import (
 )
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import (
+    DISCONNECTED,
     DUE_PREFIX,
     REGISTRATION_PREFIX,
     SCHEDULE_PREFIX,
@@ -97,6 +101,9 @@ CONNECTIONS = {
     Account.JOIN: 5_000,
 }
 """The maximum connections of each account. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
+
+DISCONNECTS_TO = (Account.OPS, Account.CTL)
+"""The accounts that receive notices about ended connections of nodes: those of operators (ADR 126)."""
 
 LOGIN_S = 30
 """
@@ -284,7 +291,7 @@ def imports(account: Account, table: Sequence[AccountExport]) -> list[AccountExp
 
 
 def exports_and_imports(
-    account: Account, public_keys: Mapping[Account, str], *, moving: bool = False
+    account: Account, public_keys: Mapping[Account, str], system: str = "", *, moving: bool = False
 ) -> dict[str, Any]:
     """
     Return the exports and imports for an account's JWT (NATS JWT version 2).
@@ -292,6 +299,7 @@ def exports_and_imports(
     Args:
         account: The account.
         public_keys: The public keys of all accounts.
+        system: The public key of the system account; "": nothing is imported from it.
         moving: See `grants`.
     """
     table = grants(moving=moving)
@@ -315,7 +323,21 @@ def exports_and_imports(
         }
         for each in imports(account, table)
     ]
+    if system and account in DISCONNECTS_TO:
+        notices = disconnect_export(public_keys[Account.NODES])
+        taken.append(notices | {"account": system, "local_subject": DISCONNECTED})
     return {"exports": offered, "imports": taken}
+
+
+def settings_of_accounts(*, moving: bool) -> list[object]:
+    """Return all that is the same in the accounts of every fleet. See `grants` for `moving`."""
+    return [grants(moving=moving), CONNECTIONS, LOGIN_S, DISCONNECTS_TO]
+
+
+def disconnect_export(nodes: str) -> dict[str, str]:
+    """Return what the system account offers to operators: its notices about ended connections of `nodes`, a public key."""
+    subject = f"$SYS.ACCOUNT.{nodes}.DISCONNECT"
+    return {"name": DISCONNECTED, "subject": subject, "type": str(ExportKind.STREAM)}
 
 
 def as_configuration(users: Mapping[Account, str], *, moving: bool = False) -> str:

@@ -29,8 +29,9 @@ from ccm_agent.bus.access.accounts import (
     USER_LIMITS,
     WITH_STREAMS,
     Account,
+    disconnect_export,
     exports_and_imports,
-    grants,
+    settings_of_accounts,
 )
 from ccm_agent.bus.access.permissions import Permissions, node_template, token_permissions
 from ccm_agent.bus.subjects import inbox_prefix, subject_matches
@@ -190,16 +191,16 @@ def server_configuration(
     for account, public in keys.items():
         claims = {
             "limits": _limits(account, moving=moving),
-            **exports_and_imports(account, keys, moving=moving),
+            **exports_and_imports(account, keys, system, moving=moving),
         }
         if account == Account.NODES:
             claims["signing_keys"] = [_scope(_public(key_pair(authority.node_signer)))]
         if gone := (revoked or {}).get(account):
             claims["revocations"] = dict(gone)
         preload[public] = signed_jwt(operator, public, "account", account.value, claims)
-    preload[system] = signed_jwt(
-        operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
-    )
+    offered = {"exports": [disconnect_export(keys[Account.NODES])]}
+    own = offered | {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
+    preload[system] = signed_jwt(operator, system, "account", "system", own)
     # These claims are always identical, because servers do not reload a configuration with a different operator.
     itself = signed_jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
@@ -217,7 +218,7 @@ def server_configuration(
 
 def table_mark(*, moving: bool) -> str:
     """Return a comment for the servers' configuration. It changes if accounts, permissions or limits differ between versions."""
-    table = msgspec.json.encode([grants(moving=moving), CONNECTIONS, node_template(), LOGIN_S])
+    table = msgspec.json.encode([*settings_of_accounts(moving=moving), node_template()])
     return f"# Accounts: {hashlib.sha256(table).hexdigest()[:16]}"
 
 

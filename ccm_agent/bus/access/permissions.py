@@ -33,6 +33,7 @@ from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.signatures.sealing import SEALING_KEY, SECRETS
 from ccm_agent.bus.signatures.trust import EVERYWHERE
 from ccm_agent.bus.subjects import (
+    DISCONNECTED,
     INBOX,
     NOTIFICATION_PREFIX,
     REGISTRATION_PREFIX,
@@ -300,6 +301,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         f"{PROTOCOL}.*.*.*.>",
         f"{PROTOCOL}.agent.*.>",
         f"{NOTIFICATION_PREFIX}.>",
+        DISCONNECTED,
         f"{inbox_prefix(name)}.>",
         *((f"{JOIN_REQUEST}.*", f"{JOIN_RENEWAL}.>") if role.join else ()),
     )

@@ -57,11 +57,11 @@ function Cell({ name, cell }) {
 // that a node was never seen is its state already
 const note = (row) => (row.unverified ? `unverified ${row.unverified}` : "") || row.detail || row.conflict || Object.values(row.standings).find((one) => one.reason && one.reason !== "never seen")?.reason || "";
 
-// A node that missed a heartbeat may be down, and one that is offline is: what is shown of it is so old.
+// A node that missed a heartbeat or is silent may be down, and one that is offline is: what is shown of it is so old.
 const Heard = ({ row }) => (row.heard ? html` <span class="late" title=${`last heard ${stamp(row.heard)}`}><${Ago} time=${row.heard} every=${1000} /></span>` : "");
 
 function Row({ row, place, assignments, paths, factOf, onOpen, isOpen }) {
-  return html`<div role="row" aria-rowindex=${place + 2} class=${`row${row.state === "present" && !row.late ? "" : " absent"}${isOpen ? " open" : ""}`} style=${{ top: `${place * ROW}px` }}>
+  return html`<div role="row" aria-rowindex=${place + 2} class=${`row${row.state === "present" && !row.heard ? "" : " absent"}${isOpen ? " open" : ""}`} style=${{ top: `${place * ROW}px` }}>
     <div role="rowheader" class="name"><button type="button" class="plain" aria-expanded=${isOpen} onClick=${() => onOpen(isOpen ? "" : row.node)} title=${row.node}>${row.node}</button></div>
     <div role="cell" class="status"><${State} state=${row.status} /><${Heard} row=${row} />${row.run && html` <span class="busy" title=${`in run ${row.run}`}>▸<span class="hidden">in a run</span></span>`}</div>
     ${assignments.map((one) => html`<${Cell} name=${one.name} cell=${row.standings[one.name]} key=${one.name} />`)}

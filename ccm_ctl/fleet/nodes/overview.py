@@ -12,11 +12,12 @@ from ccm_ctl.fleet.assignments.convergence import SAID_GOODBYE_MOST, NodeStandin
 from ccm_ctl.fleet.assignments.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.nodes.discovery import lacking_facts, select
 from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
-from ccm_ctl.fleet.nodes.node_condition import NodeCondition, decide_condition
+from ccm_ctl.fleet.nodes.node_condition import AgentAnswer, NodeCondition, decide_condition
 from ccm_ctl.fleet.nodes.nodes import Inventory
 from ccm_ctl.fleet.trust.node_state import mark_unverified
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from ccm_ctl.fleet.nodes.discovery import TargetSpec
@@ -43,13 +44,18 @@ class FleetOverview(Struct, frozen=True, kw_only=True):
     conditions: dict[str, NodeCondition]
 
 
-async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> FleetOverview:
+async def read_overview(
+    fleet: Fleet,
+    data: FollowedData | None = None,
+    answer_of: Callable[[Node], AgentAnswer | None] = lambda _: None,
+) -> FleetOverview:
     """
     Return the current state of the fleet from the broker. Unsigned data of nodes are marked.
 
     Args:
         fleet: The bus.
         data: The cached revisions of followed documents, for a caller that reads repeatedly. None: no cache.
+        answer_of: Returns the answer of a node's agent, if it was queried (`SilentNodes`).
 
     Raises:
         BusError: The broker does not answer.
@@ -61,7 +67,9 @@ async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> Fleet
     await mark_unverified(fleet, nodes)
     standings = await judge_nodes(fleet, nodes, assignments, data)
     now = fleet.clock.now()
-    conditions = {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
+    conditions = {
+        node.name: decide_condition(node, standings[node.name], now, answer_of(node)) for node in nodes
+    }
     return FleetOverview(
         time=now, inventory=inventory, assignments=assignments, standings=standings, conditions=conditions
     )
