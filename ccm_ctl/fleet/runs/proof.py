@@ -55,6 +55,7 @@ ENDS_LIMIT = 1000
 """The maximum number of summaries and final answers of one node that are verified."""
 
 NOT_COVERED = "it is not among the events that the signed summary covers"
+MALFORMED_PLACE = "its place in the chain is malformed"
 
 
 class CountedMessage(Struct, frozen=True):
@@ -206,7 +207,7 @@ class RunProof:
             place = parse_place(message.chain)
         except ProtocolError:
             if message.chain:
-                part.flag("its place in the chain is malformed")
+                part.flag(MALFORMED_PLACE)
             return [] if part.is_proven else [CountedMessage(heard.node, said)]
         link = link_of(message.subject, message.chain, message.body)
         if link in part.candidates or part.covers(link):
@@ -264,8 +265,12 @@ class RunProof:
             return [CountedMessage(heard.node, heard.said)]
         if part.is_proven or not message.chain:
             return []
-        part.is_proven, part.is_unsigned = True, False
-        part.wanted = parse_place(message.chain).before
+        try:
+            wanted = parse_place(message.chain).before
+        except ProtocolError:  # the key of the node is stolen, or its agent is defective
+            part.flag(MALFORMED_PLACE)
+            return []
+        part.is_proven, part.is_unsigned, part.wanted = True, False, wanted
         part.covered += link_of(message.subject, message.chain, message.body).encode()
         part.ends = tuple(one for one in part.ends if one != _hash(message))
         return [CountedMessage(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]

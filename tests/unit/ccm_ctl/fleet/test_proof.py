@@ -413,6 +413,26 @@ def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(part.candidates), len(part.waiting), len(part.forged) < 10) == (50, 0, True)
 
 
+@pytest.mark.parametrize("place", ["garbage", "-", f"{'a' * 16}.1.{'b' * 32}.-"])
+def test_a_signed_summary_with_a_malformed_place_proves_nothing(place: str) -> None:
+    """A stolen node key can sign any place. The controller of a run over thousands of nodes must not end because of it."""
+    scene = Scene()
+    genuine = scene.genuine()
+    forged = changed(
+        genuine[-1],
+        chain=place,
+        signature=sign_event(scene.key, genuine[-1].subject, genuine[-1].body, place),
+    )
+
+    scene.deliver(forged)
+    is_proven = scene.proof._parts[NODE].is_proven
+    scene.deliver(*genuine)
+
+    assert not is_proven
+    assert scene.verdict == (Verdict.VERIFIED, 0, 0, {"its place in the chain is malformed": 1})
+    assert scene.state is NodeState.CHANGED
+
+
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_no_mutation_makes_another_end_or_another_event_count(data: st.DataObject) -> None:
