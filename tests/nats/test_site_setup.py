@@ -216,6 +216,18 @@ def test_init_without_a_site_at_the_broker_of_a_site_names_the_command(tmp_path:
     assert (at_center.code, at_center.err) == (0, "")
 
 
+def test_init_names_the_file_that_a_center_without_the_account_of_a_new_site_needs(tmp_path: Path) -> None:
+    with site_fleet(tmp_path) as site:
+        prepared = site.at_center("init", "--site", "oslo", "--leaf", "hub1")
+        refused = site.at_center("init", "--site", "oslo")
+
+    assert prepared.code == 0, prepared.err
+    assert refused.code != 0
+    assert "the center does not know the site oslo yet; copy " in refused.err
+    assert "nats-security.conf" in refused.err
+    assert "user.creds" not in refused.err
+
+
 def test_init_at_the_new_broker_of_a_known_site_creates_no_streams(tmp_path: Path) -> None:
     with secured_broker(tmp_path, Secured) as one:
         assert one.fleet.ctl("init", "--site", "paris", "--leaf", "hub1").code == 0

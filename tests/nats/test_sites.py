@@ -555,6 +555,7 @@ def test_the_center_lists_the_nodes_of_a_site_and_shows_that_it_is_cut_off(site:
         False,
     )
     assert [(one["node"], one["cut_site"]) for one in during.named("node")] == [("web1", "site1")]
+    assert [one["state"] for one in checks if one["id"] == "broker.configuration"] == ["ok", "ok"]
     assert len(streams) > 20
     assert [one for one in checks if one["id"] == COPIES] == [], "neither is a cluster"
     assert [one["sentence"] for one in streams if one["state"] != "ok"] == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.model.errors import BusError, BusSetupError, UsageError
+from ccm_agent.model.errors import BusDeniedError, BusError, BusSetupError, UsageError
 from ccm_ctl.commands.keys.credentials import apply_accounts, format_effect, prepare_security
 from ccm_ctl.commands.keys.keys_folder import keys_in
 from ccm_ctl.render.record_types.administration import MadeLine
@@ -91,7 +91,7 @@ def prepare_site(application: Application, folder: str, site: str, leaf: str) ->
         checked_leaves,
         new_site_account,
         require_leaves,
-        site_folder,
+        site_accounts,
         sites_in,
         write_site,
     )
@@ -108,7 +108,7 @@ def prepare_site(application: Application, folder: str, site: str, leaf: str) ->
     require_leaves(keys.folder, site, leaves)
     if is_new:
         keys.write_seed(f"{SITE_PREFIX}{site}", new_site_account())
-    if is_new or not (site_folder(keys.folder, site) / "nats-security.conf").exists():
+    if is_new or not site_accounts(keys.folder, site).exists():
         is_new = True
         keys.configure()
     account = keys.seed(f"{SITE_PREFIX}{site}")
@@ -195,6 +195,11 @@ async def _make_at_center(
             made = await make_mirrors(connection, broker.connection, layout, site)
     except BusSetupError:
         raise
+    except BusDeniedError as err:
+        raise BusSetupError(
+            f"the center does not know the site {site} yet; copy {keys.configuration} to each of its servers, "
+            "run `nats-server --signal reload`, and run this again"
+        ) from err
     except BusError as err:
         raise BusSetupError(
             f"the account of the site {site} does not answer: {err}; copy {keys.configuration} to each server of the center, "

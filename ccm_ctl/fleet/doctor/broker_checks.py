@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
@@ -28,6 +29,7 @@ from ccm_ctl.fleet.doctor.results import (
 )
 from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.keys.moving import Left, connected_users, who_is_left
+from ccm_ctl.fleet.keys.sites import site_accounts, site_tokens
 from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
 from ccm_ctl.fleet.nodes.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
 
@@ -160,7 +162,11 @@ async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
     keys = await asyncio.to_thread(context.fleet_keys)
     if await asyncio.to_thread(_is_outdated, keys):
         return [_outdated(keys, context)]
-    wanted = await asyncio.to_thread(keys.account_tokens)
+    # the account of the streams has other limits at a site
+    site = context.server.domain if context.server is not None else ""
+    wanted, path = await asyncio.to_thread(site_tokens, keys.folder, site), site_accounts(keys.folder, site)
+    if not wanted:
+        wanted, path = await asyncio.to_thread(keys.account_tokens), keys.configuration
     if not wanted:
         raise MissingError(f"{keys.configuration} defines no accounts")
     subjects = {key: account_subject(key) for key in wanted}
@@ -172,7 +178,7 @@ async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
                 for one in subjects.values()
             ]
         answers = [body for task in asked for body in task.result()]
-    return [judge_configuration(wanted, answers, keys)]
+    return [judge_configuration(wanted, answers, path)]
 
 
 def _is_outdated(keys: Keys) -> bool:
@@ -186,14 +192,14 @@ def _outdated(keys: Keys, context: DoctorContext) -> CheckResult:
     return problem("broker.configuration", sentence, f"{SECURE}{context.keys_option}")
 
 
-def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: Keys) -> CheckResult:
+def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], path: Path) -> CheckResult:
     """
     Judge the servers' answers about the accounts.
 
     Args:
-        wanted: The accounts' JWTs in the folder, by public key.
+        wanted: The accounts' JWTs in the file, by public key.
         answers: The servers' answers, one for each account.
-        keys: The folder.
+        path: The file with the accounts.
     """
     answered = [msgspec.json.decode(body) for body in answers]
     outdated = {
@@ -202,13 +208,13 @@ def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: 
         if (data := one.get("data") or {}).get("jwt") != wanted.get(data.get("account_name", ""))
     }
     if not outdated:
-        return ok("broker.configuration", f"Every server has the newest {keys.configuration.name}.")
+        return ok("broker.configuration", f"Every server has the newest {path.name}.")
     names = sorted(outdated)
-    sentence = f"An older {keys.configuration.name} is in force on {listed(names)}: revoked credentials may still work."
+    sentence = f"An older {path.name} is in force on {listed(names)}: revoked credentials may still work."
     return problem(
         "broker.configuration",
         sentence,
-        f"scp {keys.configuration} SERVER: && {RELOAD}   # on each server",
+        f"scp {path} SERVER: && {RELOAD}   # on each server",
         names,
     )
 

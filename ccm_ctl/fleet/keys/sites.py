@@ -62,6 +62,11 @@ def site_folder(folder: Path, site: str) -> Path:
     return folder / f"{SITE_PREFIX}{site}"
 
 
+def site_accounts(folder: Path, site: str) -> Path:
+    """Return the file with the accounts for the site's broker."""
+    return site_folder(folder, site) / "nats-security.conf"
+
+
 def with_sites(folder: Path, text: str, seed: Callable[[str], Secret]) -> str:
     """
     Return the center's configuration with the accounts of all sites, and write the accounts for the brokers of the sites.
@@ -77,7 +82,7 @@ def with_sites(folder: Path, text: str, seed: Callable[[str], Secret]) -> str:
     operator = seed("operator")
     of_site = site_configuration(text, operator).encode()
     for site in sites:
-        write_whole(site_folder(folder, site) / "nats-security.conf", of_site, mode=PUBLIC)
+        write_whole(site_accounts(folder, site), of_site, mode=PUBLIC)
     return center_configuration(text, operator, sites, {site: _revoked_until(folder, site) for site in sites})
 
 
@@ -85,7 +90,7 @@ def site_tokens(folder: Path, site: str) -> dict[str, str]:
     """Return the JWTs of the accounts at a site, by public key; none if there is no site with this name."""
     if site not in sites_in(folder):
         return {}
-    path = site_folder(folder, site) / "nats-security.conf"
+    path = site_accounts(folder, site)
     try:
         return account_tokens(path.read_text(encoding="utf-8"))
     except OSError as err:

@@ -120,8 +120,8 @@ def test_server_with_an_older_configuration_is_named(tmp_path: Path) -> None:
     ]
     keys = Keys(tmp_path)
 
-    assert judge_configuration({"A1": "old"}, answers[1:2], keys).state == CheckState.OK
-    result = judge_configuration({"A1": "new"}, answers, keys)
+    assert judge_configuration({"A1": "old"}, answers[1:2], keys.configuration).state == CheckState.OK
+    result = judge_configuration({"A1": "new"}, answers, keys.configuration)
     assert (result.state, result.names) == (CheckState.PROBLEM, ("n2",))
 
 
