@@ -248,7 +248,7 @@ class RunProof:
                 part.is_unsigned = True
                 return [CountedMessage(heard.node, heard.said)]
             reason = checked.reason or "it is not signed, and the node has a certificate"
-        is_open = signature is SignatureStatus.UNKNOWN_KEY or (
+        is_open = signature in (SignatureStatus.UNKNOWN_KEY, SignatureStatus.EXPIRED) or (
             signature is SignatureStatus.MISSING and self.authors.accepts_unsigned
         )
         if is_open and not is_last and part.lookups < LOOKUPS_LIMIT and len(part.waiting) < WAITING_LIMIT:

@@ -44,6 +44,8 @@ class SignatureStatus(StrEnum):
     MISSING = "missing"
     UNKNOWN_KEY = "unknown key"
     """The signature is valid, but no root certificate of its key for this node was found."""
+    EXPIRED = "expired"
+    """The signature was made after all known certificates of its key for this node had expired."""
     BAD = "bad"
 
 
@@ -94,14 +96,21 @@ class Authors:
         self._nodes: set[str] = set()
 
     def learn(self, node: str, key: str, certificate: str) -> None:
-        """Store a certificate if the root signed it for this node and key."""
-        if not self.knows(node, key) and key and certificate:
-            try:
-                claims = read_certificate(certificate, node, key, self._root)
-            except SignatureError:
-                return
-            if claims.key in self._revoked:
-                return
+        """
+        Store a certificate if the root signed it for this node and key.
+
+        Nodes renew the certificates of their keys, so of several certificates, the one that is valid for longest is used.
+        """
+        known = self._find_expiry(node, key)
+        if known == 0 or not key or not certificate:
+            return
+        try:
+            claims = read_certificate(certificate, node, key, self._root)
+        except SignatureError:
+            return
+        if claims.key in self._revoked:
+            return
+        if known is None or not claims.expires or claims.expires > known:
             self._certified[node, key] = claims.expires
             self._nodes.add(node)
 
@@ -121,6 +130,11 @@ class Authors:
     def knows(self, node: str, key: str) -> bool:
         """Whether a certificate of this key for this node is known."""
         return self._find_expiry(node, key) is not None
+
+    def is_current(self, node: str, key: str) -> bool:
+        """Whether a certificate of this key for this node is known that has not expired."""
+        expires = self._find_expiry(node, key)
+        return expires is not None and (not expires or expires > time.time() * 1000)
 
     def certified(self, node: str) -> bool:
         """Whether a certificate of any key for this node is known. Such a node signs its events."""
@@ -144,14 +158,15 @@ class Authors:
             reason = f"signed with {key}, which the root has not certified for this node"
             return SignatureCheck(SignatureStatus.UNKNOWN_KEY, reason, key)
         if expires and claims.issued > expires:
-            return SignatureCheck(
-                SignatureStatus.BAD, f"signed with {key} after its certificate had expired", key
-            )
+            reason = f"signed with {key} after its certificate had expired"
+            return SignatureCheck(SignatureStatus.EXPIRED, reason, key)
         return SignatureCheck(SignatureStatus.VALID, key=key)
 
     def _find_expiry(self, node: str, key: str) -> int | None:
-        given = self._given.get(node)
-        return given[1] if given is not None and given[0] == key else self._certified.get((node, key))
+        found = self._certified.get((node, key))
+        if found is None and (given := self._given.get(node)) is not None and given[0] == key:
+            return given[1]
+        return found
 
     def judge(self, node: str, event: StoredEvent) -> Verdict:
         """
@@ -162,7 +177,7 @@ class Authors:
         """
         self.learn_from(event)
         signature = self.check(node, event).signature
-        if signature is SignatureStatus.BAD:
+        if signature in (SignatureStatus.BAD, SignatureStatus.EXPIRED):
             return Verdict.FORGED
         return Verdict.VERIFIED if signature is SignatureStatus.VALID else Verdict.PROVISIONAL
 
@@ -204,7 +219,7 @@ async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tup
         authors: Receives the certificates.
         wanted: The node and the key of each certificate. If the key is "", only the node's record is read.
     """
-    missing = {pair for pair in wanted if not authors.knows(*pair)}
+    missing = {pair for pair in wanted if not authors.is_current(*pair)}
     await learn_records(fleet, authors, sorted({node for node, _ in missing}))
     for node in sorted({node for node, key in missing if key and not authors.knows(node, key)}):
         await _learn_events(fleet, authors, node)

@@ -90,6 +90,22 @@ async def test_a_certificate_of_an_older_key_is_found_in_an_event(protocol: str)
     assert authors.knows("web1", scene.key.public_key)
 
 
+async def test_a_renewed_certificate_of_the_same_key_replaces_the_expired_one() -> None:
+    """Agents renew certificates and keep their key. A long search, dashboard or run knows the earlier certificate."""
+    scene, now = Scene(), now_ms()
+    key = scene.key.public_key
+    authors = await scene.authors()
+    authors.learn("web1", key, scene.root.certificate("web1", scene.key, expires_ms=now - 1000))
+    event = Writer(scene.key).event(event_subject(AGENT_STARTUP, "web1"), b"{}")
+    before = authors.judge("web1", event)
+    await scene.record("web1", key, scene.root.certificate("web1", scene.key, expires_ms=now + 60_000))
+
+    await find_certificates(scene.fleet, authors, [("web1", key)])
+    authors.learn("web1", key, scene.root.certificate("web1", scene.key, expires_ms=now - 2000))
+
+    assert (before, authors.judge("web1", event)) == (Verdict.FORGED, Verdict.VERIFIED)
+
+
 async def test_a_certificate_of_another_root_or_node_is_skipped() -> None:
     scene = Scene()
     await scene.record("web1", scene.key.public_key, Root().certificate("web1", scene.key))

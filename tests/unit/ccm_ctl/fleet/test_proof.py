@@ -169,6 +169,23 @@ def test_a_given_key_proves_only_what_it_signed() -> None:
     assert not scene.proof.authors.knows(NODE, "")
 
 
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_a_summary_after_the_certificate_expired_waits_for_a_renewed_one(is_renewed: bool) -> None:
+    scene = Scene(certified=False)
+    key = scene.key.public_key
+    scene.proof.authors = Authors(scene.root.key.public_key, None, now_ms(), {NODE: (key, now_ms() - 1000)})
+
+    scene.deliver(*scene.genuine())
+    wanted = scene.proof.wanted_keys
+    if is_renewed:
+        certificate = scene.root.certificate(NODE, scene.key, expires_ms=now_ms() + 60_000)
+        scene.proof.authors.learn(NODE, key, certificate)
+    scene.retry()
+
+    assert wanted == {(NODE, key)}
+    assert scene.verdict[0] is (Verdict.VERIFIED if is_renewed else Verdict.FORGED)
+
+
 def new_key() -> str:
     return SigningKey(new_seed()).public_key
 
