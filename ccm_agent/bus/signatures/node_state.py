@@ -83,6 +83,7 @@ class StateReader:
 
     Attributes:
         is_demanded: Whether unsigned entries are refused, because the signers list requires signatures.
+        revoked: The revoked keys of nodes and of those that certify nodes.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class StateReader:
             signers is not None and signers.signed_state and not signers.allows_unsigned(now_ms())
         )
         self._root = root
-        self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
+        self.revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
         self._now_ms = now_ms
         self._read_claims = _read_claims if remembers else read_claims
         # the certificate of a node is needed for each of its entries
@@ -131,12 +132,12 @@ class StateReader:
         if not signature and not self.is_demanded:
             return ""
         claims = verify_state(signature, subject, body, self._read_claims)
-        if claims.key in self._revoked:
+        if claims.key in self.revoked:
             raise SignatureError(f"{subject}: signed with {claims.key}, which was revoked")
         if not certificate:
             raise SignatureError(f"{subject}: the certificate of its signing key is missing")
         node, expires, certifier = self._read_certified(certificate, claims.key, self._root)
-        if certifier in self._revoked:
+        if certifier in self.revoked:
             raise SignatureError(f"{subject}: its key was certified with {certifier}, which was revoked")
         if expires and claims.issued > expires:
             raise SignatureError(f"{subject}: signed with {claims.key} after its certificate expired")
@@ -153,7 +154,7 @@ class StateReader:
             SignatureError: The certificate is not for this node and key, or was made with a revoked key.
         """
         name, expires, certifier = self._read_certified(certificate, key, self._root)
-        if name != node or certifier in self._revoked:
+        if name != node or certifier in self.revoked:
             raise SignatureError(f"{node}: its key is not certified")
         return key, expires
 

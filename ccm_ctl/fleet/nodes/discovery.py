@@ -167,7 +167,7 @@ async def _select_verified(
         verified.update(rest)
         if not await verify_nodes(verifier, inventory, rest, left_out):
             keys = {name: key for name in found.nodes if (key := inventory.nodes[name].certified)}
-            return msgspec.structs.replace(found, certified=keys)
+            return msgspec.structs.replace(found, certified=keys, revoked=verifier.state.revoked)
 
 
 def _is_selected(node: Node, selectors: Sequence[Selector]) -> bool:

@@ -147,6 +147,7 @@ class TargetSet(Struct, frozen=True, kw_only=True):
             target nodes.
         certified: The key of each node whose record was verified, and the end of its certificate in milliseconds since 1970 (0:
             it has none).
+        revoked: The keys that were revoked when the nodes were verified.
     """
 
     nodes: list[str]
@@ -156,6 +157,7 @@ class TargetSet(Struct, frozen=True, kw_only=True):
     where: str = ""
     older: list[str] = []
     certified: dict[str, tuple[str, int]] = {}
+    revoked: frozenset[str] = frozenset()
 
     @property
     def present(self) -> list[str]:

@@ -290,7 +290,7 @@ class RunProof:
 
 async def read_proof(fleet: Fleet, resolved: TargetSet | None = None) -> RunProof | None:
     """Return an object that verifies the messages of one run, or None if these credentials cannot verify them."""
-    authors = await read_authors(fleet, resolved.certified if resolved is not None else None)
+    authors = await read_authors(fleet, resolved)
     return RunProof(authors) if authors is not None else None
 
 

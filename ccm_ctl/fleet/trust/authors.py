@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.signatures.trust import SignersList
     from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.nodes.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 KEY_EVENTS_READ = 1000
@@ -78,6 +79,7 @@ class Authors:
         signers: SignersList | None,
         now_ms: int,
         certified: Mapping[str, tuple[str, int]] | None = None,
+        revoked: frozenset[str] = frozenset(),
     ) -> None:
         """
         Store the keys that are known.
@@ -86,12 +88,13 @@ class Authors:
             root: The root's public key.
             signers: The newest known signers list, or None.
             now_ms: The time, in milliseconds since 1970.
-            certified: The certified keys of nodes (`TargetSet.certified`).
+            certified, revoked: See `TargetSet`. If other keys are revoked now, the certificates are read again, because one of
+                these keys may have certified them.
         """
         self.accepts_unsigned = signers is not None and signers.allows_unsigned(now_ms)
         self._root = root
         self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
-        self._given = certified or {}
+        self._given = certified if certified and revoked == self._revoked else {}
         self._certified: dict[tuple[str, str], int] = {}
         self._nodes: set[str] = set()
 
@@ -195,19 +198,20 @@ class Authors:
         )
 
 
-async def read_authors(
-    fleet: Fleet, certified: Mapping[str, tuple[str, int]] | None = None
-) -> Authors | None:
+async def read_authors(fleet: Fleet, resolved: TargetSet | None = None) -> Authors | None:
     """
     Return the keys with which this operator can verify nodes. None: the credentials contain no root key.
 
-    The newest signers list is used: the published one, or the one in the credentials if that is newer. See `Authors` for
-    `certified`.
+    The newest signers list is used: the published one, or the one in the credentials if that is newer. The certificates of
+    `resolved` nodes are known.
     """
     if fleet.trust is None:
         return None
     now_ms = int(time.time() * 1000)
-    return Authors(fleet.trust.root, await read_newest_signers(fleet, fleet.trust), now_ms, certified)
+    signers = await read_newest_signers(fleet, fleet.trust)
+    if resolved is None:
+        return Authors(fleet.trust.root, signers, now_ms)
+    return Authors(fleet.trust.root, signers, now_ms, resolved.certified, resolved.revoked)
 
 
 async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:

@@ -16,6 +16,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.records.verdicts import Verdict
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.nodes.nodes import TargetSet
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.trust import authors as module
 from ccm_ctl.fleet.trust.authors import Authors, find_certificates, read_authors
@@ -104,6 +105,23 @@ async def test_a_renewed_certificate_of_the_same_key_replaces_the_expired_one() 
     authors.learn("web1", key, scene.root.certificate("web1", scene.key, expires_ms=now - 2000))
 
     assert (before, authors.judge("web1", event)) == (Verdict.FORGED, Verdict.VERIFIED)
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+async def test_certificates_of_targets_are_read_again_if_another_key_was_revoked_since(
+    is_revoked: bool,
+) -> None:
+    """The targets may have been chosen before the key that certified them was revoked, for example during a confirmation."""
+    scene = Scene()
+    key, certifier = scene.key.public_key, SigningKey(new_seed()).public_key
+    resolved = TargetSet(nodes=["web1"], offline=[], scopes=[], targets=[], certified={"web1": (key, 0)})
+    if is_revoked:
+        await scene.publish(scene.root.trust(revoked=[certifier]))
+
+    authors = await read_authors(scene.fleet, resolved)
+
+    assert authors is not None
+    assert (authors.knows("web1", key), authors.certified("web1")) == (not is_revoked, not is_revoked)
 
 
 async def test_a_certificate_of_another_root_or_node_is_skipped() -> None:
