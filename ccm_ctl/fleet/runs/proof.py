@@ -54,6 +54,9 @@ LOOKUPS_LIMIT = 5
 ENDS_LIMIT = 1000
 """The maximum number of summaries and final answers of one node that are verified."""
 
+ROW_BYTES = 64 * LINK_LENGTH
+"""The maximum size of the row in which links are searched. A set of a few links needs several times the memory of a row."""
+
 NOT_COVERED = "it is not among the events that the signed summary covers"
 MALFORMED_PLACE = "its place in the chain is malformed"
 
@@ -86,13 +89,15 @@ class _Part(Struct):
 
     Attributes:
         candidates: The events that the summary may cover, by link.
-        covered: The link of the summary and those of the events that it covers, in a row.
+        covered: The link of the summary and those of the events that it covers, in a row of at most ROW_BYTES.
+        covered_more: The further links.
         wanted: The link of the next event to be covered. NONE: all are.
         ends: Hashes of the summaries and final answers that did not prove the part.
     """
 
     candidates: dict[str, _Candidate] = NOTHING
     covered: bytearray = msgspec.field(default_factory=bytearray)
+    covered_more: set[str] = NOTHING
     wanted: str = ""
     is_proven: bool = False
     is_unsigned: bool = False
@@ -109,7 +114,15 @@ class _Part(Struct):
 
     def covers(self, link: str) -> bool:
         """Whether the summary proves the message with this link."""
-        return link.encode() in self.covered
+        return link in self.covered_more or link.encode() in self.covered
+
+    def cover(self, link: str) -> None:
+        """Record that the summary proves the message with this link."""
+        if len(self.covered) < ROW_BYTES:
+            self.covered += link.encode()
+        else:
+            self.covered_more = self.covered_more or set()
+            self.covered_more.add(link)
 
 
 class RunProof:
@@ -212,7 +225,7 @@ class RunProof:
         link = link_of(message.subject, message.chain, message.body)
         if link in part.candidates or part.covers(link):
             return []
-        count = len(part.candidates) + len(part.covered) // LINK_LENGTH
+        count = len(part.candidates) + len(part.covered) // LINK_LENGTH + len(part.covered_more)
         if count >= CANDIDATES_LIMIT and link != part.wanted:
             part.flag(f"more than {CANDIDATES_LIMIT} events")
             return []
@@ -271,7 +284,7 @@ class RunProof:
             part.flag(MALFORMED_PLACE)
             return []
         part.is_proven, part.is_unsigned, part.wanted = True, False, wanted
-        part.covered += link_of(message.subject, message.chain, message.body).encode()
+        part.cover(link_of(message.subject, message.chain, message.body))
         part.ends = tuple(one for one in part.ends if one != _hash(message))
         return [CountedMessage(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
 
@@ -281,7 +294,7 @@ class RunProof:
         found = []
         while part.wanted in part.candidates:
             candidate = part.candidates.pop(part.wanted)
-            part.covered += part.wanted.encode()
+            part.cover(part.wanted)
             part.wanted = candidate.before
             found.append(CountedMessage(node, candidate.said))
         part.candidates = part.candidates or NOTHING

@@ -259,7 +259,7 @@ class Run:
         node = self.nodes.get(name)
         if node is None:
             return
-        node.shown = {node.started, *map(_hash, node.events.values())}
+        node.shown = {*filter(None, [node.started]), *map(_hash, node.events.values())} or NOTHING
         node.events, node.seen, node.missing = NOTHING, NOTHING, NO_GAPS
         node.started, node.kept_summary = 0, None
         node.known = node.given = node.reads = 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccm_agent.bus.chain import LINK_LENGTH
 from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
@@ -428,6 +429,31 @@ def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     part = scene.proof._parts[NODE]
 
     assert (len(part.candidates), len(part.waiting), len(part.forged) < 10) == (50, 0, True)
+
+
+@pytest.mark.parametrize("is_reversed", [True, False])
+def test_the_links_of_many_events_are_not_searched_one_after_the_other(is_reversed: bool) -> None:
+    """Otherwise, a node with many events would occupy the controller for a time that grows with the square of their number."""
+    scene = Scene()
+    messages = scene.genuine(200)
+    scene.deliver(*(reversed(messages) if is_reversed else messages))
+
+    scene.deliver(*messages)
+    part = scene.proof._parts[NODE]
+
+    assert len(part.covered) == proof_module.ROW_BYTES
+    assert len(part.covered_more) == len(messages) - proof_module.ROW_BYTES // LINK_LENGTH
+    assert {scene.proof.of_message(one, decode_agent_message(one)) for one in messages} == {Verdict.VERIFIED}
+    assert (len(scene.names), scene.verdict) == (200, (Verdict.VERIFIED, 0, 0, {}))
+
+
+def test_a_node_that_showed_nothing_before_its_summary_keeps_no_hashes() -> None:
+    scene = Scene()
+    messages = scene.genuine()
+
+    scene.deliver(messages[-1])
+
+    assert not scene.run.nodes[NODE].shown
 
 
 @pytest.mark.parametrize("place", ["garbage", "-", f"{'a' * 16}.1.{'b' * 32}.-"])
