@@ -112,7 +112,7 @@ class StateReader:
         self._read_claims = _read_claims if remembers else read_claims
         # the certificate of a node is needed for each of its entries
         self._read_certified = (
-            _read_certified if remembers else lru_cache(maxsize=16)(_read_certified.__wrapped__)
+            _read_certified if remembers else lru_cache(maxsize=64)(_read_certified.__wrapped__)
         )
 
     def read_signer(

@@ -213,7 +213,9 @@ async def send_manifest(
     if plan is not None:
         inventory, resolved = await resolve_plan(fleet, plan)
     else:
-        inventory, resolved = await resolve(fleet, start.spec, is_whole=impact is not None, is_once=True)
+        inventory, resolved = await resolve(
+            fleet, start.spec, is_whole=impact is not None, is_once=impact is None
+        )
     selection = given.selected.selection()
     if selection is not None:
         require_agents(
