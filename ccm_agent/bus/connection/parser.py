@@ -64,10 +64,26 @@ class Parser:
             await self._take(line)
 
     async def read_reply(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the server's reply to a login. Handle pings and INFO that arrive before it."""
-        while (line := await read()).startswith((b"PING", b"INFO")):
-            await self.parse(line)
-        return line
+        """
+        Return the server's reply to a login. Handle pings and INFO that arrive before it.
+
+        A frame of a websocket may contain several lines, and end in a line.
+
+        Raises:
+            nats.errors.ProtocolError: The other end is not a NATS server.
+        """
+        data = await read()
+        while data.startswith((b"PING", b"INFO")):
+            line, end, data = data.partition(_END)
+            if end:
+                await self.parse(line + end)
+                data = data or await read()
+                continue
+            more = await read()
+            if len(line) > LINE_LIMIT_BYTES:
+                raise _protocol_error()
+            data = line + more if more else b""
+        return data
 
     def _next(self) -> bytes | None:
         """Deliver messages up to the next line of another kind, and return that line. None means that more bytes are needed."""

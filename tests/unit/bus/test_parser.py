@@ -123,3 +123,38 @@ async def test_a_message_of_any_bytes_is_read_as_it_was(
     pieces.append(stream[at:])
 
     assert await parsed(*pieces) == [(7, subject, b"", body, b"")]
+
+
+async def replied(*frames: bytes) -> tuple[bytes, list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """The reply to a login that arrives in these frames, what was handled before it, and what a later line results in."""
+    client, left = FakeClient(), list(frames)
+    parser = Parser(client)  # type: ignore[arg-type]
+
+    async def read() -> bytes:
+        return left.pop(0) if left else b""
+
+    reply = await parser.read_reply(read)
+    before = list(client.given)
+    await parser.parse(b"PONG\r\n")
+    return reply, before, client.given[len(before) :]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param([b'PING\r\nINFO {"a":1}\r\nPONG\r\n'], id="together"),
+        pytest.param([b"PING\r\n", b'INFO {"a":1}\r\n', b"PONG\r\n"], id="alone"),
+        pytest.param([b'PING\r\nINFO {"a"', b":1}\r", b"\nPONG\r\n"], id="split"),
+    ],
+)
+async def test_the_reply_to_a_login_is_found_in_frames_of_several_lines(frames: list[bytes]) -> None:
+    assert await replied(*frames) == (b"PONG\r\n", [("ping",), ("info", {"a": 1})], [("pong",)])
+
+
+async def test_a_login_without_a_reply_ends_with_the_connection() -> None:
+    assert (await replied(b"PING\r\nINFO {"))[0] == b""
+
+
+async def test_a_line_without_end_before_the_reply_to_a_login_is_refused() -> None:
+    with pytest.raises(nats.errors.ProtocolError):
+        await replied(b"INFO ", *[b"x" * LINE_LIMIT_BYTES] * 3)
