@@ -13,7 +13,7 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import JOINS, NODES, SCHEDULES_VERSION, LayoutOptions, plan
 from ccm_agent.bus.stream_creation import CopyCount, LayoutAction, LayoutChange, make_one, stream_config
 from ccm_agent.bus.stream_settings import WantedStream
-from ccm_agent.bus.streams import call
+from ccm_agent.bus.streams import call, read_first
 from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError, RevisionError
 
 if TYPE_CHECKING:
@@ -154,9 +154,8 @@ async def _follow(connection: Connection, center: Connection, copies: CopyCount,
         done = "created again, like the bucket; the mirror at the site must be created again, too"
     else:
         raise BusSetupError(f"{name}: the mirror has later messages than the bucket; run this again")
-    if await _purge_like(connection, center, name):
-        return "removed what was purged at the center"
-    return done
+    was_purged = await _purge_like(connection, center, name)
+    return done or ("removed what was purged at the center" if was_purged else "")
 
 
 async def _last_sequence(connection: Connection, name: str) -> int:
@@ -167,14 +166,26 @@ async def _purge_like(mirror: Connection, center: Connection, name: str) -> bool
     """
     Purge the messages of a mirror that were purged at the center. Returns whether there were any.
 
-    Purges remove the oldest messages of a subject. If the mirror lags, too few are purged, never too many.
+    Purges remove the oldest messages of a subject. A message has the same sequence in both, so what the center has stays, even if
+    operators write meanwhile.
     """
     has, may = await _counts(mirror, name), await _counts(center, name)
-    extra = [subject for subject, count in has.items() if count > may.get(subject, 0)]
-    for subject in extra:
-        keep = {"keep": may[subject]} if subject in may else {}
-        await call(mirror, f"STREAM.PURGE.{name}", {"filter": subject, **keep})
-    return bool(extra)
+    purged = 0
+    for subject, count in has.items():
+        # the broker takes a sequence of 1 for none, and would purge all
+        if count > may.get(subject, 0) and (oldest := await _oldest(center, name, subject)) > 1:
+            answer = await call(mirror, f"STREAM.PURGE.{name}", {"filter": subject, "seq": oldest})
+            purged += answer["purged"]
+    return purged > 0
+
+
+async def _oldest(connection: Connection, name: str, subject: str) -> int:
+    """Return the sequence before which a stream has no message on a subject; 0 if it is unknown."""
+    state = (await call(connection, f"STREAM.INFO.{name}", {"subjects_filter": subject}))["state"]
+    if not state.get("subjects"):
+        return int(state["last_seq"]) + 1
+    first = await read_first(connection, name, subject)
+    return first.sequence if first is not None else 0
 
 
 async def _counts(connection: Connection, name: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,12 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ccm_agent.bus import site_streams
 from ccm_agent.bus.access.sites import MIRRORED
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import DATA, FACTS, MANIFESTS, NODES
+from ccm_agent.bus.layout import DATA, FACTS, MANIFESTS, NODES, LayoutOptions
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.streams import call, read_all
+from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.nats_server import NatsServer
@@ -176,6 +179,35 @@ async def copies(site: Site, name: str) -> list[list[tuple[int, str, bytes]]]:
                 if all(set(wanted) <= set(one) for one in found):
                     return found
             await asyncio.sleep(0.2)
+
+
+async def test_what_operators_write_during_a_purge_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = f"KV_{DATA}"
+    async with site.admin(site.center) as center, account(site) as own:
+        bucket = NatsKeyValue(center, DATA)
+        for key in ("word", "word", "word", "gone"):
+            await eventually(functools.partial(bucket.put, key, b"old"))
+        before = await copies(site, stream)
+        await call(center, f"STREAM.PURGE.{stream}", {"filter": key_subject(DATA, "word"), "keep": 1})
+        await call(center, f"STREAM.PURGE.{stream}", {"filter": key_subject(DATA, "gone")})
+        counts = site_streams._counts
+
+        async def count_and_write(connection: Connection, name: str) -> dict[str, int]:
+            found = await counts(connection, name)
+            if connection is center and name == stream:
+                for key in ("word", "gone"):
+                    await bucket.put(key, b"new")
+                await copies(site, stream)
+            return found
+
+        monkeypatch.setattr(site_streams, "_counts", count_and_write)
+        made = await site_streams.make_mirrors(own, center, LayoutOptions(), "site1")
+        after = [(await messages(one))[stream] for one in (center, own)]
+
+    assert before[0] == before[1]
+    assert [one.details for one in made if one.name == DATA] == [("removed what was purged at the center",)]
+    assert after[0] == after[1]
+    assert [body for _, _, body in after[0]] == [b"old", b"new", b"new"]
 
 
 async def test_removed_bundles_leave_the_account_of_the_site_and_stay_at_the_site(site: Site) -> None:
