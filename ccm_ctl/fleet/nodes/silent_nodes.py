@@ -71,6 +71,8 @@ class SilentNodes:
         if heard is None or heard > ended:
             del self._silent[node.name]
             return None
+        # The clocks of the servers may differ, so the time of the notice is compared only once.
+        self._silent[node.name] = heard
         return AgentAnswer(is_silent=True)
 
     async def run(self) -> None:

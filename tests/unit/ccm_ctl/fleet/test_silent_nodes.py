@@ -108,6 +108,16 @@ async def test_a_silent_node_is_silent_until_its_next_heartbeat() -> None:
         assert watched.silent.answer_of(present("web1", -30)) is None
 
 
+async def test_a_node_is_silent_until_its_next_heartbeat_whatever_the_clock_of_its_server() -> None:
+    watched = Watched()
+    async with watched.running():
+        await watched.end("web1", after_s=240)
+
+        assert watched.silent.answer_of(present("web1", -30)) == SILENT
+        assert watched.silent.answer_of(present("web1", -30)) == SILENT
+        assert watched.silent.answer_of(present("web1", 10)) is None
+
+
 async def test_an_offline_node_is_not_silent() -> None:
     watched = Watched()
     async with watched.running():
