@@ -181,7 +181,7 @@ async def _assign(
     inventory, resolved = await resolve(fleet, given.nodes.spec(), is_whole=True)
     refuse_older_agents(resolved, "an assignment")
     known = await read_assignments(fleet)
-    await known.fill_in(fleet, inventory)
+    await known.fill_in(fleet, inventory, is_verified=True)
     assert content.bundle is not None
     assignment = Assignment(
         name=given.name,

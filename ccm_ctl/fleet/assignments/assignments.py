@@ -32,7 +32,7 @@ from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.data.documents import Documents, StoredDocument, judged_document
 from ccm_ctl.fleet.data.fact_edits import flat_facts
 from ccm_ctl.fleet.nodes.discovery import lacking_facts
-from ccm_ctl.fleet.nodes.inventory import read_facts
+from ccm_ctl.fleet.nodes.inventory import read_facts, read_verified_facts
 from ccm_ctl.fleet.trust.verified_reader import open_reader
 
 if TYPE_CHECKING:
@@ -203,12 +203,22 @@ class Assignments:
         gone = set(keys)
         return Assignments([one for one in self.standing if one.key not in gone], self.unreadable)
 
-    async def fill_in(self, fleet: Fleet, inventory: Inventory) -> None:
-        """Read the facts that selectors need and that are missing in the nodes' short records."""
+    async def fill_in(self, fleet: Fleet, inventory: Inventory, *, is_verified: bool = False) -> None:
+        """
+        Read the facts that selectors need and that are missing in the nodes' short records.
+
+        With `is_verified`, unverified data of these nodes are left out, and the operator is warned. A signed list of nodes, such
+        as that of a rollout, requires it.
+        """
         selectors = [selector for meant in self._meant.values() for selector in meant.selectors]
         where = "".join(one.assignment.where for one in self.standing)
         self._of_node.clear()
-        await read_facts(fleet, inventory, lacking_facts(inventory, selectors, where))
+        lacking = lacking_facts(inventory, selectors, where)
+        if not is_verified:
+            await read_facts(fleet, inventory, lacking)
+            return
+        async for _ in read_verified_facts(fleet, inventory, lacking):
+            pass
 
 
 def _on_node(standing: Standing, node: Node) -> Standing:

@@ -18,7 +18,9 @@ from ccm_agent.model.ports import KeyReader, KeyValueEntry
 from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment, FactsRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
+from ccm_ctl.commands.assignments.assignment_options import counts_for
 from ccm_ctl.dashboard.fleet_state import FleetState
+from ccm_ctl.fleet.assignments.assignments import Standing, read_assignments
 from ccm_ctl.fleet.impact.sources import _read_addresses
 from ccm_ctl.fleet.imports.site_layers import read_layer_facts
 from ccm_ctl.fleet.nodes import node_list
@@ -181,6 +183,24 @@ async def test_the_reply_about_one_node_does_not_replace_verified_entries_of_ano
         (web1.record, web1.presence, "system-web1"),
         (web2.record, web2.presence, None if is_replaced else "system-web2"),
     ]
+
+
+@pytest.mark.parametrize(("is_forged", "where"), [(True, "planted"), (False, "system-web2")])
+async def test_a_rollout_of_an_assignment_has_only_nodes_whose_facts_they_signed(
+    where: str, *, is_forged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = await SignedState("web2" if is_forged else "", "facts").fleet()
+    inventory, _ = await resolve(fleet, TargetSpec(targets=("node=web1",)), is_whole=True)
+    bundle = Bundle(digest="ab" * 32, size_bytes=1)
+    assigned = Assignment(name="site", scope="all", bundle=bundle, where=f'Facts.host.info.os == "{where}"')
+    key = assignment_key("all", "site")
+    standing = Standing(key=key, revision=1, written=1, assignment=assigned)
+    known = (await read_assignments(fleet)).with_one(standing)
+
+    await known.fill_in(fleet, inventory, is_verified=True)
+
+    assert counts_for(inventory, known, standing) == ([] if is_forged else ["web2"])
+    assert ("facts of web2 (it is not signed" in caplog.text) == is_forged
 
 
 @pytest.mark.parametrize("forged", ["web2", ""])
