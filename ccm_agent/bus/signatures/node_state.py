@@ -111,9 +111,7 @@ class StateReader:
         self._now_ms = now_ms
         self._read_claims = _read_claims if remembers else read_claims
         # the certificate of a node is needed for each of its entries
-        self._read_certified = (
-            _read_certified if remembers else lru_cache(maxsize=64)(_read_certified.__wrapped__)
-        )
+        self._read_certified = _read_certified if remembers else lru_cache(maxsize=64)(_certified)
 
     def read_signer(
         self, subject: str, body: bytes, signature: str, certificate: str, *, is_timed: bool = True
@@ -194,19 +192,23 @@ def verify_state(
     return claims
 
 
-@lru_cache(maxsize=131_072)
-def _read_certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
+def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
     """
     Return the node in a certificate, the end of its validity, and the key that certified it.
 
-    The time is in milliseconds since 1970; 0: no end. A scan of more nodes than the cache can store does not benefit from it.
-    The cache contains only certificates that lead to the root.
+    The time is in milliseconds since 1970; 0: no end.
 
     Raises:
         SignatureError: See `read_certified`.
     """
     node, certified = read_certified(certificate, key, root)
     return node, certified.expires, certified.key
+
+
+_read_certified = lru_cache(maxsize=131_072)(_certified)
+"""
+Contains only certificates that lead to the root. A scan of more nodes than the cache can store does not benefit from it.
+"""
 
 
 def state_headers(headers: Mapping[str, str]) -> tuple[str, str]:

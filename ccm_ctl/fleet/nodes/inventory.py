@@ -231,7 +231,8 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool 
             node.record, node.written = _decode_record(node.name, entry.value), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
-            node.presence.node = name if (name := node.name) == node.presence.node else node.presence.node
+            if node.presence.node == node.name:
+                node.presence.node = node.name  # one string in memory
             node.heard, node.clock_off_s = entry.created, clock_off_s(node.presence, entry)
         elif kind == "facts":
             node.gathered = decode_foreign(entry.value, FactsRecord).facts
@@ -242,7 +243,8 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool 
 def _decode_record(name: str, value: bytes) -> NodeRecord:
     """Decode a record. Its name and empty lists are shared, because they would need a third of its memory."""
     record = decode_foreign(value, NodeRecord)
-    record.node = name if record.node == name else record.node
+    if record.node == name:
+        record.node = name
     for field, empty in _EMPTY.items():
         if not getattr(record, field):
             setattr(record, field, empty)
