@@ -191,12 +191,14 @@ async def _oldest(connection: Connection, name: str, subject: str) -> int:
 async def _counts(connection: Connection, name: str) -> dict[str, int]:
     """Return the number of messages on each subject of a stream."""
     found: dict[str, int] = {}
+    offset = 0
     while True:
-        question = {"subjects_filter": ">", "offset": len(found)}
-        info = await call(connection, f"STREAM.INFO.{name}", question)
+        # a subject that is written meanwhile moves others to the next page
+        info = await call(connection, f"STREAM.INFO.{name}", {"subjects_filter": ">", "offset": offset})
         page = info["state"].get("subjects") or {}
         found |= page
-        if not page or len(found) >= info.get("total", 0):
+        offset += len(page)
+        if not page or offset >= info.get("total", 0):
             return found
 
 
