@@ -94,6 +94,8 @@ def dashboard(
     """
     from ccm_agent.model.formats.safe_urls import is_loopback
 
+    if listen.count(":") == 1:
+        raise UsageError(f"--listen {listen}: an address without a port is expected; use --port for the port")
     is_local = is_loopback(listen)
     if bool(tls_cert) != bool(tls_key):
         raise UsageError("--tls-cert and --tls-key must be used together")

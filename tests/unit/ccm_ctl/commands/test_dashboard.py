@@ -22,6 +22,7 @@ TLS = ("--tls-cert", "c.pem", "--tls-key", "k.pem")
         pytest.param(("--listen", "::", "--oidc", "o"), "requires --tls-cert", id="a provider without TLS"),
         pytest.param(("--oidc", "nofile"), "nofile: cannot be read: No such file", id="no settings"),
         pytest.param(("--listen", "ops.example.net"), "requires --tls-cert", id="a name"),
+        pytest.param(("--listen", "127.0.0.1:7480"), "use --port for the port", id="a port"),
         pytest.param(("--tls-cert", "c.pem"), "must be used together", id="half a certificate"),
         pytest.param(
             TLS, "c.pem: cannot be read: No such file or directory\n", id="files that are not there"
