@@ -228,7 +228,7 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool 
         node.entries = {**node.entries, kind: entry}
     try:
         if kind == "node":
-            node.record, node.written = _decode_record(node.name, entry.value), entry.created
+            node.record, node.written = _read_record(node.name, entry.value), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
             if node.presence.node == node.name:
@@ -240,8 +240,8 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry, *, keeps_entry: bool 
         return
 
 
-def _decode_record(name: str, value: bytes) -> NodeRecord:
-    """Decode a record. Its name and empty lists are shared, because they would need a third of its memory."""
+def _read_record(name: str, value: bytes) -> NodeRecord:
+    """Return a record. Its name and empty lists are shared, because they would need a third of its memory."""
     record = decode_foreign(value, NodeRecord)
     if record.node == name:
         record.node = name
