@@ -242,6 +242,22 @@ def test_every_example_is_opened_and_saved_as_it_is(page: Page, studio: Studio) 
         assert (name, studio.text(name)) == (name, f"{text}# edited")
 
 
+READ_WHEN_NAMED = """() => new MutationObserver(() => {
+  window.shown = document.querySelector('.editor').shadowRoot.querySelector('.cm-content').textContent;
+}).observe(document.querySelector('.title .sub'), { characterData: true, childList: true, subtree: true })"""
+
+
+def test_a_key_that_is_typed_when_a_file_opens_changes_that_file(page: Page, studio: Studio) -> None:
+    (studio.folder / "other.yaml").write_text("other: text\n")
+    page.reload()
+    choose_file(page, "commented.yaml")
+    page.evaluate(READ_WHEN_NAMED)
+
+    choose_file(page, "other.yaml")
+
+    assert page.evaluate("window.shown") == "other: text"
+
+
 def test_a_value_is_edited_on_either_side_and_comments_stay(page: Page, studio: Studio) -> None:
     choose_file(page, "commented.yaml")
     page.locator(".resource summary").filter(has_text="file#/etc/motd").click()

@@ -1,5 +1,5 @@
 // The YAML editor: CodeMirror in a shadow root, where its styles are constructed sheets. The content policy forbids <style> elements.
-import { html, useEffect, useRef } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useRef } from "./lib.js";
 import * as cm from "./vendor/codemirror.js";
 
 const colors = cm.HighlightStyle.define([
@@ -45,7 +45,7 @@ export function Editor({ source, outside, onChange, findings, reveal, label }) {
   const view = useRef(null);
   const told = useRef(onChange);
   told.current = onChange;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const root = host.current.shadowRoot || host.current.attachShadow({ mode: "open" });
     const listener = cm.EditorView.updateListener.of((update) => {
       if (update.docChanged && !update.transactions.some((one) => one.annotation(cm.Transaction.remote))) told.current(update.state.sliceDoc());
@@ -67,7 +67,8 @@ export function Editor({ source, outside, onChange, findings, reveal, label }) {
     });
     return () => view.current.destroy();
   }, []);
-  useEffect(() => {
+  // before the next key: it would be typed into the text of the file before, and that text saved as this one's
+  useLayoutEffect(() => {
     const { state } = view.current;
     const now = state.sliceDoc();
     if (now === source.current) return;
