@@ -17,7 +17,7 @@ import hashlib
 import logging
 import secrets
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -306,7 +306,7 @@ class NatsObjects:
 
     async def remove(self, name: str, revision: int) -> bool:
         """See `Objects.remove`."""
-        await self._refuse_mirror()
+        self._refuse_mirror(await call(self._connection, f"STREAM.INFO.{self._stream}"))
         sequence, meta = await self._described(name)
         if meta is None or sequence != revision:
             return False
@@ -321,12 +321,12 @@ class NatsObjects:
         await self._remove_chunks(nuids - ({newer.nuid} if newer is not None else set()))
         return newer is None
 
-    async def _refuse_mirror(self) -> None:
+    def _refuse_mirror(self, info: dict[str, Any]) -> None:
         """
-        Check that this is not the mirror of a site. The center may still have the object. If it used it again, it would store
-        only the description, and the site would lack the chunks.
+        Check that the stream is not the mirror of a site. The center may still have the object. If it used it again, it would
+        store only the description, and the site would lack the chunks.
         """
-        if (await call(self._connection, f"STREAM.INFO.{self._stream}"))["config"].get("mirror"):
+        if info["config"].get("mirror"):
             raise read_only(self._stream, is_write=False)
 
     async def _described_since(self, name: str, revision: int) -> ObjectInfo | None:
@@ -346,9 +346,9 @@ class NatsObjects:
 
     async def trim(self) -> None:
         """See `Objects.trim`."""
-        await self._refuse_mirror()
         question = {"subjects_filter": f"$O.{self.bucket}.M.*"}
         info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
+        self._refuse_mirror(info)
         for subject, count in (info["state"].get("subjects") or {}).items():
             if count > 1 and await self._is_newest_good(decode_name(subject.rpartition(".")[2])):
                 await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": subject, "keep": 1})

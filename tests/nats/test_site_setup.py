@@ -22,7 +22,7 @@ from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.keys.sites import renew_leaf, site_folder
-from tests.support.nats_server import WAIT_S, running_server, settings
+from tests.support.nats_server import WAIT_S, connected_plain, running_server
 from tests.support.secured import Secured, secured_broker
 from tests.support.sites import Hub, hub_fleet, site_fleet
 
@@ -36,8 +36,7 @@ SHOPS = [f"shop{number}" for number in range(12)]
 async def center(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """The broker of a center without sites."""
     with running_server(tmp_path, domain="center") as server:
-        async with Connection(settings(server, "op")) as connection:
-            await connection.connect_now()
+        async with connected_plain(server, "op") as connection:
             await make(connection)
         yield server
 
@@ -52,15 +51,12 @@ async def test_sources_of_all_sites_are_kept_when_they_are_set_up_at_the_same_ti
     center: NatsServer,
 ) -> None:
     async def set_up(site: str) -> None:
-        async with Connection(settings(center, site)) as connection:
-            await connection.connect_now()
+        async with connected_plain(center, site) as connection:
             await site_streams.add_sources(connection, site)
 
     async def upgrade(days: int) -> None:
-        async with Connection(settings(center, f"op{days}")) as connection:
-            await connection.connect_now()
-            async with site_streams.sources_lock(connection):
-                await make(connection, LayoutOptions(events_age_s=days * 86_400))
+        async with connected_plain(center, f"op{days}") as connection, site_streams.sources_lock(connection):
+            await make(connection, LayoutOptions(events_age_s=days * 86_400))
 
     async with asyncio.TaskGroup() as group:
         for number, site in enumerate(SHOPS):
@@ -68,8 +64,7 @@ async def test_sources_of_all_sites_are_kept_when_they_are_set_up_at_the_same_ti
             if number % 4 == 0:
                 group.create_task(upgrade(30 + number))
 
-    async with Connection(settings(center, "op")) as connection:
-        await connection.connect_now()
+    async with connected_plain(center, "op") as connection:
         found = [await delivered(connection, name) for name in SOURCED]
         lock = await NatsKeyValue(connection, JOINS).get("sources.lock")
     assert found == [{up(site) for site in SHOPS}] * len(SOURCED)
@@ -79,8 +74,7 @@ async def test_sources_of_all_sites_are_kept_when_they_are_set_up_at_the_same_ti
 async def test_a_lock_that_a_killed_program_left_expires(
     center: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Connection(settings(center, "op")) as connection:
-        await connection.connect_now()
+    async with connected_plain(center, "op") as connection:
         await NatsKeyValue(connection, JOINS).put("sources.lock", b"held")
 
         with pytest.raises(TimeoutError):
@@ -97,8 +91,7 @@ async def test_a_lock_that_a_killed_program_left_expires(
 async def test_a_lock_of_another_program_or_of_a_later_time_is_replaced(
     center: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Connection(settings(center, "op")) as connection:
-        await connection.connect_now()
+    async with connected_plain(center, "op") as connection:
         bucket = NatsKeyValue(connection, JOINS)
         await connection.publish(key_subject(JOINS, "sources.lock"), b"", confirm=True)
         async with asyncio.timeout(20):
@@ -126,9 +119,7 @@ async def test_a_program_that_lost_the_lock_does_not_write_what_it_read_before(
     center: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_streams, "LOCK_S", 0.5)
-    async with Connection(settings(center, "slow")) as slow, Connection(settings(center, "op")) as connection:
-        await slow.connect_now()
-        await connection.connect_now()
+    async with connected_plain(center, "slow") as slow, connected_plain(center, "op") as connection:
         has_read, is_written = asyncio.Event(), asyncio.Event()
 
         async def upgrade() -> None:
@@ -159,9 +150,7 @@ async def test_a_slow_program_keeps_the_lock_that_it_renews(
     center: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_streams, "LOCK_S", 1.0)
-    async with Connection(settings(center, "slow")) as slow, Connection(settings(center, "op")) as connection:
-        await slow.connect_now()
-        await connection.connect_now()
+    async with connected_plain(center, "slow") as slow, connected_plain(center, "op") as connection:
         async with asyncio.TaskGroup() as group, site_streams.sources_lock(slow) as renew:
             group.create_task(site_streams.add_sources(connection, "paris"))
             for _ in range(4):
@@ -296,8 +285,7 @@ async def test_a_full_bucket_of_nodes_at_the_center_refuses_new_nodes_and_keeps_
     center: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_streams, "NODES_BYTES", 1 << 20)
-    async with Connection(settings(center, "op")) as connection:
-        await connection.connect_now()
+    async with connected_plain(center, "op") as connection:
         bucket, before = NatsKeyValue(connection, NODES), await limit(connection)
         await site_streams.add_sources(connection, "paris")
         await make(connection)

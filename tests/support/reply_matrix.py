@@ -100,7 +100,7 @@ ARRIVES = {
 Whom an answer reaches that a user of an account has sent to a subject of a kind: delivered, and to be refused by who gets it.
 
 A request, an event or a request to join counts by its signature, a poke makes its receiver read what is stored, a notice makes it
-query a node, and an inbox has a name that nobody else knows. What is not in here reaches no one, and nothing is stored anywhere.
+query a node, and the name of an inbox is secret. Other answers are not delivered, and no answer is stored.
 """
 
 ARRIVES_IN_CLUSTER = ARRIVES | {

@@ -15,12 +15,7 @@ from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory, read_nodes
 from ccm_ctl.fleet.nodes.nodes import ASSIGNED, TargetSet
 from ccm_ctl.fleet.nodes.target_hints import explain_no_match
 from ccm_ctl.fleet.scope_choice import fit_scopes
-from ccm_ctl.fleet.trust.node_state import (
-    LeftOutReasons,
-    judge_assigned,
-    make_node_verifier,
-    verify_nodes,
-)
+from ccm_ctl.fleet.trust.node_state import LeftOutReasons, judge_assigned, make_node_verifier, verify_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
